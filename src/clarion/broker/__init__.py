@@ -1,0 +1,1 @@
+"""Serving requests: dispatch, one module per API, waiting requests."""

@@ -1,0 +1,1 @@
+"""The composition root: settings, `serve`, and the commands people type."""

@@ -1,0 +1,1 @@
+"""The cluster manager's registry of brokers and topics, over a coordination store."""

@@ -1,0 +1,35 @@
+"""Which names may come near a path or another client: Kafka's own rules."""
+
+from __future__ import annotations
+
+import re
+
+from clarion.model.errors import ErrorCode, KafkaError
+
+TOPIC_NAME_LENGTH_MAX = 249  # Kafka's limit: "<topic>-<partition>" must still fit into a 255-byte file name
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+
+OFFSETS_TOPIC = "__consumer_offsets"
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC})
+
+
+def check_topic_name(name: str) -> None:
+    """Refuse a topic name that Kafka would refuse; what passes is safe as part of a folder's name."""
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "a topic name cannot be empty")
+    if name in (".", ".."):
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"a topic cannot be called {name!r}")
+    if len(name) > TOPIC_NAME_LENGTH_MAX:
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"a topic name has at most {TOPIC_NAME_LENGTH_MAX} characters, this one has {len(name)}",
+        )
+    if not _LEGAL.fullmatch(name):
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"topic name {name!r}: only letters, digits, '.', '_' and '-' are allowed",
+        )
+
+
+def is_internal(topic: str) -> bool:
+    return topic in INTERNAL_TOPICS

@@ -1,0 +1,1 @@
+"""Sockets: framing, pipelining, back-pressure, TLS. It never looks inside a request beyond its length."""

@@ -1,0 +1,1 @@
+"""One partition on one broker: leadership, epochs, watermark, producer state, group commit."""

@@ -1,0 +1,1 @@
+"""A real broker inside a test's process, with faults on request."""

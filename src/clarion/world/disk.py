@@ -1,0 +1,211 @@
+"""Files, as the log needs them: positioned writes and reads, data sync, rename, folder sync.
+
+The real disk is below; the simulated one (tests/sim) keeps a page cache that a crash may lose, tear or reorder.
+An error of the operating system passes through as OSError: the caller alone knows what it means.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Sequence
+from typing import Protocol
+
+Buffer = bytes | bytearray | memoryview
+
+
+class DiskFile(Protocol):
+    path: str
+
+    def write(self, buffers: Sequence[Buffer], position: int) -> None:
+        """Write all buffers one after the other at `position`. On OSError any prefix may have been written."""
+        ...
+
+    def read(self, length: int, position: int) -> bytes:
+        """Up to `length` bytes; fewer only at the end of the file. May block on the device."""
+        ...
+
+    def read_cached(self, length: int, position: int) -> bytes | None:
+        """Like `read`, but None as soon as any wanted byte would have to come from the device."""
+        ...
+
+    def size(self) -> int: ...
+
+    def truncate(self, size: int) -> None: ...
+
+    def sync(self) -> None:
+        """Return when every byte written before the call, and the size, survive a power loss."""
+        ...
+
+    def close(self) -> None: ...
+
+    def fileno(self) -> int | None:
+        """The descriptor for `sendfile`, or None where there is none (simulation)."""
+        ...
+
+
+class Disk(Protocol):
+    def open(self, path: str, *, create: bool = False) -> DiskFile:
+        """Open for reading and writing. FileNotFoundError unless the file exists or `create`."""
+        ...
+
+    def names(self, folder: str) -> list[str]:
+        """The names in a folder, sorted."""
+        ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def size(self, path: str) -> int: ...
+
+    def make_folder(self, path: str) -> None:
+        """Make the folder and its parents; nothing happens where it exists."""
+        ...
+
+    def remove(self, path: str) -> None: ...
+
+    def remove_folder(self, path: str) -> None:
+        """Remove a folder and everything in it."""
+        ...
+
+    def rename(self, old: str, new: str) -> None:
+        """Atomically, replacing `new`; durable after `sync_folder`."""
+        ...
+
+    def sync_folder(self, path: str) -> None: ...
+
+    def free_bytes(self, path: str) -> int: ...
+
+
+def read_file(disk: Disk, path: str) -> bytes:
+    file = disk.open(path)
+    try:
+        return file.read(file.size(), 0)
+    finally:
+        file.close()
+
+
+def replace_file(disk: Disk, path: str, data: bytes) -> None:
+    """Leave either the old content or the new one behind, whatever happens in between."""
+    beside = path + ".tmp"
+    file = disk.open(beside, create=True)
+    try:
+        file.truncate(0)
+        file.write([data], 0)
+        file.sync()
+    finally:
+        file.close()
+    disk.rename(beside, path)
+    disk.sync_folder(os.path.dirname(path))
+
+
+class RealDisk:
+    def open(self, path: str, *, create: bool = False) -> DiskFile:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return RealFile(path, os.open(path, flags, 0o644))
+
+    def names(self, folder: str) -> list[str]:
+        return sorted(os.listdir(folder))
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def size(self, path: str) -> int:
+        return os.stat(path).st_size
+
+    def make_folder(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def remove(self, path: str) -> None:
+        os.unlink(path)
+
+    def remove_folder(self, path: str) -> None:
+        shutil.rmtree(path)
+
+    def rename(self, old: str, new: str) -> None:
+        os.replace(old, new)
+
+    def sync_folder(self, path: str) -> None:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def free_bytes(self, path: str) -> int:
+        return shutil.disk_usage(path).free
+
+
+_IOV_MAX = 1024  # Linux's limit for one pwritev
+_NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
+_NO_NOWAIT_HERE: set[int] = set()  # devices whose file system refuses RWF_NOWAIT: there every read counts as cached
+
+
+class RealFile:
+    __slots__ = ("_device", "_fd", "path")
+
+    def __init__(self, path: str, fd: int) -> None:
+        self.path = path
+        self._fd = fd
+        self._device = -1
+
+    def write(self, buffers: Sequence[Buffer], position: int) -> None:
+        # One call does it all but when the disk is full, a signal arrives, or there are very many buffers.
+        written = os.pwritev(self._fd, buffers[:_IOV_MAX], position)
+        total = len(buffers[0]) if len(buffers) == 1 else sum(map(len, buffers))
+        if written < total:
+            self._write_rest(buffers, position, written)
+
+    def _write_rest(self, buffers: Sequence[Buffer], position: int, written: int) -> None:
+        rest = memoryview(b"".join(buffers))[written:]
+        at = position + written
+        while rest:
+            count = os.pwrite(self._fd, rest, at)
+            rest = rest[count:]
+            at += count
+
+    def read(self, length: int, position: int) -> bytes:
+        data = os.pread(self._fd, length, position)
+        if len(data) == length or not data:
+            return data
+        parts = [data]
+        got = len(data)
+        while got < length and (more := os.pread(self._fd, length - got, position + got)):
+            parts.append(more)
+            got += len(more)
+        return b"".join(parts)
+
+    def read_cached(self, length: int, position: int) -> bytes | None:
+        if _NOWAIT is None or self._device in _NO_NOWAIT_HERE:
+            return self.read(length, position)
+        buffer = bytearray(length)
+        try:
+            count = os.preadv(self._fd, [buffer], position, _NOWAIT)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+                raise
+            self._device = os.fstat(self._fd).st_dev
+            _NO_NOWAIT_HERE.add(self._device)
+            return self.read(length, position)
+        if count < length and position + count < self.size():
+            return None  # a short read here is the edge of what is cached, not the end of the file
+        return bytes(memoryview(buffer)[:count])
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+    def sync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def fileno(self) -> int:
+        return self._fd

@@ -1,0 +1,77 @@
+"""The event journal: a log line is an event with fields, one per decision, none per record.
+
+    log = event_log("log")
+    log.info("tail_cut", partition=tp, bytes=173, reason="torn batch")
+
+Lines go through the standard `logging` module under `clarion.<room>`; the composition root chooses text or JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Final
+
+_FIELDS: Final = "clarion_fields"
+
+
+def event_log(room: str) -> EventLog:
+    return EventLog(logging.getLogger(f"clarion.{room}"))
+
+
+class EventLog:
+    __slots__ = ("_logger",)
+
+    def __init__(self, logger: logging.Logger) -> None:
+        self._logger = logger
+
+    def debug(self, event: str, **fields: object) -> None:
+        self._write(logging.DEBUG, event, fields)
+
+    def info(self, event: str, **fields: object) -> None:
+        self._write(logging.INFO, event, fields)
+
+    def warning(self, event: str, **fields: object) -> None:
+        self._write(logging.WARNING, event, fields)
+
+    def error(self, event: str, *, error: BaseException | None = None, **fields: object) -> None:
+        """An event that somebody should look at; with `error`, its traceback is kept."""
+        self._write(logging.ERROR, event, fields, error)
+
+    def _write(self, level: int, event: str, fields: dict[str, object], error: BaseException | None = None) -> None:
+        if self._logger.isEnabledFor(level):
+            self._logger.log(level, event, extra={_FIELDS: fields}, exc_info=error)
+
+
+class TextFormatter(logging.Formatter):
+    """`2026-11-15 11:20:01.123 INFO log tail_cut partition=t-0 bytes=173`"""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = getattr(record, _FIELDS, {})
+        words = " ".join(f"{name}={_one_line(value)}" for name, value in fields.items())
+        stamp = f"{self.formatTime(record, '%Y-%m-%d %H:%M:%S')}.{int(record.msecs):03d}"
+        room = record.name.removeprefix("clarion.")
+        line = f"{stamp} {record.levelname} {room} {record.getMessage()} {words}".rstrip()
+        return line + ("\n" + self.formatException(record.exc_info) if record.exc_info else "")
+
+
+class JsonFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, object] = {
+            "time": f"{self.formatTime(record, '%Y-%m-%dT%H:%M:%S')}.{int(record.msecs):03d}",
+            "level": record.levelname.lower(),
+            "room": record.name.removeprefix("clarion."),
+            "event": record.getMessage(),
+            **getattr(record, _FIELDS, {}),
+        }
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+def _one_line(value: object) -> str:
+    """A peer's text must not be able to forge a line of its own."""
+    text = str(value)
+    if text.isprintable() and " " not in text and text:
+        return text
+    return json.dumps(text)
