@@ -30,6 +30,10 @@ class DiskFile(Protocol):
         """Like `read`, but None as soon as any wanted byte would have to come from the device."""
         ...
 
+    def read_into(self, view: memoryview, position: int) -> int | None:
+        """Like `read_cached`, into a buffer of the caller's: the count, or None where the device would be asked."""
+        ...
+
     def size(self) -> int: ...
 
     def truncate(self, size: int) -> None: ...
@@ -176,22 +180,30 @@ class RealFile:
         return b"".join(parts)
 
     def read_cached(self, length: int, position: int) -> bytes | None:
-        if _NOWAIT is None or self._device in _NO_NOWAIT_HERE:
-            return self.read(length, position)
         buffer = bytearray(length)
+        count = self.read_into(memoryview(buffer), position)
+        return None if count is None else bytes(memoryview(buffer)[:count])
+
+    def read_into(self, view: memoryview, position: int) -> int | None:
+        if _NOWAIT is None or (_NO_NOWAIT_HERE and self._device_number() in _NO_NOWAIT_HERE):
+            return os.preadv(self._fd, [view], position)
         try:
-            count = os.preadv(self._fd, [buffer], position, _NOWAIT)
+            count = os.preadv(self._fd, [view], position, _NOWAIT)
         except BlockingIOError:
             return None
         except OSError as error:
             if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
                 raise
-            self._device = os.fstat(self._fd).st_dev
-            _NO_NOWAIT_HERE.add(self._device)
-            return self.read(length, position)
-        if count < length and position + count < self.size():
+            _NO_NOWAIT_HERE.add(self._device_number())
+            return os.preadv(self._fd, [view], position)
+        if count < len(view) and position + count < self.size():
             return None  # a short read here is the edge of what is cached, not the end of the file
-        return bytes(memoryview(buffer)[:count])
+        return count
+
+    def _device_number(self) -> int:
+        if self._device < 0:
+            self._device = os.fstat(self._fd).st_dev
+        return self._device
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size
