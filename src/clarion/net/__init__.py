@@ -1,1 +1,11 @@
-"""Sockets: framing, pipelining, back-pressure, TLS. It never looks inside a request beyond its length."""
+"""Sockets: framing, pipelining in order, back-pressure, TLS.
+
+A frame goes to the service as a view that is valid during that call only; the service answers with a reply,
+with nothing, or with a promise (`PendingReply`). Replies leave in request order. This room never looks inside a
+frame: what the bytes mean is the service's business.
+"""
+
+from clarion.net.connection import Connection, PendingReply, Reply, Service
+from clarion.net.server import NetLimits, Server
+
+__all__ = ["Connection", "NetLimits", "PendingReply", "Reply", "Server", "Service"]

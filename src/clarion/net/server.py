@@ -1,0 +1,118 @@
+"""The listening side: accepts connections up to a limit, sweeps out the idle and the stuck, drains at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from dataclasses import dataclass
+from typing import Final
+
+from clarion.net.connection import CHUNK_BYTES, Connection, Service
+from clarion.net.frames import SCRATCH_BYTES
+from clarion.world import event_log
+
+log = event_log("net")
+
+SWEEP_SECONDS: Final = 5.0
+BACKLOG: Final = 1024  # connections that the kernel may hold for us while we are busy; a reconnect storm fits
+
+
+@dataclass(frozen=True, slots=True)
+class NetLimits:
+    connections_max: int
+    frame_bytes_max: int
+    frames_memory_max: int
+    requests_in_flight_max: int
+    frame_seconds_max: float
+    idle_seconds_max: float
+
+
+class Server:
+    def __init__(self, service: Service, limits: NetLimits) -> None:
+        self.service = service
+        self.limits = limits
+        self.scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self.chunk = memoryview(bytearray(CHUNK_BYTES))
+        self.connections: dict[Connection, None] = {}
+        self.refused_total = 0
+        self.malformed_total = 0
+        self._frames_held = 0
+        self._listening: list[asyncio.Server] = []
+        self._loop = asyncio.get_running_loop()
+        self.now = self._loop.time
+        self._sweeping: asyncio.TimerHandle | None = None
+
+    async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> tuple[str, int]:
+        """Start to listen; returns the address that was really taken."""
+        number = len(self._listening)
+        server = await self._loop.create_server(
+            lambda: Connection(self, number), host, port, ssl=tls, backlog=BACKLOG, reuse_address=True
+        )
+        self._listening.append(server)
+        if self._sweeping is None:
+            self._sweeping = self._loop.call_later(SWEEP_SECONDS, self._sweep)
+        taken = server.sockets[0].getsockname() if server.sockets else (host, port)
+        return str(taken[0]), int(taken[1])
+
+    def opened(self, connection: Connection) -> None:
+        connection.last_active = self.now()
+        if len(self.connections) >= self.limits.connections_max:
+            self.refused_total += 1
+            log.warning("connection_limit", peer=connection.peer, limit=self.limits.connections_max)
+            connection.abort()
+            return
+        self.connections[connection] = None
+        _send_small_packets_at_once(connection)
+
+    def closed(self, connection: Connection) -> None:
+        self.connections.pop(connection, None)
+        self.hold_frames(-connection.held_bytes)
+
+    def hold_frames(self, more_bytes: int) -> None:
+        """Account for memory in frames that are still arriving, over all connections."""
+        self._frames_held += more_bytes
+
+    @property
+    def has_too_many_frames(self) -> bool:
+        return self._frames_held > self.limits.frames_memory_max
+
+    async def stop_listening(self) -> None:
+        for server in self._listening:
+            server.close()
+
+    async def stop(self, drain_seconds: float) -> None:
+        """No new connections; give the requests in flight a moment; then end every connection."""
+        await self.stop_listening()
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        deadline = self.now() + drain_seconds
+        while self.now() < deadline and any(not connection.is_idle for connection in self.connections):
+            await asyncio.sleep(0.01)  # noqa: ASYNC110 - once per life, and nothing on the hot path pays for an event
+        for connection in list(self.connections):
+            connection.close()
+
+    def _sweep(self) -> None:
+        self._sweeping = self._loop.call_later(SWEEP_SECONDS, self._sweep)
+        now = self.now()
+        for connection in list(self.connections):
+            reason = self._overdue(connection, now)
+            if reason:
+                log.info("connection_swept", peer=connection.peer, client_id=connection.client_id, reason=reason)
+                connection.abort()
+
+    def _overdue(self, connection: Connection, now: float) -> str:
+        if connection.unfinished_since and now - connection.unfinished_since > self.limits.frame_seconds_max:
+            return "a frame took too long"
+        if connection.is_idle and now - connection.last_active > self.limits.idle_seconds_max:
+            return "idle"
+        if not connection.is_idle and now - connection.last_active > 2 * self.limits.idle_seconds_max:
+            return "does not read its replies"
+        return ""
+
+
+def _send_small_packets_at_once(connection: Connection) -> None:
+    transport = connection.transport
+    sock = transport.get_extra_info("socket") if transport is not None else None
+    if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
