@@ -1,0 +1,191 @@
+"""What a setting is: a name, a kind that reads and writes its text, a check, and the words that explain it.
+
+`setting(...)` declares one as a field of a frozen dataclass, so that name, type, default and documentation stand in
+one place; `settings_of(cls)` gives the table back.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from enum import IntEnum
+from typing import Final, TypeVar
+
+from clarion.model.errors import ErrorCode, KafkaError
+
+Value = bool | int | float | str | tuple[str, ...]
+Check = Callable[[Value], str | None]  # None, or the rest of the sentence "<name> = <value>: …"
+T = TypeVar("T", bool, int, float, str, tuple[str, ...])
+
+LONG_MAX: Final = 2**63 - 1
+
+
+class Kind(IntEnum):
+    """Kafka's config types, with the codes that DescribeConfigs sends."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    name: str  # Kafka's name, with dots
+    field_name: str  # the attribute of the settings class
+    kind: Kind
+    default: Value
+    doc: str
+    check: Check
+    synonyms: tuple[str, ...]  # the broker's names for the same thing, the strongest first
+    only: Value | None  # the one value that can be honoured, where there is only one
+    why_only: str
+
+    def read(self, text: str | None) -> Value:
+        """The value that a text stands for, or INVALID_CONFIG with the reason."""
+        if text is None:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{self.name} has no value")
+        value = read_value(self.name, self.kind, text)
+        if self.only is not None and value != self.only:
+            raise refused(self.name, text, f"{self.why_only}; only {write_value(self.only)!r} is possible")
+        if complaint := self.check(value):
+            raise refused(self.name, text, complaint)
+        return value
+
+
+def setting(
+    name: str,
+    default: T,
+    kind: Kind,
+    doc: str,
+    *,
+    check: Check = lambda value: None,
+    synonyms: tuple[str, ...] = (),
+    why_only_default: str = "",
+) -> T:
+    """Declare a field. With `why_only_default`, any other value is refused for that reason."""
+    declared = Setting(
+        name=name,
+        field_name="",
+        kind=kind,
+        default=default,
+        doc=doc,
+        check=check,
+        synonyms=synonyms,
+        only=default if why_only_default else None,
+        why_only=why_only_default,
+    )
+    return field(default=default, metadata={_KEY: declared})
+
+
+_KEY: Final = "clarion.setting"
+
+
+def settings_of(cls: type) -> Mapping[str, Setting]:
+    """The table of a settings class, by Kafka's names, in alphabetical order as Kafka lists them."""
+    declared = [(found.metadata[_KEY], found.name) for found in fields(cls) if _KEY in found.metadata]
+    named = [replace(one, field_name=field_name) for one, field_name in declared]
+    return {one.name: one for one in sorted(named, key=lambda one: one.name)}
+
+
+def refused(name: str, text: str, reason: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_CONFIG, f"{name} = {text!r}: {reason}")
+
+
+# ------------------------------------------------------------------------------------------------ text and value
+
+_INT_MAX: Final = 2**31 - 1
+_TEXT_MAX: Final = 32_767  # characters; no sane value comes near it, and int() of endless digits is slow
+
+
+def read_value(name: str, kind: Kind, text: str) -> Value:
+    if len(text) > _TEXT_MAX:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name}: a value has at most {_TEXT_MAX} characters")
+    match kind:
+        case Kind.BOOLEAN:
+            return _read_boolean(name, text)
+        case Kind.INT:
+            return _read_whole(name, text, _INT_MAX)
+        case Kind.LONG:
+            return _read_whole(name, text, LONG_MAX)
+        case Kind.DOUBLE:
+            return _read_double(name, text)
+        case Kind.LIST:
+            return read_list(text)
+        case Kind.STRING:
+            return text.strip()
+
+
+def write_value(value: Value) -> str:
+    """As Kafka writes it in DescribeConfigs."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return ",".join(value) if isinstance(value, tuple) else str(value)
+
+
+def read_list(text: str) -> tuple[str, ...]:
+    """Parts between commas, each once, in the order given; an empty text is an empty list."""
+    parts = (part.strip() for part in text.split(","))
+    return tuple(dict.fromkeys(part for part in parts if part))
+
+
+def _read_boolean(name: str, text: str) -> bool:
+    match text.strip().lower():
+        case "true":
+            return True
+        case "false":
+            return False
+    raise refused(name, text, "neither 'true' nor 'false'")
+
+
+def _read_whole(name: str, text: str, most: int) -> int:
+    stripped = text.strip()
+    if len(stripped) > 20 or not stripped.removeprefix("-").isdecimal() or not stripped.isascii():
+        raise refused(name, text[:40], "not a whole number")
+    value = int(stripped)
+    if not -most - 1 <= value <= most:
+        raise refused(name, text, f"does not fit into {'32' if most == _INT_MAX else '64'} bits")
+    return value
+
+
+def _read_double(name: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise refused(name, text[:40], "not a number") from None
+    if not math.isfinite(value):
+        raise refused(name, text, "not a finite number")
+    return value
+
+
+# ------------------------------------------------------------------------------------------------ checks
+
+
+def at_least(least: int) -> Check:
+    return lambda value: None if isinstance(value, int) and value >= least else f"must be at least {least}"
+
+
+def between(least: float, most: float) -> Check:
+    return lambda value: (
+        None
+        if isinstance(value, (int, float)) and least <= value <= most
+        else f"must be between {least:g} and {most:g}"
+    )
+
+
+def one_of(*choices: str) -> Check:
+    return lambda value: None if value in choices else f"must be one of {', '.join(choices)}"
+
+
+def some_of(*choices: str) -> Check:
+    def check(value: Value) -> str | None:
+        assert isinstance(value, tuple)
+        if not value:
+            return f"must name at least one of {', '.join(choices)}"
+        strange = [part for part in value if part not in choices]
+        return f"{strange[0]!r} is none of {', '.join(choices)}" if strange else None
+
+    return check

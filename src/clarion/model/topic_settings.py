@@ -1,0 +1,417 @@
+"""Every setting that a topic can have: Kafka's names, our own under `clarion.`, and what each may be.
+
+A setting is honoured or refused, never ignored: what this broker cannot do is refused with INVALID_CONFIG and the
+reason, unless it is set to the value that means "off". The table is `TOPIC_SETTINGS`; `parse` turns the overrides of
+one topic into `TopicSettings`; changes by IncrementalAlterConfigs are in `setting_changes`.
+
+    parse({"cleanup.policy": "compact", "segment.ms": "60000"}, broker_defaults).segment_ms
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import Any, Final
+
+from clarion.model.errors import ErrorCode, KafkaError
+from clarion.model.setting_kinds import (
+    LONG_MAX,
+    Kind,
+    Setting,
+    Value,
+    at_least,
+    between,
+    one_of,
+    refused,
+    setting,
+    settings_of,
+    some_of,
+    write_value,
+)
+
+_HOUR_MS: Final = 3_600_000
+_DAY_MS: Final = 24 * _HOUR_MS
+_BATCHES_ARE_OPAQUE: Final = "a batch is stored as its producer compressed it"
+_NO_REMOTE: Final = "there is no remote storage yet"
+_NO_THROTTLE: Final = "replication is not throttled by replica"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSettings:
+    cleanup_policy: tuple[str, ...] = setting(
+        "cleanup.policy",
+        ("delete",),
+        Kind.LIST,
+        "What happens to old data: `delete` removes it by retention time and size, `compact` keeps the newest record "
+        "of every key, `compact,delete` does both.",
+        check=some_of("compact", "delete"),
+        synonyms=("log.cleanup.policy",),
+    )
+    compression_type: str = setting(
+        "compression.type",
+        "producer",
+        Kind.STRING,
+        "How batches are stored. Only `producer`: the broker never compresses anew.",
+        synonyms=("compression.type",),
+        why_only_default=_BATCHES_ARE_OPAQUE,
+    )
+    compression_gzip_level: int = setting(
+        "compression.gzip.level",
+        -1,
+        Kind.INT,
+        "Unused: the broker never compresses anew.",
+        synonyms=("compression.gzip.level",),
+        why_only_default=_BATCHES_ARE_OPAQUE,
+    )
+    compression_lz4_level: int = setting(
+        "compression.lz4.level",
+        9,
+        Kind.INT,
+        "Unused: the broker never compresses anew.",
+        synonyms=("compression.lz4.level",),
+        why_only_default=_BATCHES_ARE_OPAQUE,
+    )
+    compression_zstd_level: int = setting(
+        "compression.zstd.level",
+        3,
+        Kind.INT,
+        "Unused: the broker never compresses anew.",
+        synonyms=("compression.zstd.level",),
+        why_only_default=_BATCHES_ARE_OPAQUE,
+    )
+    delete_retention_ms: int = setting(
+        "delete.retention.ms",
+        _DAY_MS,
+        Kind.LONG,
+        "How long a compacted topic keeps a tombstone (a key with a null value) after it was first cleaned, so that a "
+        "reader who started before still sees the deletion.",
+        check=at_least(0),
+        synonyms=("log.cleaner.delete.retention.ms",),
+    )
+    file_delete_delay_ms: int = setting(
+        "file.delete.delay.ms",
+        60_000,
+        Kind.LONG,
+        "How long a file that was taken out of the log stays on disk under its `.deleted` name.",
+        check=at_least(0),
+        synonyms=("log.segment.delete.delay.ms",),
+    )
+    flush_messages: int = setting(
+        "flush.messages",
+        LONG_MAX,
+        Kind.LONG,
+        "Flush after this many messages. With `clarion.durability=fsync` every append is flushed, which satisfies any "
+        "value; with `page-cache` it cannot be set.",
+        check=at_least(1),
+        synonyms=("log.flush.interval.messages",),
+    )
+    flush_ms: int = setting(
+        "flush.ms",
+        LONG_MAX,
+        Kind.LONG,
+        "Flush after this time. With `clarion.durability=fsync` every append is flushed, which satisfies any value; "
+        "with `page-cache` it cannot be set.",
+        check=at_least(0),
+        synonyms=("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+    )
+    follower_replication_throttled_replicas: tuple[str, ...] = setting(
+        "follower.replication.throttled.replicas",
+        (),
+        Kind.LIST,
+        "Replicas whose fetching is throttled. Only the empty list.",
+        why_only_default=_NO_THROTTLE,
+    )
+    leader_replication_throttled_replicas: tuple[str, ...] = setting(
+        "leader.replication.throttled.replicas",
+        (),
+        Kind.LIST,
+        "Replicas whose serving is throttled. Only the empty list.",
+        why_only_default=_NO_THROTTLE,
+    )
+    index_interval_bytes: int = setting(
+        "index.interval.bytes",
+        4096,
+        Kind.INT,
+        "How many bytes of messages one entry of the offset and time index stands for.",
+        check=at_least(0),
+        synonyms=("log.index.interval.bytes",),
+    )
+    local_retention_bytes: int = setting(
+        "local.retention.bytes",
+        -2,
+        Kind.LONG,
+        "How much stays local when older data is in remote storage. Only -2, which means `retention.bytes`.",
+        synonyms=("log.local.retention.bytes",),
+        why_only_default=_NO_REMOTE,
+    )
+    local_retention_ms: int = setting(
+        "local.retention.ms",
+        -2,
+        Kind.LONG,
+        "How long data stays local when it is in remote storage. Only -2, which means `retention.ms`.",
+        synonyms=("log.local.retention.ms",),
+        why_only_default=_NO_REMOTE,
+    )
+    max_compaction_lag_ms: int = setting(
+        "max.compaction.lag.ms",
+        LONG_MAX,
+        Kind.LONG,
+        "A message may stay uncompacted at most this long, however little there is to clean.",
+        check=at_least(1),
+        synonyms=("log.cleaner.max.compaction.lag.ms",),
+    )
+    max_message_bytes: int = setting(
+        "max.message.bytes",
+        1_048_588,
+        Kind.INT,
+        "The largest record batch that is accepted, after compression.",
+        check=at_least(0),
+        synonyms=("message.max.bytes",),
+    )
+    message_timestamp_after_max_ms: int = setting(
+        "message.timestamp.after.max.ms",
+        _HOUR_MS,
+        Kind.LONG,
+        "How far a record's timestamp may be ahead of the broker's clock.",
+        check=at_least(0),
+        synonyms=("log.message.timestamp.after.max.ms",),
+    )
+    message_timestamp_before_max_ms: int = setting(
+        "message.timestamp.before.max.ms",
+        LONG_MAX,
+        Kind.LONG,
+        "How far a record's timestamp may be behind the broker's clock.",
+        check=at_least(0),
+        synonyms=("log.message.timestamp.before.max.ms",),
+    )
+    message_timestamp_type: str = setting(
+        "message.timestamp.type",
+        "CreateTime",
+        Kind.STRING,
+        "Whose clock a record's timestamp comes from: the producer's (`CreateTime`) or the broker's (`LogAppendTime`).",
+        check=one_of("CreateTime", "LogAppendTime"),
+        synonyms=("log.message.timestamp.type",),
+    )
+    min_cleanable_dirty_ratio: float = setting(
+        "min.cleanable.dirty.ratio",
+        0.5,
+        Kind.DOUBLE,
+        "Which part of a compacted log must be uncleaned before it is cleaned.",
+        check=between(0, 1),
+        synonyms=("log.cleaner.min.cleanable.ratio",),
+    )
+    min_compaction_lag_ms: int = setting(
+        "min.compaction.lag.ms",
+        0,
+        Kind.LONG,
+        "How long a message stays uncompacted at least.",
+        check=at_least(0),
+        synonyms=("log.cleaner.min.compaction.lag.ms",),
+    )
+    min_insync_replicas: int = setting(
+        "min.insync.replicas",
+        1,
+        Kind.INT,
+        "How many replicas must be in sync for a write with acks=all.",
+        check=at_least(1),
+        synonyms=("min.insync.replicas",),
+    )
+    preallocate: bool = setting(
+        "preallocate",
+        False,
+        Kind.BOOLEAN,
+        "Reserve a segment's file before it is written. Only `false`.",
+        synonyms=("log.preallocate",),
+        why_only_default="segments are never preallocated, so that recovery finds nothing after the last batch",
+    )
+    remote_log_copy_disable: bool = setting(
+        "remote.log.copy.disable",
+        False,
+        Kind.BOOLEAN,
+        "Whether remote storage is read only. Only `false`.",
+        why_only_default=_NO_REMOTE,
+    )
+    remote_log_delete_on_disable: bool = setting(
+        "remote.log.delete.on.disable",
+        False,
+        Kind.BOOLEAN,
+        "Whether remote data goes when remote storage is switched off. Only `false`.",
+        why_only_default=_NO_REMOTE,
+    )
+    remote_storage_enable: bool = setting(
+        "remote.storage.enable",
+        False,
+        Kind.BOOLEAN,
+        "Whether sealed segments move to remote storage. Only `false`.",
+        why_only_default=_NO_REMOTE,
+    )
+    retention_bytes: int = setting(
+        "retention.bytes",
+        -1,
+        Kind.LONG,
+        "How many bytes a partition keeps, counted in whole batches from the newest; -1 is no limit.",
+        check=at_least(-1),
+        synonyms=("log.retention.bytes",),
+    )
+    retention_ms: int = setting(
+        "retention.ms",
+        7 * _DAY_MS,
+        Kind.LONG,
+        "How long a message is kept, counted from its timestamp; -1 is for ever.",
+        check=at_least(-1),
+        synonyms=("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+    )
+    segment_bytes: int = setting(
+        "segment.bytes",
+        1_073_741_824,
+        Kind.INT,
+        "The size at which a partition begins a new file.",
+        check=at_least(1024),  # Kafka 4.1 asks for a megabyte; small ones are for tests
+        synonyms=("log.segment.bytes",),
+    )
+    segment_index_bytes: int = setting(
+        "segment.index.bytes",
+        10_485_760,
+        Kind.INT,
+        "The most bytes that the index of one segment may take; a full index begins a new segment.",
+        check=at_least(4),
+        synonyms=("log.index.size.max.bytes",),
+    )
+    segment_jitter_ms: int = setting(
+        "segment.jitter.ms",
+        0,
+        Kind.LONG,
+        "Up to how much earlier than `segment.ms` a segment may end, so that not all of them end at once.",
+        check=at_least(0),
+        synonyms=("log.roll.jitter.ms", "log.roll.jitter.hours"),
+    )
+    segment_ms: int = setting(
+        "segment.ms",
+        7 * _DAY_MS,
+        Kind.LONG,
+        "The age at which a partition begins a new file even if the old one is not full.",
+        check=at_least(1),
+        synonyms=("log.roll.ms", "log.roll.hours"),
+    )
+    unclean_leader_election_enable: bool = setting(
+        "unclean.leader.election.enable",
+        False,
+        Kind.BOOLEAN,
+        "Whether a replica that is not in sync may become leader, at the price of lost messages.",
+        synonyms=("unclean.leader.election.enable",),
+    )
+    durability: str = setting(
+        "clarion.durability",
+        "fsync",
+        Kind.STRING,
+        "What acks=all means: `fsync` answers when the message is on disk, `page-cache` when it is written, as Kafka "
+        "does.",
+        check=one_of("fsync", "page-cache"),
+        synonyms=("clarion.durability",),
+    )
+    validation: str = setting(
+        "clarion.validation",
+        "header",
+        Kind.STRING,
+        "How closely a produced batch is looked at: `header` checks its CRC and its header's claims, `deep` decodes "
+        "every record too. Compacted topics are always validated deeply.",
+        check=one_of("header", "deep"),
+        synonyms=("clarion.validation",),
+    )
+    retention_hold_groups: tuple[str, ...] = setting(
+        "clarion.retention.hold.groups",
+        (),
+        Kind.LIST,
+        "Groups that hold deletion back: what one of them has not yet committed outlives `retention.ms` and "
+        "`retention.bytes`. A group without a committed offset holds everything.",
+    )
+    retention_hold_max_ms: int = setting(
+        "clarion.retention.hold.max.ms",
+        30 * _DAY_MS,
+        Kind.LONG,
+        "The age at which a message goes even though a group holds it, so that a forgotten group cannot fill the disk; "
+        "-1 is no limit.",
+        check=at_least(-1),
+        synonyms=("clarion.retention.hold.max.ms",),
+    )
+    retention_hold_max_bytes: int = setting(
+        "clarion.retention.hold.max.bytes",
+        -1,
+        Kind.LONG,
+        "The size of a partition beyond which the oldest messages go even though a group holds them; -1 is no limit.",
+        check=at_least(-1),
+        synonyms=("clarion.retention.hold.max.bytes",),
+    )
+
+    @property
+    def is_compacted(self) -> bool:
+        return "compact" in self.cleanup_policy
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether retention applies."""
+        return "delete" in self.cleanup_policy
+
+    @property
+    def is_log_append_time(self) -> bool:
+        return self.message_timestamp_type == "LogAppendTime"
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether a committed message is on disk."""
+        return self.durability == "fsync"
+
+    @property
+    def is_validated_deeply(self) -> bool:
+        return self.validation == "deep" or self.is_compacted
+
+    def value(self, name: str) -> Value:
+        """The value of a setting, by Kafka's name."""
+        found: Value = getattr(self, TOPIC_SETTINGS[name].field_name)
+        return found
+
+    def text(self, name: str) -> str:
+        """The value of a setting as DescribeConfigs sends it."""
+        return write_value(self.value(name))
+
+
+TOPIC_SETTINGS: Final[Mapping[str, Setting]] = settings_of(TopicSettings)
+
+
+def parse(overrides: Mapping[str, str | None], defaults: TopicSettings) -> TopicSettings:
+    """The settings of a topic, or INVALID_CONFIG that names the first setting which cannot be."""
+    values: dict[str, Any] = {}
+    for name, text in overrides.items():
+        declared = find_setting(name)
+        values[declared.field_name] = declared.read(text)
+    settings = replace(defaults, **values)
+    check_together(settings)
+    return settings
+
+
+def find_setting(name: str) -> Setting:
+    declared = TOPIC_SETTINGS.get(name)
+    if declared is None:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"unknown topic setting {name!r}{nearest(name, TOPIC_SETTINGS)}")
+    return declared
+
+
+def nearest(name: str, known: Mapping[str, object]) -> str:
+    close = get_close_matches(name[:100], known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def check_together(settings: TopicSettings) -> None:
+    """What no single setting can know."""
+    if settings.min_compaction_lag_ms > settings.max_compaction_lag_ms:
+        raise refused(
+            "min.compaction.lag.ms",
+            str(settings.min_compaction_lag_ms),
+            f"more than max.compaction.lag.ms = {settings.max_compaction_lag_ms}",
+        )
+    for name in ("flush.messages", "flush.ms"):
+        if not settings.is_durable and settings.value(name) != LONG_MAX:
+            raise refused(
+                name, settings.text(name), "flushing needs clarion.durability=fsync, which flushes every append"
+            )

@@ -1,0 +1,233 @@
+"""Topic settings: honoured or refused, never ignored."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clarion.model.broker_defaults import BROKER_SYNONYMS, parse_broker_defaults
+from clarion.model.errors import ErrorCode, KafkaError
+from clarion.model.setting_changes import Operation, SettingChange, change_overrides
+from clarion.model.setting_kinds import Kind
+from clarion.model.topic_settings import TOPIC_SETTINGS, TopicSettings, parse
+
+DEFAULTS = TopicSettings()
+
+# The names of Kafka 4.3's TopicConfig that its log accepts; our own start with "clarion.".
+KAFKA_NAMES = """
+    cleanup.policy compression.gzip.level compression.lz4.level compression.type compression.zstd.level
+    delete.retention.ms file.delete.delay.ms flush.messages flush.ms follower.replication.throttled.replicas
+    index.interval.bytes leader.replication.throttled.replicas local.retention.bytes local.retention.ms
+    max.compaction.lag.ms max.message.bytes message.timestamp.after.max.ms message.timestamp.before.max.ms
+    message.timestamp.type min.cleanable.dirty.ratio min.compaction.lag.ms min.insync.replicas preallocate
+    remote.log.copy.disable remote.log.delete.on.disable remote.storage.enable retention.bytes retention.ms
+    segment.bytes segment.index.bytes segment.jitter.ms segment.ms unclean.leader.election.enable
+""".split()  # noqa: SIM905
+
+
+def refusal(overrides, defaults=DEFAULTS):
+    with pytest.raises(KafkaError) as caught:
+        parse(overrides, defaults)
+    assert caught.value.code is ErrorCode.INVALID_CONFIG
+    return caught.value.message
+
+
+def test_every_topic_setting_of_kafka_is_known():
+    assert [name for name in TOPIC_SETTINGS if not name.startswith("clarion.")] == KAFKA_NAMES
+
+
+def test_kafkas_defaults_are_ours():
+    assert DEFAULTS.retention_ms == 604_800_000
+    assert DEFAULTS.max_message_bytes == 1_048_588
+    assert DEFAULTS.message_timestamp_after_max_ms == 3_600_000
+    assert DEFAULTS.segment_bytes == 2**30
+    assert DEFAULTS.delete_retention_ms == 86_400_000
+    assert DEFAULTS.text("flush.ms") == "9223372036854775807"
+    assert DEFAULTS.text("cleanup.policy") == "delete"
+    assert DEFAULTS.text("preallocate") == "false"
+    assert DEFAULTS.text("min.cleanable.dirty.ratio") == "0.5"
+
+
+def test_every_setting_says_what_it_does_and_its_default_reads_back_as_itself():
+    for name, declared in TOPIC_SETTINGS.items():
+        assert len(declared.doc) > 20, name
+        assert declared.read(DEFAULTS.text(name)) == declared.default == DEFAULTS.value(name)
+
+
+def test_overrides_are_typed_and_the_rest_is_inherited():
+    inherited = parse({"retention.ms": "-1"}, DEFAULTS)
+    settings = parse(
+        {"cleanup.policy": "compact, delete", "segment.ms": " 60000 ", "unclean.leader.election.enable": "TRUE"},
+        inherited,
+    )
+    assert settings.cleanup_policy == ("compact", "delete")
+    assert settings.is_compacted
+    assert settings.is_deleted
+    assert settings.segment_ms == 60_000
+    assert settings.unclean_leader_election_enable is True
+    assert settings.retention_ms == -1
+
+
+def test_an_unknown_setting_is_refused_with_the_nearest_name():
+    assert "did you mean 'retention.ms'" in refusal({"retention.mss": "1"})
+    assert "unknown topic setting 'x'" in refusal({"x": "1"})
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "reason"),
+    [
+        ("retention.ms", "soon", "not a whole number"),
+        ("retention.ms", "1.5", "not a whole number"),
+        ("retention.ms", "²", "not a whole number"),
+        ("retention.ms", "9223372036854775808", "64 bits"),
+        ("retention.ms", "9" * 5000, "not a whole number"),
+        ("retention.ms", "-2", "at least -1"),
+        ("retention.ms", None, "no value"),
+        ("segment.bytes", "2147483648", "32 bits"),
+        ("segment.bytes", "14", "at least 1024"),
+        ("cleanup.policy", "", "at least one of"),
+        ("cleanup.policy", "compact,shred", "'shred'"),
+        ("min.cleanable.dirty.ratio", "1.01", "between 0 and 1"),
+        ("min.cleanable.dirty.ratio", "nan", "finite"),
+        ("min.cleanable.dirty.ratio", "half", "not a number"),
+        ("min.insync.replicas", "0", "at least 1"),
+        ("message.timestamp.type", "createtime", "must be one of"),
+        ("unclean.leader.election.enable", "yes", "neither"),
+        ("clarion.durability", "hope", "must be one of"),
+        ("compression.type", "x" * 40_000, "at most"),
+    ],
+)
+def test_a_senseless_value_is_refused_with_the_reason(name, text, reason):
+    message = refusal({name: text})
+    assert name in message
+    assert reason in message
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("compression.type", "zstd"),
+        ("compression.type", "uncompressed"),
+        ("compression.zstd.level", "4"),
+        ("preallocate", "true"),
+        ("remote.storage.enable", "true"),
+        ("local.retention.ms", "1000"),
+        ("leader.replication.throttled.replicas", "0:1"),
+    ],
+)
+def test_what_cannot_be_honoured_is_refused_and_its_off_value_is_accepted(name, text):
+    assert "only" in refusal({name: text})
+    assert parse({name: DEFAULTS.text(name)}, DEFAULTS) == DEFAULTS
+
+
+def test_flush_settings_are_satisfied_by_fsync_and_refused_with_page_cache():
+    assert parse({"flush.messages": "1"}, DEFAULTS).flush_messages == 1
+    assert "clarion.durability=fsync" in refusal({"flush.messages": "1", "clarion.durability": "page-cache"})
+    page_cache = parse({"clarion.durability": "page-cache"}, DEFAULTS)
+    assert "clarion.durability=fsync" in refusal({"flush.ms": "1000"}, page_cache)
+
+
+def test_the_least_compaction_lag_cannot_exceed_the_greatest():
+    assert "max.compaction.lag.ms = 5" in refusal({"min.compaction.lag.ms": "6", "max.compaction.lag.ms": "5"})
+
+
+def test_a_compacted_topic_is_always_validated_deeply():
+    assert not DEFAULTS.is_validated_deeply
+    assert parse({"clarion.validation": "deep"}, DEFAULTS).is_validated_deeply
+    assert parse({"cleanup.policy": "compact"}, DEFAULTS).is_validated_deeply
+
+
+def test_hold_groups_are_a_list():
+    settings = parse({"clarion.retention.hold.groups": "bank, audit,bank,"}, DEFAULTS)
+    assert settings.retention_hold_groups == ("bank", "audit")
+
+
+@given(st.sampled_from(sorted(TOPIC_SETTINGS)), st.text(max_size=30))
+def test_any_text_is_a_value_or_a_refusal(name, text):
+    try:
+        settings = parse({name: text}, DEFAULTS)
+    except KafkaError:
+        refusal({name: text})
+        return
+    assert parse({name: settings.text(name)}, DEFAULTS) == settings
+
+
+# ------------------------------------------------------------------------------------------------ broker defaults
+
+
+def test_the_broker_is_configured_by_kafkas_names():
+    defaults = parse_broker_defaults(
+        {"log.retention.hours": "2", "log.segment.bytes": "4096", "message.max.bytes": "100", "log.roll.hours": "1"}
+    )
+    assert (defaults.retention_ms, defaults.segment_bytes) == (7_200_000, 4096)
+    assert (defaults.max_message_bytes, defaults.segment_ms) == (100, 3_600_000)
+
+
+def test_the_finer_unit_wins_and_minus_one_stays_for_ever():
+    assert parse_broker_defaults({"log.retention.hours": "2", "log.retention.minutes": "3"}).retention_ms == 180_000
+    assert parse_broker_defaults({"log.retention.minutes": "3", "log.retention.ms": "7"}).retention_ms == 7
+    assert parse_broker_defaults({"log.retention.hours": "-1"}).retention_ms == -1
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("log.retention.hour", "1"), ("log.retention.hours", "x"), ("compression.type", "gzip"), ("retention.ms", "1")],
+)
+def test_a_senseless_broker_default_is_refused(name, text):
+    with pytest.raises(KafkaError, match=re.escape(name)):
+        parse_broker_defaults({name: text})
+
+
+def test_synonyms_belong_to_one_setting_each():
+    assert len(BROKER_SYNONYMS) == sum(len(declared.synonyms) for declared in TOPIC_SETTINGS.values())
+
+
+# ------------------------------------------------------------------------------------------------ changes
+
+
+def changed(overrides, *changes):
+    return change_overrides(overrides, [SettingChange(*change) for change in changes], DEFAULTS)
+
+
+def test_set_and_delete_change_the_overrides():
+    assert changed(
+        {"retention.ms": "1"}, ("segment.ms", Operation.SET, "5"), ("retention.ms", Operation.DELETE, None)
+    ) == {"segment.ms": "5"}
+    assert changed({}, ("retention.ms", Operation.DELETE, None)) == {}
+
+
+def test_append_and_subtract_edit_the_list_that_is_in_force():
+    assert changed({}, ("cleanup.policy", Operation.APPEND, "compact")) == {"cleanup.policy": "delete,compact"}
+    assert changed({"cleanup.policy": "delete,compact"}, ("cleanup.policy", Operation.SUBTRACT, "delete")) == {
+        "cleanup.policy": "compact"
+    }
+    assert changed({"clarion.retention.hold.groups": "a"}, ("clarion.retention.hold.groups", 2, "b,a")) == {
+        "clarion.retention.hold.groups": "a,b"
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ([("retention.ms", Operation.APPEND, "1")], ErrorCode.INVALID_CONFIG),
+        ([("retention.ms", Operation.SET, None)], ErrorCode.INVALID_CONFIG),
+        ([("retention.ms", Operation.SET, "x")], ErrorCode.INVALID_CONFIG),
+        ([("nothing", Operation.DELETE, None)], ErrorCode.INVALID_CONFIG),
+        ([("cleanup.policy", Operation.SUBTRACT, "delete")], ErrorCode.INVALID_CONFIG),
+        ([("retention.ms", 9, "1")], ErrorCode.INVALID_REQUEST),
+        ([("retention.ms", 0, "1"), ("retention.ms", 0, "2")], ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_an_impossible_change_is_refused_and_changes_nothing(changes, code):
+    overrides = {"segment.ms": "7"}
+    with pytest.raises(KafkaError) as caught:
+        changed(overrides, *changes)
+    assert caught.value.code is code
+    assert overrides == {"segment.ms": "7"}
+
+
+def test_kinds_have_kafkas_codes():
+    assert {kind.name: kind.value for kind in Kind} == {
+        "BOOLEAN": 1, "STRING": 2, "INT": 3, "LONG": 5, "DOUBLE": 6, "LIST": 7,
+    }  # fmt: skip
