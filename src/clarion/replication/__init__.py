@@ -1,1 +1,12 @@
-"""One partition on one broker: leadership, epochs, watermark, producer state, group commit."""
+"""One partition on one broker: leadership and its epoch, the watermark, producer state, group commit.
+
+Words: a message is *appended* when it is in the log, and *committed* when the high watermark has passed it; readers see
+only what is committed. What committing takes (a flush, later also the followers' flushes) is decided here and nowhere
+else. This room never sees a socket or a request.
+"""
+
+from clarion.replication.group_commit import GroupCommit
+from clarion.replication.partition import Appended, Partition, Watcher
+from clarion.replication.producers import ProducerStates
+
+__all__ = ["Appended", "GroupCommit", "Partition", "ProducerStates", "Watcher"]

@@ -1,0 +1,85 @@
+"""Group commit: one flush serves every append that came before it.
+
+    append, append, append ─┐ end of this turn of the loop
+                            └→ fdatasync in a thread … meanwhile: append, append ─┐
+                               done: the watermark moves, everybody who waited    └→ next fdatasync
+                               is answered
+
+At most one flush per partition is under way; partitions flush side by side in a few threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor
+from functools import partial
+from typing import Protocol
+
+from clarion.world import event_log
+
+log = event_log("replication")
+
+
+class FlushTicket(Protocol):
+    """One flush: taken in the loop, run in a thread, given back in the loop."""
+
+    def run(self) -> None: ...
+
+
+class Flushable(Protocol):
+    is_flushing: bool
+
+    def begin_flush(self) -> FlushTicket: ...
+    def finish_flush(self, ticket: FlushTicket) -> None: ...
+    def fail_flush(self, error: OSError) -> None: ...
+    @property
+    def needs_flush(self) -> bool: ...
+
+
+class GroupCommit:
+    def __init__(self, executor: Executor | None, on_failure: Callable[[OSError], None] | None = None) -> None:
+        self._executor = executor
+        self._on_failure = on_failure
+        self._loop = asyncio.get_running_loop()
+        self._due: list[Flushable] = []
+        self.flushes_total = 0
+
+    def request(self, partition: Flushable) -> None:
+        """See to it that what is in the partition's log now gets committed."""
+        if partition.is_flushing:
+            return
+        partition.is_flushing = True
+        if not self._due:
+            # At the end of this turn: whoever appends until then shares the flush.
+            self._loop.call_soon(self._start_due)
+        self._due.append(partition)
+
+    def _start_due(self) -> None:
+        due, self._due = self._due, []
+        for partition in due:
+            self._start(partition)
+
+    def _start(self, partition: Flushable) -> None:
+        ticket = partition.begin_flush()
+        self.flushes_total += 1
+        running = self._loop.run_in_executor(self._executor, ticket.run)
+        running.add_done_callback(partial(self._finish, partition, ticket))
+
+    def _finish(self, partition: Flushable, ticket: FlushTicket, running: asyncio.Future[None]) -> None:
+        if running.cancelled():
+            return
+        error = running.exception()
+        if isinstance(error, OSError):
+            # What the kernel could not write it may have dropped: a later flush that succeeds would prove nothing.
+            partition.fail_flush(error)
+            if self._on_failure is not None:
+                self._on_failure(error)
+            return
+        if error is not None:
+            raise error
+        partition.finish_flush(ticket)
+        if partition.needs_flush:
+            self._start(partition)
+        else:
+            partition.is_flushing = False
