@@ -1,0 +1,42 @@
+"""What every folder may use: one shared broker process, and names that no other test has."""
+
+import itertools
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.servers import ClarionProcess, KafkaProcess, start_peer
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClarionProcess | KafkaProcess]:
+    """One broker for all scenarios that do not stop it; at the end it must still be alive, and stop when asked."""
+    server = start_peer(tmp_path_factory.mktemp("shared") / "data")
+    yield server
+    assert server.is_running, f"the shared broker died\n{server.stderr[-8000:]}"
+    assert server.terminate() == 0
+
+
+@pytest.fixture(scope="session")
+def bootstrap(shared_server: ClarionProcess | KafkaProcess) -> str:
+    return shared_server.bootstrap
+
+
+@pytest.fixture
+def own_server(tmp_path: Path) -> Iterator[ClarionProcess | KafkaProcess]:
+    """A broker for this test alone, which may kill and restart it."""
+    server = start_peer(tmp_path / "data")
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def unique(request: pytest.FixtureRequest) -> str:
+    """A name for this test's topics and groups: readable, and taken by nobody else."""
+    words = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower().removeprefix("test_")).strip("-")
+    return f"{words[:60]}-{os.getpid()}-{next(_numbers)}"
