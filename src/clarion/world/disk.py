@@ -16,6 +16,8 @@ Buffer = bytes | bytearray | memoryview
 
 
 class DiskFile(Protocol):
+    """An open file. It closes itself when nobody holds it any longer, so that a reader in flight can share it."""
+
     path: str
 
     def write(self, buffers: Sequence[Buffer], position: int) -> None:
@@ -218,6 +220,9 @@ class RealFile:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+    def __del__(self) -> None:
+        self.close()
 
     def fileno(self) -> int:
         return self._fd
