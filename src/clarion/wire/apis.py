@@ -1,0 +1,139 @@
+"""Every API that Clarion speaks: its key, its versions, from which version on it is flexible, and its neutral messages.
+
+The maxima are Kafka's own, capped where kio's schema ends (a test holds them to it). Message modules are imported on
+first use, so that a broker that starts loads none of them.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from importlib import import_module
+from typing import Any, Final
+
+NEVER_FLEXIBLE: Final = 1 << 15
+
+PRODUCE: Final = 0
+FETCH: Final = 1
+LIST_OFFSETS: Final = 2
+METADATA: Final = 3
+OFFSET_COMMIT: Final = 8
+OFFSET_FETCH: Final = 9
+FIND_COORDINATOR: Final = 10
+JOIN_GROUP: Final = 11
+HEARTBEAT: Final = 12
+LEAVE_GROUP: Final = 13
+SYNC_GROUP: Final = 14
+DESCRIBE_GROUPS: Final = 15
+LIST_GROUPS: Final = 16
+API_VERSIONS: Final = 18
+CREATE_TOPICS: Final = 19
+DELETE_TOPICS: Final = 20
+DELETE_RECORDS: Final = 21
+INIT_PRODUCER_ID: Final = 22
+OFFSET_FOR_LEADER_EPOCH: Final = 23
+DESCRIBE_CONFIGS: Final = 32
+ALTER_CONFIGS: Final = 33
+DESCRIBE_LOG_DIRS: Final = 35
+CREATE_PARTITIONS: Final = 37
+DELETE_GROUPS: Final = 42
+INCREMENTAL_ALTER_CONFIGS: Final = 44
+OFFSET_DELETE: Final = 47
+UPDATE_FEATURES: Final = 57
+DESCRIBE_CLUSTER: Final = 60
+CONSUMER_GROUP_HEARTBEAT: Final = 68
+CONSUMER_GROUP_DESCRIBE: Final = 69
+LIST_CONFIG_RESOURCES: Final = 74
+DESCRIBE_TOPIC_PARTITIONS: Final = 75
+
+
+class Api:
+    """One row of the table. `min_version` is what we answer, `advertised_min` what ApiVersions says."""
+
+    def __init__(
+        self,
+        key: int,
+        name: str,
+        min_version: int,
+        max_version: int,
+        first_flexible: int,
+        advertised_min: int | None = None,
+    ) -> None:
+        self.key = key
+        self.name = name
+        self.min_version = min_version
+        self.max_version = max_version
+        self.first_flexible = first_flexible
+        self.advertised_min = min_version if advertised_min is None else advertised_min
+
+    def speaks(self, version: int) -> bool:
+        return self.min_version <= version <= self.max_version
+
+    def is_flexible(self, version: int) -> bool:
+        return version >= self.first_flexible
+
+    @property
+    def snake_name(self) -> str:
+        """`ListOffsets` → `list_offsets`: kio's folder and our module are called like this."""
+        return "".join(f"_{c.lower()}" if c.isupper() else c for c in self.name).lstrip("_")
+
+    @cached_property
+    def request(self) -> type[Any]:
+        """The neutral request class. Produce and Fetch have none: their codecs are hand-written."""
+        return self._message("Request")
+
+    @cached_property
+    def response(self) -> type[Any]:
+        return self._message("Response")
+
+    def _message(self, suffix: str) -> type[Any]:
+        module = import_module(f"clarion.wire.messages.k{self.key:02d}_{self.snake_name}")
+        message: type[Any] = getattr(module, self.name + suffix)
+        return message
+
+    def __repr__(self) -> str:
+        return f"<Api {self.key} {self.name} {self.min_version}-{self.max_version}>"
+
+
+_TABLE: Final = (
+    # Trap 1: librdkafka drops compression and idempotence unless Produce is advertised from 0; below 3 is refused.
+    Api(PRODUCE, "Produce", 3, 13, 9, advertised_min=0),
+    Api(FETCH, "Fetch", 4, 18, 12),
+    Api(LIST_OFFSETS, "ListOffsets", 1, 11, 6),
+    Api(METADATA, "Metadata", 0, 13, 9),
+    Api(OFFSET_COMMIT, "OffsetCommit", 2, 10, 8),
+    Api(OFFSET_FETCH, "OffsetFetch", 1, 10, 6),
+    Api(FIND_COORDINATOR, "FindCoordinator", 0, 6, 3),
+    Api(JOIN_GROUP, "JoinGroup", 0, 9, 6),
+    Api(HEARTBEAT, "Heartbeat", 0, 4, 4),
+    Api(LEAVE_GROUP, "LeaveGroup", 0, 5, 4),
+    Api(SYNC_GROUP, "SyncGroup", 0, 5, 4),
+    Api(DESCRIBE_GROUPS, "DescribeGroups", 0, 6, 5),
+    Api(LIST_GROUPS, "ListGroups", 0, 5, 3),
+    Api(API_VERSIONS, "ApiVersions", 0, 4, 3),
+    Api(CREATE_TOPICS, "CreateTopics", 2, 7, 5),
+    Api(DELETE_TOPICS, "DeleteTopics", 1, 6, 4),
+    Api(DELETE_RECORDS, "DeleteRecords", 0, 2, 2),
+    Api(INIT_PRODUCER_ID, "InitProducerId", 0, 5, 2),
+    Api(OFFSET_FOR_LEADER_EPOCH, "OffsetForLeaderEpoch", 2, 4, 4),
+    Api(DESCRIBE_CONFIGS, "DescribeConfigs", 1, 4, 4),
+    Api(ALTER_CONFIGS, "AlterConfigs", 0, 2, 2),
+    Api(DESCRIBE_LOG_DIRS, "DescribeLogDirs", 1, 4, 2),
+    Api(CREATE_PARTITIONS, "CreatePartitions", 0, 3, 2),
+    Api(DELETE_GROUPS, "DeleteGroups", 0, 2, 2),
+    Api(INCREMENTAL_ALTER_CONFIGS, "IncrementalAlterConfigs", 0, 1, 1),
+    Api(OFFSET_DELETE, "OffsetDelete", 0, 0, NEVER_FLEXIBLE),
+    Api(UPDATE_FEATURES, "UpdateFeatures", 0, 2, 0),
+    Api(DESCRIBE_CLUSTER, "DescribeCluster", 0, 2, 0),
+    Api(CONSUMER_GROUP_HEARTBEAT, "ConsumerGroupHeartbeat", 0, 1, 0),
+    Api(CONSUMER_GROUP_DESCRIBE, "ConsumerGroupDescribe", 0, 1, 0),
+    Api(LIST_CONFIG_RESOURCES, "ListConfigResources", 0, 1, 0),
+    Api(DESCRIBE_TOPIC_PARTITIONS, "DescribeTopicPartitions", 0, 0, 0),
+)
+
+APIS: Final[dict[int, Api]] = {api.key: api for api in _TABLE}
+ADVERTISED: Final[tuple[tuple[int, int, int], ...]] = tuple(
+    (api.key, api.advertised_min, api.max_version) for api in _TABLE
+)
+"""(key, min, max) as ApiVersions tells it."""
+
+FIRST_FLEXIBLE: Final[dict[int, int]] = {api.key: api.first_flexible for api in _TABLE}

@@ -1,0 +1,244 @@
+"""Compiles a plan into a function that reads a neutral message.
+
+One closure per field; neighbouring numbers share one `struct` call. Fields that the neutral class lacks are read and
+dropped, fields that the version lacks keep the class's default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, fields
+from functools import cache
+from itertools import groupby
+from struct import Struct, unpack_from
+from typing import Any, Final, get_args, get_origin, get_type_hints
+
+from clarion.model.errors import MalformedError
+from clarion.wire.cursor import (
+    Cursor,
+    read_compact_length,
+    read_int16_length,
+    read_int32_length,
+    read_uuid,
+    read_uvarint,
+    skip_tagged_fields,
+)
+from clarion.wire.plan import FIXED, FieldPlan, StructPlan, strip_optional
+
+Read = Callable[[Cursor], Any]
+ReadInto = Callable[[Cursor, list[Any]], None]
+
+
+@cache
+def compile_reader(plan: StructPlan, neutral: Any) -> Read:
+    """`neutral` is a message class; None reads over the struct and returns None."""
+    hints = get_type_hints(neutral) if neutral is not None else {}
+    _check_fits(plan, neutral, hints)
+    steps = tuple(_steps(plan, hints))
+    names = tuple(field.name for field in plan.fields)
+    unwanted = tuple(name for name in names if name not in hints)
+    read_tags = _tags_reader(plan, hints)
+    build: Callable[..., Any] = neutral if neutral is not None else _nothing
+
+    def read_struct(cursor: Cursor) -> Any:
+        values: list[Any] = []
+        for step in steps:
+            step(cursor, values)
+        named = dict(zip(names, values, strict=True))
+        for name in unwanted:
+            del named[name]
+        read_tags(cursor, named)
+        return build(**named)
+
+    return read_struct
+
+
+def neutral_struct(hint: Any) -> Any:
+    """The class inside `Topic`, `Topic | None`, `tuple[Topic, ...]` or `tuple[Topic, ...] | None`."""
+    inner, _ = strip_optional(hint)
+    if get_origin(inner) is tuple:
+        inner = get_args(inner)[0]
+    return inner
+
+
+def _nothing(**_: Any) -> None:
+    return None
+
+
+def _check_fits(plan: StructPlan, neutral: type[Any] | None, hints: dict[str, Any]) -> None:
+    """Our own mistakes in a neutral class are found when it is first used, by the tests."""
+    if neutral is None:
+        return
+    planned = {field.name: field for field in (*plan.fields, *plan.tagged)}
+    for field in fields(neutral):
+        is_missing = field.name not in planned
+        assert not (is_missing and field.default is MISSING), f"{neutral.__name__}.{field.name} needs a default"
+        may_be_null = not is_missing and planned[field.name].is_nullable
+        assert not may_be_null or strip_optional(hints[field.name])[1], f"{neutral.__name__}.{field.name} may be null"
+
+
+def _steps(plan: StructPlan, hints: dict[str, Any]) -> Iterator[ReadInto]:
+    for is_fixed, run in groupby(plan.fields, key=lambda field: field.is_fixed):
+        if is_fixed:
+            yield _numbers_step(list(run))
+        else:
+            yield from (_value_step(_field_reader(field, hints)) for field in run)
+
+
+def _numbers_step(run: list[FieldPlan]) -> ReadInto:
+    numbers = Struct(">" + "".join(FIXED[field.kind][0] for field in run))
+    unpack, size = numbers.unpack_from, numbers.size
+
+    def read_numbers(cursor: Cursor, values: list[Any]) -> None:
+        values += unpack(cursor.data, cursor.at)
+        cursor.at += size
+
+    return read_numbers
+
+
+def _value_step(read: Read) -> ReadInto:
+    def read_value(cursor: Cursor, values: list[Any]) -> None:
+        values.append(read(cursor))
+
+    return read_value
+
+
+def _tags_reader(plan: StructPlan, hints: dict[str, Any]) -> Callable[[Cursor, dict[str, Any]], None]:
+    if not plan.flexible:
+        return _no_tags
+    known = {field.tag: (field.name, _field_reader(field, hints)) for field in plan.tagged if field.name in hints}
+    if not known:
+        return lambda cursor, _: skip_tagged_fields(cursor)
+
+    def read_tags(cursor: Cursor, named: dict[str, Any]) -> None:
+        count = read_uvarint(cursor)
+        cursor.expect_elements(count, _TAGGED_FIELD_BYTES_MIN)
+        for _ in range(count):
+            tag, length = read_uvarint(cursor), read_uvarint(cursor)
+            if tag in known:
+                name, read = known[tag]
+                named[name] = _read_exactly(cursor, length, read)
+            else:
+                cursor.take(length)
+
+    return read_tags
+
+
+_TAGGED_FIELD_BYTES_MIN: Final = 2  # tag and length
+
+
+def _no_tags(_cursor: Cursor, _named: dict[str, Any]) -> None:
+    return None
+
+
+def _read_exactly(cursor: Cursor, length: int, read: Read) -> Any:
+    end = cursor.at + length
+    value = read(cursor)
+    if cursor.at != end:
+        raise MalformedError(f"a tagged field of {length} bytes does not end where it says")
+    return value
+
+
+def _field_reader(field: FieldPlan, hints: dict[str, Any]) -> Read:
+    if field.is_array:
+        return _array_reader(field, hints)
+    if field.struct is not None and field.is_nullable:
+        return _nullable_struct_reader(_element_reader(field, hints))
+    return _element_reader(field, hints)
+
+
+def _element_reader(field: FieldPlan, hints: dict[str, Any]) -> Read:
+    if field.struct is not None:
+        return compile_reader(field.struct, neutral_struct(hints.get(field.name)))
+    if field.kind in FIXED:
+        return _number_reader(field.kind)
+    if field.kind == "uuid":
+        return read_uuid
+    is_nullable = field.is_nullable and not field.is_array
+    return _text_reader(field, is_nullable) if field.kind == "string" else _bytes_reader(field, is_nullable)
+
+
+def _nullable_struct_reader(read_struct: Read) -> Read:
+    """KIP-893: one byte before the struct, negative for null."""
+
+    def read_nullable_struct(cursor: Cursor) -> Any:
+        return None if cursor.take(1)[0] >= 0x80 else read_struct(cursor)
+
+    return read_nullable_struct
+
+
+def _number_reader(kind: str) -> Read:
+    number = Struct(">" + FIXED[kind][0])
+
+    def read_number(cursor: Cursor) -> Any:
+        (value,) = number.unpack_from(cursor.data, cursor.at)
+        cursor.at += number.size
+        return value
+
+    return read_number
+
+
+def _text_reader(field: FieldPlan, is_nullable: bool) -> Read:
+    read_length = read_compact_length if field.flexible else read_int16_length
+
+    def read_text(cursor: Cursor) -> str | None:
+        length = read_length(cursor)
+        if length < 0:
+            _check_null(field, is_nullable)
+            return None
+        return cursor.take(length).decode()
+
+    return read_text
+
+
+def _bytes_reader(field: FieldPlan, is_nullable: bool) -> Read:
+    read_length = read_compact_length if field.flexible else read_int32_length
+
+    def read_bytes(cursor: Cursor) -> bytes | None:
+        length = read_length(cursor)
+        if length < 0:
+            _check_null(field, is_nullable)
+            return None
+        return cursor.take(length)
+
+    return read_bytes
+
+
+def _check_null(field: FieldPlan, is_nullable: bool) -> None:
+    if not is_nullable:
+        raise MalformedError(f"{field.name} is null")
+
+
+def _array_reader(field: FieldPlan, hints: dict[str, Any]) -> Read:
+    read_length = read_compact_length if field.flexible else read_int32_length
+    read_elements = _numbers_reader(field.kind) if field.kind in FIXED else _each(_element_reader(field, hints))
+    bytes_min = field.element_bytes_min
+    assert bytes_min > 0, f"elements of {field.name} take no bytes, so their count cannot be bounded"
+
+    def read_array(cursor: Cursor) -> tuple[Any, ...] | None:
+        count = read_length(cursor)
+        if count < 0:
+            _check_null(field, field.is_nullable)
+            return None
+        cursor.expect_elements(count, bytes_min)
+        return read_elements(cursor, count)
+
+    return read_array
+
+
+def _numbers_reader(kind: str) -> Callable[[Cursor, int], tuple[Any, ...]]:
+    code, size = FIXED[kind]
+
+    def read_numbers(cursor: Cursor, count: int) -> tuple[Any, ...]:
+        values = unpack_from(f">{count}{code}", cursor.data, cursor.at)
+        cursor.at += count * size
+        return values
+
+    return read_numbers
+
+
+def _each(read: Read) -> Callable[[Cursor, int], tuple[Any, ...]]:
+    def read_each(cursor: Cursor, count: int) -> tuple[Any, ...]:
+        return tuple([read(cursor) for _ in range(count)])
+
+    return read_each
