@@ -1,0 +1,193 @@
+"""Kafka's four compressions, with a bound on what may come out.
+
+A few hundred bytes can claim to be gigabytes. `decompress` never makes room for more than `limit_bytes` (and a little
+working memory of the codec), does work in proportion to what it reads and writes, and answers anything else with one
+KafkaError. The error is INVALID_RECORD: unlike CORRUPT_MESSAGE it tells a producer that sending again is of no use.
+
+Snappy comes in two shapes: the Java client's (xerial framing, blocks of some kilobytes) and
+librdkafka's (one raw block).
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from enum import IntEnum
+from struct import Struct
+from typing import Final
+
+import cramjam
+
+from clarion.model.errors import ErrorCode, KafkaError
+from clarion.world.disk import Buffer
+
+
+class Codec(IntEnum):
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+def decompress(codec: int, data: Buffer, limit_bytes: int) -> bytes:
+    """What was compressed, if it is at most `limit_bytes` long."""
+    expand = _EXPANDERS.get(codec)
+    if expand is None:
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"compression type {codec} is unknown")
+    return expand(data, limit_bytes)
+
+
+def compress(codec: int, data: Buffer) -> bytes:
+    match codec:
+        case Codec.NONE:
+            return bytes(data)
+        case Codec.GZIP:
+            return zlib.compress(data, level=6, wbits=_GZIP)
+        case Codec.SNAPPY:
+            return _pack_xerial(data)
+        case Codec.LZ4:
+            return bytes(cramjam.lz4.compress(data))
+        case Codec.ZSTD:
+            return bytes(cramjam.zstd.compress(data, level=3))
+    raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"compression type {codec} is unknown")
+
+
+def _bomb(limit_bytes: int) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_RECORD, f"a batch decompresses to more than {limit_bytes} bytes")
+
+
+def _garbage(codec: Codec, error: object) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_RECORD, f"a batch is not {codec.name.lower()} as it says: {error}")
+
+
+def _as_it_is(data: Buffer, limit_bytes: int) -> bytes:
+    if len(data) > limit_bytes:
+        raise _bomb(limit_bytes)
+    return bytes(data)
+
+
+# ------------------------------------------------------------------------------------------------ gzip
+
+_GZIP: Final = 31  # zlib's wbits for a gzip header and trailer
+
+
+def _expand_gzip(data: Buffer, limit_bytes: int) -> bytes:
+    """All members, one after the other: RFC 1952 allows several, and Java reads them all."""
+    parts: list[bytes] = []
+    left = limit_bytes
+    rest = bytes(data)
+    while rest:
+        member = zlib.decompressobj(wbits=_GZIP)
+        try:
+            part = member.decompress(rest, left + 1)
+        except zlib.error as error:
+            raise _garbage(Codec.GZIP, error) from None
+        left -= len(part)
+        if left < 0:
+            raise _bomb(limit_bytes)
+        if not member.eof:
+            raise _garbage(Codec.GZIP, "cut off")
+        parts.append(part)
+        rest = member.unused_data
+    if not parts:
+        raise _garbage(Codec.GZIP, "empty")
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+# ------------------------------------------------------------------------------------------------ snappy
+
+_XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
+_XERIAL_HEADER: Final = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"  # version, and least compatible version
+_XERIAL_BLOCK_BYTES: Final = 32 * 1024
+_BLOCK_LENGTH = Struct(">i")
+
+
+def _expand_snappy(data: Buffer, limit_bytes: int) -> bytes:
+    if bytes(data[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
+        return _expand_snappy_block(data, limit_bytes, limit_bytes)
+    if len(data) < len(_XERIAL_HEADER):
+        raise _garbage(Codec.SNAPPY, "cut off in its header")
+    return _expand_xerial(memoryview(data), limit_bytes)
+
+
+def _expand_xerial(data: memoryview, limit_bytes: int) -> bytes:
+    parts: list[bytes] = []
+    left = limit_bytes
+    at = len(_XERIAL_HEADER)
+    while at < len(data):
+        if at + 4 > len(data):
+            raise _garbage(Codec.SNAPPY, "cut off between blocks")
+        (length,) = _BLOCK_LENGTH.unpack_from(data, at)
+        at += 4
+        if not 0 < length <= len(data) - at:
+            raise _garbage(Codec.SNAPPY, f"a block of {length} bytes with {len(data) - at} left")
+        part = _expand_snappy_block(data[at : at + length], left, limit_bytes)
+        left -= len(part)
+        parts.append(part)
+        at += length
+    return b"".join(parts)
+
+
+def _expand_snappy_block(data: Buffer, room: int, limit_bytes: int) -> bytes:
+    """A block says first how long its content is; that claim is judged before any room is made."""
+    try:
+        size = cramjam.snappy.decompress_raw_len(data)
+        if size > room:
+            raise _bomb(limit_bytes)
+        out = bytearray(size)
+        if cramjam.snappy.decompress_raw_into(data, out) != size:
+            raise _garbage(Codec.SNAPPY, "shorter than it says")
+    except cramjam.DecompressionError as error:
+        raise _garbage(Codec.SNAPPY, error) from None
+    return bytes(out)
+
+
+def _pack_xerial(data: Buffer) -> bytes:
+    view = memoryview(data)
+    parts = [_XERIAL_HEADER]
+    for at in range(0, len(view), _XERIAL_BLOCK_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(view[at : at + _XERIAL_BLOCK_BYTES]))
+        parts += [_BLOCK_LENGTH.pack(len(block)), block]
+    return b"".join(parts)
+
+
+# ------------------------------------------------------------------------------------------------ lz4 and zstd frames
+
+_FIRST_GUESS_FACTOR: Final = 6  # text and JSON shrink about this much, so that most batches need one try
+_FIRST_GUESS_BYTES_MIN: Final = 64 * 1024
+_NO_ROOM: Final = "failed to write whole buffer"  # what the library says when the output does not fit (tested)
+
+
+def _expand_into(codec: Codec, expand: Callable[[Buffer, bytearray], int]) -> Callable[[Buffer, int], bytes]:
+    """Decode into a buffer of our own choosing, and into a larger one while it does not fit.
+
+    The codec cannot write past the buffer, so the buffer is the bound, whatever the frame's header claims. Each try
+    has four times the room of the last: all of them together cost little more than the last one.
+    """
+
+    def run(data: Buffer, limit_bytes: int) -> bytes:
+        room = min(limit_bytes, max(len(data) * _FIRST_GUESS_FACTOR, _FIRST_GUESS_BYTES_MIN))
+        while True:
+            out = bytearray(room)
+            try:
+                size = expand(data, out)
+            except cramjam.DecompressionError as error:
+                if _NO_ROOM not in str(error):
+                    raise _garbage(codec, error) from None
+                if room >= limit_bytes:
+                    raise _bomb(limit_bytes) from None
+                room = min(limit_bytes, room * 4)
+                continue
+            return bytes(memoryview(out)[:size])
+
+    return run
+
+
+_EXPANDERS: Final[dict[int, Callable[[Buffer, int], bytes]]] = {
+    Codec.NONE: _as_it_is,
+    Codec.GZIP: _expand_gzip,
+    Codec.SNAPPY: _expand_snappy,
+    Codec.LZ4: _expand_into(Codec.LZ4, cramjam.lz4.decompress_into),
+    Codec.ZSTD: _expand_into(Codec.ZSTD, cramjam.zstd.decompress_into),
+}

@@ -1,0 +1,137 @@
+"""Compression: what goes in comes out, and a bomb never does."""
+
+import gzip
+import os
+import struct
+import tracemalloc
+import zlib
+
+import cramjam
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clarion.model.errors import ErrorCode, KafkaError
+from clarion.wire.compression import Codec, compress, decompress
+
+ALL = list(Codec)
+REAL = [codec for codec in Codec if codec is not Codec.NONE]
+MEGABYTE = 1024 * 1024
+
+
+def refusal(codec, data, limit=MEGABYTE):
+    with pytest.raises(KafkaError) as caught:
+        decompress(codec, data, limit)
+    return caught.value
+
+
+@given(st.sampled_from(ALL), st.binary(max_size=5000), st.integers(1, 40))
+def test_what_was_compressed_comes_back(codec, piece, times):
+    data = piece * times
+    assert decompress(codec, compress(codec, data), max(len(data), 1)) == data
+
+
+@pytest.mark.parametrize("codec", ALL)
+def test_any_kind_of_buffer_is_taken(codec):
+    data = os.urandom(100) * 1000
+    packed = compress(codec, memoryview(bytearray(data)))
+    for shape in (bytes, bytearray, lambda raw: memoryview(bytearray(raw))):
+        assert decompress(codec, shape(packed), len(data)) == data
+
+
+@pytest.mark.parametrize("codec", ALL)
+def test_the_limit_is_exact(codec):
+    data = b"ab" * 100_000
+    packed = compress(codec, data)
+    assert decompress(codec, packed, len(data)) == data
+    assert "more than 199999 bytes" in refusal(codec, packed, len(data) - 1).message
+
+
+@pytest.mark.parametrize("codec", REAL)
+def test_a_bomb_is_refused_before_it_takes_the_memory(codec):
+    bomb = compress(codec, bytes(40 * MEGABYTE)) if codec is not Codec.SNAPPY else raw_snappy_of_zeros(40 * MEGABYTE)
+    tracemalloc.start()
+    error = refusal(codec, bomb, MEGABYTE)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert error.code is ErrorCode.INVALID_RECORD
+    assert "decompresses to more than" in error.message
+    assert peak < 6 * MEGABYTE
+
+
+def raw_snappy_of_zeros(size):
+    return bytes(cramjam.snappy.compress_raw(bytes(size)))
+
+
+def test_raw_snappy_as_librdkafka_sends_it_is_read():
+    data = b"hello snappy " * 9000
+    assert decompress(Codec.SNAPPY, bytes(cramjam.snappy.compress_raw(data)), len(data)) == data
+
+
+def test_xerial_snappy_in_blocks_of_any_size_is_read():
+    blocks = [bytes(cramjam.snappy.compress_raw(part)) for part in (b"a" * 10, b"b" * 70_000, b"c")]
+    framed = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
+    framed += b"".join(struct.pack(">i", len(block)) + block for block in blocks)
+    assert decompress(Codec.SNAPPY, framed, 100_000) == b"a" * 10 + b"b" * 70_000 + b"c"
+
+
+def test_the_limit_counts_all_blocks_of_a_xerial_frame_together():
+    block = bytes(cramjam.snappy.compress_raw(bytes(60_000)))
+    framed = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1) + (struct.pack(">i", len(block)) + block) * 50
+    assert "more than 1048576" in refusal(Codec.SNAPPY, framed).message
+
+
+def test_gzip_in_several_members_is_read_and_limited_as_a_whole():
+    data = gzip.compress(b"a" * 1000) + gzip.compress(b"b" * 1000)
+    assert decompress(Codec.GZIP, data, 2000) == b"a" * 1000 + b"b" * 1000
+    refusal(Codec.GZIP, data, 1999)
+
+
+def test_endless_empty_members_take_time_in_proportion_to_their_bytes():
+    assert decompress(Codec.GZIP, gzip.compress(b"", mtime=0) * 200, 10) == b""
+
+
+def test_a_frame_of_another_library_is_read():
+    body = b"x" * 100_000
+    with_checksum = cramjam.lz4.Compressor(content_checksum=True, block_linked=False)
+    with_checksum.compress(body)
+    assert decompress(Codec.LZ4, bytes(with_checksum.finish()), len(body)) == body
+    assert decompress(Codec.GZIP, zlib.compress(body, 9, 31), len(body)) == body
+
+
+def test_a_snappy_block_that_claims_four_gigabytes_is_refused_by_its_claim():
+    assert "more than" in refusal(Codec.SNAPPY, b"\xff\xff\xff\xff\x0f" + b"x" * 20).message
+
+
+def test_an_unknown_codec_has_its_own_error():
+    assert refusal(5, b"").code is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    with pytest.raises(KafkaError):
+        compress(7, b"")
+
+
+@pytest.mark.parametrize("codec", REAL)
+def test_empty_and_foreign_bytes_are_refused(codec):
+    for data in (b"", b"\x01", b"no codec makes this", bytes(50), b"\xff" * 50):
+        assert refusal(codec, data).code is ErrorCode.INVALID_RECORD
+
+
+@settings(max_examples=400, deadline=1000)
+@given(st.sampled_from(REAL), st.binary(min_size=1, max_size=300), st.integers(1, 300), st.data())
+def test_damaged_frames_give_data_or_a_refusal_and_nothing_else(codec, piece, times, draw):
+    packed = bytearray(compress(codec, piece * times))
+    for _ in range(draw.draw(st.integers(1, 4))):
+        packed[draw.draw(st.integers(0, len(packed) - 1))] = draw.draw(st.integers(0, 255))
+    packed = packed[: draw.draw(st.integers(1, len(packed)))]
+    try:
+        assert len(decompress(codec, packed, 50_000)) <= 50_000
+    except KafkaError:
+        pass
+
+
+@settings(max_examples=300, deadline=1000)
+@given(st.sampled_from(REAL), st.binary(max_size=200))
+def test_random_bytes_give_data_or_a_refusal_and_nothing_else(codec, data):
+    try:
+        assert len(decompress(codec, data, 50_000)) <= 50_000
+    except KafkaError:
+        pass
