@@ -1,4 +1,7 @@
-"""OffsetCommit (8), versions 2–10. v5 drops the retention time, v6 adds the leader epoch, v7 the instance id, v9 member epochs, v10 topic ids."""
+"""OffsetCommit (8), versions 2–10.
+
+v5 drops the retention time, v6 adds the leader epoch, v7 the instance id, v9 member epochs, v10 topic ids.
+"""
 
 from __future__ import annotations
 

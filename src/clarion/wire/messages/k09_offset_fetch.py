@@ -1,4 +1,7 @@
-"""OffsetFetch (9), versions 1–10. v2 asks for all topics with null, v7 adds require_stable, v8 several groups, v9 member epochs, v10 topic ids."""
+"""OffsetFetch (9), versions 1–10.
+
+v2 asks for all topics with null, v7 adds require_stable, v8 several groups, v9 member epochs, v10 topic ids.
+"""
 
 from __future__ import annotations
 

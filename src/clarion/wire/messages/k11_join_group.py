@@ -1,4 +1,7 @@
-"""JoinGroup (11), versions 0–9. v1 adds the rebalance timeout, v4 the two-step join, v5 static members, v8 the reason, v9 skip_assignment."""
+"""JoinGroup (11), versions 0–9.
+
+v1 adds the rebalance timeout, v4 the two-step join, v5 static members, v8 the reason, v9 skip_assignment.
+"""
 
 from __future__ import annotations
 
