@@ -1,6 +1,7 @@
 """Apache Kafka 4.3: its jars from Maven Central, one KRaft process (broker and controller), and its command-line tools.
 
-Default settings, but for what one node needs (replication factor 1) and `log.flush.interval.messages=1` where a row asks for fsync.
+Default settings, but for what one node needs (replication factor 1), quick deletion of what a round wrote, and
+`log.flush.interval.messages=1` where a row asks for fsync.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ _CLUSTER_ID = "Y2xhcmlvbi1iZW5jaC0wMQ"  # any 16 bytes in URL-safe base64 withou
 _SERVER_JVM = ("-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35",
                "-XX:+ExplicitGCInvokesConcurrent", "-Djava.awt.headless=true")  # fmt: skip
 _TOOL_JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-_LOG4J = """<Configuration status="OFF"><Appenders><Console name="out" target="SYSTEM_OUT"><PatternLayout pattern="%d %p %c{1} %m%n"/>
-</Console></Appenders><Loggers><Root level="WARN"><AppenderRef ref="out"/></Root></Loggers></Configuration>
+_LOG4J = """<Configuration status="OFF"><Appenders><Console name="out" target="SYSTEM_OUT">
+<PatternLayout pattern="%d %p %c{1} %m%n"/></Console></Appenders><Loggers><Root level="WARN"><AppenderRef ref="out"/></Root></Loggers></Configuration>
 """
 
 _why_not: str | None = None  # a machine without Maven is asked once per process, not once per row
@@ -129,6 +130,7 @@ class KafkaServer(ServerProcess):
             "transaction.state.log.min.isr": "1",
             "share.coordinator.state.topic.replication.factor": "1",
             "share.coordinator.state.topic.min.isr": "1",
+            "log.segment.delete.delay.ms": "500",  # rounds would otherwise fill the tmpfs for a minute after deletion
         }
         if self.fsync:
             settings["log.flush.interval.messages"] = "1"
@@ -188,7 +190,8 @@ def _pom() -> str:
         for group, name, version in _ARTIFACTS
     )
     head = '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
-    return f"{head}<groupId>bench</groupId><artifactId>kafka</artifactId><version>1</version>\n<dependencies>\n{dependencies}</dependencies></project>\n"
+    name = "<groupId>bench</groupId><artifactId>kafka</artifactId><version>1</version>"
+    return f"{head}{name}\n<dependencies>\n{dependencies}</dependencies></project>\n"
 
 
 def _classpath() -> str:

