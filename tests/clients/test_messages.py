@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from tests.clients.adapters import Confluent
 from tests.clients.adapters.model import COMPRESSIONS, EARLIEST, LATEST, Client, Outgoing
 from tests.waiting import wait_for
 
@@ -45,11 +46,11 @@ def test_text_messages_arrive_in_order_with_key_and_headers(client: Client, topi
     assert [m.offset for m in found] == list(range(100))
 
 
-def test_every_client_puts_a_key_into_the_same_partition(client: Client, admin: Client, unique: str) -> None:
+def test_every_client_puts_a_key_into_the_same_partition(client: Client, admin: Confluent, unique: str) -> None:
     admin.create_topic(unique, 8)
     keys = [b"key-%d" % n for n in range(40)]
     client.produce(unique, [Outgoing(key, key) for key in keys])
-    placed = {m.key: p for p in range(8) for m in _all_of(admin, unique, p)}
+    placed = {m.key: m.partition for m in admin.read_all(unique, 8, len(keys))}
     assert placed == {key: _murmur2(key) % 8 for key in keys}
 
 
@@ -121,11 +122,6 @@ class _Member:
             return value in self._seen
 
         wait_for(arrived, what=f"{value!r}")
-
-
-def _all_of(client: Client, topic: str, partition: int) -> list:
-    count = client.offset_for(topic, partition, LATEST)
-    return client.read(topic, partition, EARLIEST, count) if count else []
 
 
 def _murmur2(key: bytes) -> int:

@@ -48,16 +48,23 @@ class Confluent(Client):
         return _Stream(ck.Producer(settings))
 
     def read(self, topic: str, partition: int, start: int, count: int, *, seconds: float = PATIENCE_S) -> list[Incoming]:
-        consumer = ck.Consumer(self.settings(**{"group.id": "reads-by-assignment", "enable.auto.commit": False}))
+        return self._read([ck.TopicPartition(topic, partition, _SPECIAL_OFFSETS.get(start, start))], count, seconds)
+
+    def read_all(self, topic: str, partitions: int, count: int) -> list[Incoming]:
+        """Every partition from its beginning, with one consumer."""
+        return self._read([ck.TopicPartition(topic, p, ck.OFFSET_BEGINNING) for p in range(partitions)], count, PATIENCE_S)
+
+    def _read(self, places: list[ck.TopicPartition], count: int, seconds: float) -> list[Incoming]:
+        consumer = ck.Consumer(self.settings(**{"group.id": "reads-by-assignment", "enable.auto.commit": False, "fetch.wait.max.ms": 20}))
         try:
-            consumer.assign([ck.TopicPartition(topic, partition, _SPECIAL_OFFSETS.get(start, start))])
+            consumer.assign(places)
             found: list[Incoming] = []
 
             def enough() -> bool:
                 found.extend(_polled(consumer, 0.2))
                 return len(found) >= count
 
-            wait_for(enough, seconds=seconds, what=f"{count} messages of {topic}-{partition} from {start}, have {len(found)}")
+            wait_for(enough, seconds=seconds, what=f"{count} messages of {places}")
             return found
         finally:
             consumer.close()
