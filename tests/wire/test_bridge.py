@@ -192,7 +192,8 @@ def test_a_message_shares_no_memory_with_its_frame():
 
 def test_tagged_fields_at_their_default_are_not_sent():
     plain = bridge.encode(ApiVersionsResponse(api_keys=()), apis.API_VERSIONS, 3, "response")
-    assert plain.endswith(b"\0") and len(plain) == 2 + 1 + 4 + 1
+    assert plain.endswith(b"\0")
+    assert len(plain) == 2 + 1 + 4 + 1
     feature = SupportedFeatureKey(name="group.version", min_version=1, max_version=1)
     full = bridge.encode(
         ApiVersionsResponse(api_keys=(), supported_features=(feature,)), apis.API_VERSIONS, 3, "response"

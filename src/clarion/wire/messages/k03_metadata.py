@@ -1,8 +1,8 @@
 """Metadata v0-13: brokers, topics, leaders.
 
 v1 null for all topics, racks, controller, internal topics · v2 cluster id · v3 throttle time · v4 auto-creation · v5
-offline replicas · v7 leader epoch · v8 authorized operations · v9 flexible · v10 topic ids · v12 topics by id without a name ·
-v13 error code of the whole answer.
+offline replicas · v7 leader epoch · v8 authorized operations · v9 flexible · v10 topic ids · v12 topics by id
+without a name · v13 error code of the whole answer.
 
 The broker reads and writes these by hand (`wire.metadata`); this form is for clients and tests.
 """

@@ -1,0 +1,218 @@
+"""Produce v3-13 by hand: record batches stay where the kernel put them.
+
+v5 log start offset · v8 error message and record errors · v9 flexible · v10 the current leader, after
+NOT_LEADER_OR_FOLLOWER · v13 topic ids instead of names. v4, v6, v7, v11 and v12 changed meaning, not form.
+
+Left out: errors of single records (the list is always empty) and the endpoints of other nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from struct import Struct
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from clarion.model.errors import MalformedError
+from clarion.model.ids import NO_TOPIC_ID
+from clarion.wire.fields import (
+    INT32,
+    NO_TAGS,
+    UNREADABLE,
+    check_elements,
+    compact_count,
+    compact_nullable_string,
+    compact_string,
+    nullable_string,
+    read_compact_count,
+    read_compact_nullable_string,
+    read_compact_string,
+    read_count,
+    read_nullable_string,
+    read_string,
+    read_uuid,
+    read_uvarint,
+    skip_tags,
+    string,
+)
+
+FIRST_FLEXIBLE: Final = 9
+FIRST_WITH_IDS: Final = 13
+
+_ACKS_AND_TIMEOUT = Struct(">hi")
+_INDEX_AND_LENGTH = Struct(">ii")
+_PARTITION_BYTES_MIN: Final = 8
+_TOPIC_BYTES_MIN: Final = 6
+_COMPACT_PARTITION_BYTES_MIN: Final = 6
+_COMPACT_TOPIC_BYTES_MIN: Final = 3
+
+
+class ProducePartition(NamedTuple):
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
+    records: memoryview | None
+
+
+class ProduceTopic(NamedTuple):
+    name: str
+    topic_id: UUID
+    partitions: list[ProducePartition]
+
+
+class ProduceRequest(NamedTuple):
+    transactional_id: str | None
+    acks: int
+    timeout_ms: int
+    topics: list[ProduceTopic]
+
+
+class PartitionProduced(NamedTuple):
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
+    error_code: int
+    base_offset: int
+    log_append_time_ms: int = -1
+    log_start_offset: int = -1
+    error_message: str | None = None
+    current_leader: tuple[int, int] | None = None
+    """(id, epoch), from v10 on."""
+
+
+TopicProduced = tuple[str, UUID, list[PartitionProduced]]
+
+
+def decode_request(body: memoryview, version: int) -> ProduceRequest:
+    """The records are views into `body`: nothing is copied, and they are writable if the frame is."""
+    try:
+        request, end = _decode_flexible(body, version) if version >= FIRST_FLEXIBLE else _decode_plain(body)
+    except UNREADABLE as unreadable:
+        raise MalformedError(f"Produce v{version} cannot be read: {unreadable}") from unreadable
+    if end != len(body):
+        raise MalformedError(f"{len(body) - end} bytes follow Produce v{version}")
+    return request
+
+
+def encode_response(version: int, topics: Iterable[TopicProduced], throttle_ms: int = 0) -> bytes:
+    if version >= FIRST_FLEXIBLE:
+        return _encode_flexible(version, list(topics), throttle_ms)
+    return _encode_plain(version, list(topics), throttle_ms)
+
+
+def _decode_flexible(body: memoryview, version: int) -> tuple[ProduceRequest, int]:
+    transactional_id, at = read_compact_nullable_string(body, 0)
+    acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(body, at)
+    count, at = read_compact_count(body, at + 6, _COMPACT_TOPIC_BYTES_MIN)
+    topics = []
+    elements = count
+    for _ in range(count):
+        name, topic_id = "", NO_TOPIC_ID
+        if version >= FIRST_WITH_IDS:
+            topic_id, at = read_uuid(body, at)
+        else:
+            name, at = read_compact_string(body, at)
+        partitions, at = _decode_flexible_partitions(body, at)
+        elements += len(partitions)
+        check_elements(elements)
+        topics.append(ProduceTopic(name, topic_id, partitions))
+    return ProduceRequest(transactional_id, acks, timeout_ms, topics), skip_tags(body, at)
+
+
+def _decode_flexible_partitions(body: memoryview, at: int) -> tuple[list[ProducePartition], int]:
+    count, at = read_compact_count(body, at, _COMPACT_PARTITION_BYTES_MIN)
+    partitions = []
+    for _ in range(count):
+        (index,) = INT32.unpack_from(body, at)
+        size, at = read_uvarint(body, at + 4)
+        records = None
+        if size:
+            end = at + size - 1
+            if end > len(body):
+                raise MalformedError(f"{size - 1} bytes of records announced, {len(body) - at} left")
+            records = body[at:end]
+            at = end
+        at = at + 1 if body[at] == 0 else skip_tags(body, at)
+        partitions.append(ProducePartition(index, records))
+    return partitions, skip_tags(body, at)
+
+
+def _decode_plain(body: memoryview) -> tuple[ProduceRequest, int]:
+    transactional_id, at = read_nullable_string(body, 0)
+    acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(body, at)
+    count, at = read_count(body, at + 6, _TOPIC_BYTES_MIN)
+    topics = []
+    elements = count
+    for _ in range(count):
+        name, at = read_string(body, at)
+        partitions, at = _decode_plain_partitions(body, at)
+        elements += len(partitions)
+        check_elements(elements)
+        topics.append(ProduceTopic(name, NO_TOPIC_ID, partitions))
+    return ProduceRequest(transactional_id, acks, timeout_ms, topics), at
+
+
+def _decode_plain_partitions(body: memoryview, at: int) -> tuple[list[ProducePartition], int]:
+    count, at = read_count(body, at, _PARTITION_BYTES_MIN)
+    partitions = []
+    for _ in range(count):
+        index, length = _INDEX_AND_LENGTH.unpack_from(body, at)
+        at += 8
+        records = None
+        if length >= 0:
+            end = at + length
+            if end > len(body):
+                raise MalformedError(f"{length} bytes of records announced, {len(body) - at} left")
+            records = body[at:end]
+            at = end
+        elif length != -1:
+            raise MalformedError(f"records of length {length}")
+        partitions.append(ProducePartition(index, records))
+    return partitions, at
+
+
+# index, error code, base offset, append time, log start; then no record errors and no message
+_PLACE = Struct(">ihqqq")
+_FLEXIBLE_PLACE = Struct(">ihqqqBBB")
+_NO_RECORD_ERRORS: Final = b"\1"
+_LEADER_TAG = Struct(">BBBiiB")  # one tagged field, number 0, nine bytes: id, epoch, no tags
+
+
+def _encode_flexible(version: int, topics: list[TopicProduced], throttle_ms: int) -> bytes:
+    parts = [compact_count(len(topics))]
+    for name, topic_id, partitions in topics:
+        parts.append(topic_id.bytes if version >= FIRST_WITH_IDS else compact_string(name))
+        parts.append(compact_count(len(partitions)))
+        for produced in partitions:
+            index, code, base_offset, append_time, log_start, message, leader = produced
+            if message is None and leader is None:
+                parts.append(_FLEXIBLE_PLACE.pack(index, code, base_offset, append_time, log_start, 1, 0, 0))
+            else:
+                parts.append(_flexible_partition(version, produced))
+        parts.append(NO_TAGS)
+    parts.append(INT32.pack(throttle_ms))
+    parts.append(NO_TAGS)
+    return b"".join(parts)
+
+
+def _flexible_partition(version: int, produced: PartitionProduced) -> bytes:
+    place = _PLACE.pack(*produced[:5])
+    leader = produced.current_leader
+    tags = NO_TAGS if leader is None or version < 10 else _LEADER_TAG.pack(1, 0, 9, *leader, 0)
+    return place + _NO_RECORD_ERRORS + compact_nullable_string(produced.error_message) + tags
+
+
+def _encode_plain(version: int, topics: list[TopicProduced], throttle_ms: int) -> bytes:
+    parts = [INT32.pack(len(topics))]
+    for name, _, partitions in topics:
+        parts.append(string(name))
+        parts.append(INT32.pack(len(partitions)))
+        parts.extend([_plain_partition(version, produced) for produced in partitions])
+    parts.append(INT32.pack(throttle_ms))
+    return b"".join(parts)
+
+
+_LOG_START_BYTES: Final = 8
+
+
+def _plain_partition(version: int, produced: PartitionProduced) -> bytes:
+    place = _PLACE.pack(*produced[:5])
+    if version >= 8:
+        return place + b"\0\0\0\0" + nullable_string(produced.error_message)
+    return place if version >= 5 else place[:-_LOG_START_BYTES]
