@@ -1,0 +1,64 @@
+# Clarion. `make demo` and `make test` do all their set-up themselves.
+
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+SECONDS ?=
+PYTEST := $(BIN)/pytest
+
+.PHONY: help setup demo test check lint types rooms unit bench bench-quick campaign lock clean
+
+help: ## Show this list
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
+
+setup: $(READY) ## Make .venv with everything pinned by requirements.lock
+
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	  || { echo "Clarion needs Python 3.11 or newer as '$(PYTHON)': apt-get install python3 (or make PYTHON=python3.12 …)"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
+	  || { echo "Python's venv module is missing: apt-get install python3-venv"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing the locked dependencies into $(VENV) …"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $(READY)
+
+demo: setup ## Start a broker, publish a live stream, watch several readers follow it (SECONDS=20 ends by itself)
+	@$(BIN)/clarion demo $(if $(SECONDS),--seconds $(SECONDS))
+
+test: setup check unit ## Everything CI runs: checks and tests
+
+check: setup lint types rooms ## Linters, types, and the rule that rooms import downwards only
+
+lint: setup
+	@$(BIN)/ruff check --quiet src tests bench
+	@$(BIN)/ruff format --quiet --check src tests bench
+
+types: setup
+	@$(BIN)/mypy --no-error-summary
+
+rooms: setup
+	@$(BIN)/lint-imports --no-cache 2>&1 | tail -n 4
+
+unit: setup
+	@$(PYTEST) -m "not campaign" -n 2 --dist loadgroup
+
+bench: setup ## Side by side with Apache Kafka and NATS JetStream (about 15 minutes)
+	@$(BIN)/python -m bench $(ARGS)
+
+bench-quick: setup ## The same in about 2 minutes, rougher
+	@$(BIN)/python -m bench --quick $(ARGS)
+
+campaign: setup ## Long fault campaigns: 200 kill -9 under load, crash points, fuzzing (tens of minutes)
+	@$(PYTEST) -m campaign -x --timeout 3600 $(ARGS)
+
+lock: setup ## Pin the newest versions that fit pyproject.toml
+	@$(BIN)/python -m pip install --quiet uv
+	@$(BIN)/uv pip compile --quiet --all-extras --generate-hashes --no-header --no-emit-index-url \
+	  --python-version 3.11 -o requirements.lock pyproject.toml
+
+clean: ## Remove everything that was generated
+	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist src/*.egg-info
