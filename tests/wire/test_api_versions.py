@@ -1,0 +1,52 @@
+"""What a client is told first."""
+
+from __future__ import annotations
+
+import pytest
+
+from clarion.model.errors import ErrorCode
+from clarion.wire import bridge
+from clarion.wire.api_versions import encode_refusal, encode_reply, names_its_software
+from clarion.wire.apis import ADVERTISED, API_VERSIONS
+from clarion.wire.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
+from tests.wire import oracle
+
+
+def read(body: bytes, version: int) -> ApiVersionsResponse:
+    return bridge.decode(ApiVersionsResponse, API_VERSIONS, version, "response", body)
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_every_version_tells_every_api(version):
+    body = encode_reply(version)
+    assert [(a.api_key, a.min_version, a.max_version) for a in read(body, version).api_keys] == list(ADVERTISED)
+    assert read(body, version).error_code == ErrorCode.NONE
+    oracle.read(oracle.schema("api_versions", version, "response").ApiVersionsResponse, body)
+
+
+def test_the_new_group_protocol_is_told_as_a_feature_from_version_3_on():
+    for version in (3, 4):
+        reply = read(encode_reply(version), version)
+        assert [(f.name, f.min_version, f.max_version) for f in reply.supported_features] == [("group.version", 1, 1)]
+        assert [(f.name, f.max_version_level) for f in reply.finalized_features] == [("group.version", 1)]
+        assert reply.finalized_features_epoch >= 0
+
+
+@pytest.mark.parametrize("version", [-1, 5, 99, 32767])
+def test_trap_4_an_unknown_version_gets_a_version_0_reply_with_error_35_and_the_ranges(version):
+    reply = read(encode_reply(version), 0)
+    assert reply.error_code == 35
+    assert len(reply.api_keys) == len(ADVERTISED)
+
+
+def test_a_refusal_is_written_in_the_version_asked_for():
+    assert read(encode_refusal(3, ErrorCode.INVALID_REQUEST), 3).error_code == 42
+
+
+@pytest.mark.parametrize("good", ["a", "librdkafka", "apache-kafka-java", "1.2.3", "v2.15.0-RC1"])
+@pytest.mark.parametrize("bad", ["", "-a", "a-", ".1", "1.", "a b", "a_b", "café", "a\n"])
+def test_trap_6_software_names_follow_kafkas_pattern(good, bad):
+    assert names_its_software(ApiVersionsRequest(client_software_name=good, client_software_version=good), 3)
+    assert not names_its_software(ApiVersionsRequest(client_software_name=good, client_software_version=bad), 3)
+    assert not names_its_software(ApiVersionsRequest(client_software_name=bad, client_software_version=good), 4)
+    assert names_its_software(ApiVersionsRequest(), 2)
