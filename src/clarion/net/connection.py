@@ -46,7 +46,7 @@ Service = Callable[["Connection", memoryview], "Reply | PendingReply | None"]
 
 
 class PendingReply:
-    """The place of a reply that is not ready yet. `resolve` is called once, at any time, also after the client has gone."""
+    """The place of a reply that is not ready yet. `resolve` is called once, also when the client has gone by then."""
 
     __slots__ = ("_connection", "on_abandon", "parts")
 

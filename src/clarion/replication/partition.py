@@ -85,7 +85,6 @@ class Partition:
         self.bytes_out_total = 0
         self._commits = commits
         self._waiting: deque[tuple[int, CommitCallback]] = deque()
-        self._has_recorded_epoch = False
         self.configure(settings)
 
     def configure(self, settings: TopicSettings) -> None:
@@ -170,8 +169,6 @@ class Partition:
         else:
             header = BatchHeader._make((base, *header[1:]))
         try:
-            if not self._has_recorded_epoch:
-                self._record_epoch(base)
             segment = self.log.end.segment
             end = self.log.append(batch, header, now_ms)
         except OSError as error:
@@ -187,10 +184,6 @@ class Partition:
         else:
             self._advance(end)
         return Appended(base, base + header.last_offset_delta, append_time, False)
-
-    def _record_epoch(self, start_offset: int) -> None:
-        self.log.epochs.assign(self.leader_epoch, start_offset)
-        self._has_recorded_epoch = True
 
     def _storage_error(self, error: OSError) -> KafkaError:
         if error.errno in NO_ROOM:

@@ -9,7 +9,7 @@ same `replay` after an append and after a restart.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from clarion.model.errors import ErrorCode, KafkaError
@@ -44,7 +44,7 @@ class ProducerStates:
     def __len__(self) -> int:
         return len(self._producers)
 
-    def __iter__(self) -> Iterable[Producer]:  # type: ignore[misc]
+    def __iter__(self) -> Iterator[Producer]:
         return iter(self._producers.values())
 
     def check(self, header: BatchHeader) -> KnownBatch | None:
@@ -53,7 +53,8 @@ class ProducerStates:
         if producer is None:
             return None  # never seen or long forgotten: any sequence may begin, as in Kafka
         if header.producer_epoch != producer.epoch:
-            return _check_new_epoch(header, producer)
+            _check_new_epoch(header, producer)
+            return None
         for known in producer.batches:
             if known.first_sequence == header.base_sequence and known.last_sequence == header.last_sequence:
                 return known

@@ -6,6 +6,7 @@ Time that passes, sleeps and sockets come from the running event loop. This room
 from clarion.world.clock import Clock, SystemClock
 from clarion.world.disk import Buffer, Disk, DiskFile, RealDisk, read_file, replace_file
 from clarion.world.events import EventLog, event_log
+from clarion.world.randomness import Randomness, SystemRandomness, new_session_id, new_uuid
 
 __all__ = [
     "Buffer",
@@ -13,9 +14,13 @@ __all__ = [
     "Disk",
     "DiskFile",
     "EventLog",
+    "Randomness",
     "RealDisk",
     "SystemClock",
+    "SystemRandomness",
     "event_log",
+    "new_session_id",
+    "new_uuid",
     "read_file",
     "replace_file",
 ]
