@@ -48,7 +48,7 @@ class KafkaPython(Client):
     name = "kafka-python"
     can = frozenset(
         "acks admin topic-ids groups static members commit-metadata delete-group idempotence timestamps max-timestamp binary "
-        "transactions auto-create".split()
+        "transactions".split()
     )
 
     def why_no_codec(self, compression: str) -> str:

@@ -89,7 +89,7 @@ class _Stream(ProducerStream):
     def _run(self, topic: str, partition: int | None, headers: tuple, records: list[Outgoing]) -> None:
         where = [] if partition is None else ["-p", str(partition)]
         named = [part for name, value in headers for part in ("-H", f"{name}={value.decode()}")]
-        command = _kcat(self._bootstrap, "-P", "-t", topic, *where, *named, "-K", r"\x1f", "-D", r"\x1e", *self._options)
+        command = _kcat(self._bootstrap, "-v", "-P", "-t", topic, *where, *named, "-K", r"\x1f", "-D", r"\x1e", *self._options)
         done = subprocess.run(command, input=_joined(records), capture_output=True, timeout=PATIENCE_S, check=False)
         _check(done.returncode, done.stderr)
 
