@@ -1,0 +1,5 @@
+"""stub"""
+import typer
+
+
+def add_to(app: typer.Typer) -> None: ...

@@ -1,0 +1,7 @@
+"""The one exception of this room: something the person at the keyboard can mend, said in one line."""
+
+from __future__ import annotations
+
+
+class CliError(Exception):
+    """Becomes one line on stderr and exit status 1, in one place (`main`)."""

@@ -1,0 +1,87 @@
+"""Numbers as people read and write them: sizes, durations, moments. Pure functions, both ways."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+from clarion.cli.errors import CliError
+
+_UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_ONE_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
+_DURATION = re.compile(rf"(?:{_ONE_DURATION.pattern})+")
+_TIME_MS_MAX = 253_402_300_799_999  # the last moment of the year 9999: more is a typing mistake, not a time
+
+
+def parse_duration_ms(text: str) -> int:
+    """`90s`, `5m`, `1h30m`, `2d` → milliseconds."""
+    if not _DURATION.fullmatch(text):
+        raise CliError(f"{text!r} is not a duration; write for example 90s, 5m, 1h30m or 2d")
+    return int(sum(float(number) * _UNIT_MS[unit] for number, unit in _ONE_DURATION.findall(text)))
+
+
+def parse_time_ms(text: str, now_ms: int) -> int:
+    """A moment: `-5m` (ago), `now`, `2026-11-15`, `2026-11-15T10:30:00+01:00`, or milliseconds since 1970."""
+    if text == "now":
+        return now_ms
+    if text.startswith("-"):
+        return now_ms - parse_duration_ms(text[1:])
+    moment = int(text) if text.isascii() and text.isdigit() else _iso_ms(text)
+    if moment > _TIME_MS_MAX:
+        raise CliError(f"{text} is not a time: it lies after the year 9999")
+    return moment
+
+
+def _iso_ms(text: str) -> int:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise CliError(
+            f"{text!r} is not a time; write for example -5m, 2026-11-15T10:30:00 or milliseconds since 1970"
+        ) from None
+    return int(moment.timestamp() * 1000)  # without a zone it is local time, as people mean it
+
+
+def time_text(timestamp_ms: int) -> str:
+    """Local time to the millisecond; a dash where there is none."""
+    if not 0 <= timestamp_ms <= _TIME_MS_MAX:
+        return "-"
+    return datetime.fromtimestamp(timestamp_ms / 1000).isoformat(sep=" ", timespec="milliseconds")
+
+
+def utc_text(timestamp_ms: int) -> str | None:
+    """ISO 8601 in UTC, for JSON."""
+    if not 0 <= timestamp_ms <= _TIME_MS_MAX:
+        return None
+    return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def bytes_text(count: float) -> str:
+    for unit in ("B", "KB", "MB", "GB"):
+        if abs(count) < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
+
+
+def count_text(count: float) -> str:
+    return f"{count:,.0f}"
+
+
+def duration_text(milliseconds: float) -> str:
+    """The two most telling units: `3d 4h`, `1h 30m`, `42s`, `0.25 ms`."""
+    if milliseconds < 1000:
+        return f"{milliseconds:.3g} ms"
+    if milliseconds < 60_000:
+        return f"{milliseconds / 1000:.3g}s"
+    parts = []
+    rest = int(milliseconds)
+    for unit in ("d", "h", "m", "s"):
+        amount, rest = divmod(rest, _UNIT_MS[unit])
+        if amount or parts:
+            parts.append(f"{amount}{unit}")
+    return " ".join(part for part in parts[:2] if not part.startswith("0"))
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

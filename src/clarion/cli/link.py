@@ -1,0 +1,145 @@
+"""How a command reaches a broker: the bootstrap address, the client libraries, and their errors in plain words."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from clarion.cli.errors import CliError
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, Producer
+    from confluent_kafka.admin import AdminClient
+
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+REQUEST_SECONDS_MAX = 15.0  # an admin call that takes longer hangs; nobody waits for a prompt longer than this
+_CONNECT_SECONDS_MAX = 5.0
+
+BootstrapOption = Annotated[
+    str | None,
+    typer.Option("--bootstrap", "-b", metavar="HOST:PORT[,…]", help="The broker to talk to.", show_default=False),
+]
+ClientOption = Annotated[
+    list[str] | None,
+    typer.Option("-X", metavar="NAME=VALUE", help="A librdkafka setting, e.g. ssl.ca.location=ca.pem; repeatable."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+
+T = TypeVar("T")
+
+
+class Link:
+    """A broker's address and the settings that every client of this command shares."""
+
+    def __init__(self, bootstrap: str, settings: Mapping[str, str]) -> None:
+        self.bootstrap = bootstrap
+        self._settings = {**settings}
+
+    @classmethod
+    def of(cls, context: typer.Context, bootstrap: str | None) -> Link:
+        """The link a command was asked to use: its own option, the global one, the environment, the default."""
+        common: Mapping[str, Any] = context.find_root().obj or {}
+        address = bootstrap or common.get("bootstrap") or os.environ.get("CLARION_BOOTSTRAP") or DEFAULT_BOOTSTRAP
+        return cls(address, dict(_pair(each) for each in common.get("client") or ()))
+
+    def check(self) -> None:
+        """Fail at once and clearly where nothing listens; the client libraries would retry in silence."""
+        addresses = [_host_and_port(each) for each in self.bootstrap.split(",")]
+        if not any(_answers(host, port) for host, port in addresses):
+            raise CliError(f"nothing answers at {self.bootstrap}; is `clarion serve` running?")
+
+    def admin(self) -> AdminClient:
+        from confluent_kafka.admin import AdminClient
+
+        self.check()
+        with plain_errors(self):
+            return AdminClient(self._config())
+
+    def producer(self, settings: Mapping[str, Any]) -> Producer:
+        from confluent_kafka import Producer
+
+        self.check()
+        with plain_errors(self):
+            return Producer(self._config(settings))
+
+    def consumer(self, settings: Mapping[str, Any]) -> Consumer:
+        from confluent_kafka import Consumer
+
+        self.check()
+        with plain_errors(self):
+            return Consumer(self._config(settings))
+
+    def _config(self, settings: Mapping[str, Any] = {}) -> dict[str, Any]:  # noqa: B006 (never changed)
+        quiet = logging.getLogger("clarion.librdkafka")
+        quiet.propagate = False
+        quiet.addHandler(logging.NullHandler())
+        return {
+            "bootstrap.servers": self.bootstrap,
+            "client.id": "clarion-cli",
+            "logger": quiet,
+            **settings,
+            **self._settings,
+        }
+
+
+def result_of(future: Future[T], link: Link, what: str) -> T:
+    """An admin call's answer, or one clear line that begins with what was attempted."""
+    with plain_errors(link, what):
+        return future.result(REQUEST_SECONDS_MAX)
+
+
+@contextmanager
+def plain_errors(link: Link, what: str = "") -> Iterator[None]:
+    """Turn the client library's errors into words for the person at the keyboard."""
+    from confluent_kafka import KafkaException
+
+    try:
+        yield
+    except KafkaException as error:
+        raise CliError(_sentence(what, explain(error.args[0], link))) from error
+    except TimeoutError as error:
+        raise CliError(_sentence(what, f"no answer from {link.bootstrap} in time")) from error
+
+
+def explain(error: Any, link: Link) -> str:
+    """What a `confluent_kafka.KafkaError` means here."""
+    from confluent_kafka import KafkaError
+
+    if error.code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE):
+        return f"lost or refused connection to {link.bootstrap}; is it a Kafka listener, and up?"
+    if error.code() in (KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE, KafkaError._MSG_TIMED_OUT):
+        return f"no answer from {link.bootstrap} in time; is it a Kafka listener, and up?"
+    return " ".join(str(error.str()).removeprefix("Broker: ").split())
+
+
+def _sentence(what: str, why: str) -> str:
+    return f"{what}: {why}" if what else why
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise CliError(f"-X {text}: write NAME=VALUE")
+    return name, value
+
+
+def _host_and_port(address: str) -> tuple[str, int]:
+    host, colon, port = address.strip().rpartition(":")
+    if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        raise CliError(f"bootstrap address {address.strip()!r}: write HOST:PORT, for example {DEFAULT_BOOTSTRAP}")
+    return host.strip("[]"), int(port)
+
+
+def _answers(host: str, port: int) -> bool:
+    try:
+        with socket.create_connection((host, port), timeout=_CONNECT_SECONDS_MAX):
+            return True
+    except OSError:
+        return False

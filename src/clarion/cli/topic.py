@@ -1,0 +1,308 @@
+"""`clarion topic`: create, list, describe, alter and delete topics."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from clarion.cli.errors import CliError
+from clarion.cli.humane import count_text, plural
+from clarion.cli.link import BootstrapOption, JsonOption, Link, result_of
+from clarion.cli.offsets import end_offsets, start_offsets
+from clarion.cli.table import Column, show_json, show_rows
+from clarion.model.errors import KafkaError
+from clarion.model.names import check_topic_name
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+commands = typer.Typer(help="Create, list, describe, alter and delete topics.")
+
+NameArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
+NamesArgument = Annotated[list[str], typer.Argument(metavar="TOPIC…", help="One or more topic names.")]
+ConfigOption = Annotated[
+    list[str] | None,
+    typer.Option("--config", "-c", metavar="NAME=VALUE", help="A topic setting by Kafka's name; repeatable."),
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    app.add_typer(commands, name="topic")
+
+
+@commands.command()
+def create(
+    context: typer.Context,
+    names: NamesArgument,
+    partitions: Annotated[int, typer.Option("--partitions", "-p", help="-1: the broker's default.")] = -1,
+    replication_factor: Annotated[int, typer.Option(help="-1: the broker's default.")] = -1,
+    config: ConfigOption = None,
+    if_not_exists: Annotated[bool, typer.Option(help="Succeed when the topic is there already.")] = False,
+    bootstrap: BootstrapOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Create topics.
+
+    Example: clarion topic create orders --partitions 6 --config retention.ms=86400000
+    """
+    from confluent_kafka.admin import NewTopic
+
+    for name in names:
+        _check_name(name)
+    _check_count("--partitions", partitions)
+    _check_count("--replication-factor", replication_factor)
+    settings = dict(setting_pair("--config", each) for each in config or ())
+    link = Link.of(context, bootstrap)
+    admin = link.admin()
+    wanted = [NewTopic(name, partitions, replication_factor, config=settings) for name in names]
+    futures = admin.create_topics(wanted)
+    rows = [{"topic": name, "created": _created(futures[name], link, name, if_not_exists)} for name in names]
+    _report(rows, as_json, lambda row: f"created {row['topic']}" if row["created"] else f"{row['topic']} exists already")
+
+
+@commands.command("list")
+def list_(
+    context: typer.Context,
+    internal: Annotated[bool, typer.Option("--internal", help="Show internal topics too.")] = False,
+    bootstrap: BootstrapOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List topics with their partitions and messages."""
+    link = Link.of(context, bootstrap)
+    admin = link.admin()
+    found = {name: sorted(topic.partitions) for name, topic in all_topics(admin, link).items()}
+    shown = {name: found[name] for name in sorted(found) if internal or not name.startswith("__")}
+    places = [(name, partition) for name, partitions in shown.items() for partition in partitions]
+    starts, ends = start_offsets(admin, link, places), end_offsets(admin, link, places)
+    rows = [_list_row(name, partitions, starts, ends) for name, partitions in shown.items()]
+    columns = [
+        Column("topic", "TOPIC", style="cyan"),
+        Column("partitions", "PARTITIONS", count_text, right=True),
+        Column("messages", "MESSAGES", count_text, right=True),
+    ]
+    show_rows(rows, columns, as_json=as_json, none="no topics yet; create one with: clarion topic create NAME")
+
+
+@commands.command()
+def describe(
+    context: typer.Context,
+    name: NameArgument,
+    all_settings: Annotated[bool, typer.Option("--all", help="Show settings at their defaults too.")] = False,
+    bootstrap: BootstrapOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show a topic's settings and partitions."""
+    link = Link.of(context, bootstrap)
+    admin = link.admin()
+    topic = describe_topic(admin, link, name)
+    places = [(name, each.id) for each in topic.partitions]
+    starts, ends = start_offsets(admin, link, places), end_offsets(admin, link, places)
+    partitions = [_partition_row(each, starts[name, each.id], ends[name, each.id]) for each in topic.partitions]
+    settings = [row for row in _setting_rows(admin, link, name) if all_settings or not row["is_default"]]
+    if as_json:
+        show_json({"topic": name, "id": str(topic.topic_id), "settings": settings, "partitions": partitions})
+        return
+    messages = sum(each["messages"] for each in partitions)
+    print(f"{name}: {plural(len(partitions), 'partition')}, {plural(messages, 'message')}, id {topic.topic_id}")
+    show_rows(settings, _SETTING_COLUMNS, as_json=False, none="every setting has its default (see them with --all)")
+    show_rows(partitions, _PARTITION_COLUMNS, as_json=False)
+
+
+@commands.command()
+def alter(
+    context: typer.Context,
+    name: NameArgument,
+    config: ConfigOption = None,
+    unset: Annotated[
+        list[str] | None, typer.Option("--unset", metavar="NAME", help="Back to the default; repeatable.")
+    ] = None,
+    partitions: Annotated[int | None, typer.Option("--partitions", "-p", help="The new, larger number.")] = None,
+    bootstrap: BootstrapOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Change a topic's settings, or give it more partitions.
+
+    Example: clarion topic alter orders --config retention.ms=3600000 --unset cleanup.policy
+    """
+    settings = dict(setting_pair("--config", each) for each in config or ())
+    removed = list(unset or ())
+    if not settings and not removed and partitions is None:
+        raise CliError("nothing to change: give --config NAME=VALUE, --unset NAME or --partitions N")
+    if both := sorted(settings.keys() & set(removed)):
+        raise CliError(f"{both[0]} is both set and unset")
+    link = Link.of(context, bootstrap)
+    admin = link.admin()
+    describe_topic(admin, link, name)
+    if settings or removed:
+        _alter_settings(admin, link, name, settings, removed)
+    if partitions is not None:
+        _grow(admin, link, name, partitions)
+    row = {"topic": name, "set": settings, "unset": removed, "partitions": partitions}
+    _report([row], as_json, lambda _: f"altered {name}")
+
+
+@commands.command()
+def delete(
+    context: typer.Context,
+    names: NamesArgument,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    bootstrap: BootstrapOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Delete topics and everything in them."""
+    link = Link.of(context, bootstrap)
+    admin = link.admin()
+    for name in names:
+        describe_topic(admin, link, name)
+    confirm(f"delete {', '.join(names)} and every message in it?", yes)
+    futures = admin.delete_topics(names)
+    for name in names:
+        result_of(futures[name], link, f"delete {name}")
+    _report([{"topic": name, "deleted": True} for name in names], as_json, lambda row: f"deleted {row['topic']}")
+
+
+def describe_topic(admin: AdminClient, link: Link, name: str) -> Any:
+    """A topic's description; where there is none, an error that says how to make one."""
+    from confluent_kafka import KafkaException, TopicCollection
+    from confluent_kafka import KafkaError as ClientError
+
+    _check_name(name)
+    future = admin.describe_topics(TopicCollection([name]))[name]
+    try:
+        return result_of(future, link, f"topic {name}")
+    except CliError as error:
+        cause = error.__cause__
+        if isinstance(cause, KafkaException) and cause.args[0].code() == ClientError.UNKNOWN_TOPIC_OR_PART:
+            raise CliError(f"there is no topic {name}; create it with: clarion topic create {name}") from cause
+        raise
+
+
+def all_topics(admin: AdminClient, link: Link) -> dict[str, Any]:
+    from clarion.cli.link import REQUEST_SECONDS_MAX, plain_errors
+
+    with plain_errors(link):
+        return dict(admin.list_topics(timeout=REQUEST_SECONDS_MAX).topics)
+
+
+def setting_pair(flag: str, text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise CliError(f"{flag} {text}: write NAME=VALUE")
+    return name, value
+
+
+_SETTING_COLUMNS = [
+    Column("name", "SETTING", style="cyan"),
+    Column("value", "VALUE"),
+    Column("is_default", "DEFAULT", lambda each: "yes" if each else ""),
+]
+_PARTITION_COLUMNS = [
+    Column("partition", "PARTITION", right=True, style="cyan"),
+    Column("leader", "LEADER", right=True),
+    Column("replicas", "REPLICAS", lambda ids: ",".join(map(str, ids))),
+    Column("in_sync", "IN SYNC", lambda ids: ",".join(map(str, ids))),
+    Column("start_offset", "START", count_text, right=True),
+    Column("end_offset", "END", count_text, right=True),
+    Column("messages", "MESSAGES", count_text, right=True),
+]
+
+
+def _check_name(name: str) -> None:
+    try:
+        check_topic_name(name)
+    except KafkaError as error:
+        raise CliError(error.message) from error
+
+
+def _check_count(flag: str, count: int) -> None:
+    if count == 0 or count < -1:
+        raise CliError(f"{flag} {count}: a positive number, or -1 for the broker's default")
+
+
+def _created(future: Any, link: Link, name: str, if_not_exists: bool) -> bool:
+    from confluent_kafka import KafkaError as ClientError
+    from confluent_kafka import KafkaException
+
+    try:
+        result_of(future, link, f"create {name}")
+        return True
+    except CliError as error:
+        cause = error.__cause__
+        exists = isinstance(cause, KafkaException) and cause.args[0].code() == ClientError.TOPIC_ALREADY_EXISTS
+        if exists and if_not_exists:
+            return False
+        raise
+
+
+def _list_row(
+    name: str, partitions: Sequence[int], starts: dict[tuple[str, int], int], ends: dict[tuple[str, int], int]
+) -> dict[str, Any]:
+    messages = sum(ends[name, each] - starts[name, each] for each in partitions)
+    return {"topic": name, "partitions": len(partitions), "messages": messages}
+
+
+def _partition_row(partition: Any, start: int, end: int) -> dict[str, Any]:
+    return {
+        "partition": partition.id,
+        "leader": partition.leader.id if partition.leader is not None else None,
+        "replicas": [node.id for node in partition.replicas],
+        "in_sync": [node.id for node in partition.isr],
+        "start_offset": start,
+        "end_offset": end,
+        "messages": end - start,
+    }
+
+
+def _setting_rows(admin: AdminClient, link: Link, name: str) -> list[dict[str, Any]]:
+    from confluent_kafka.admin import ConfigResource, ConfigSource
+
+    resource = ConfigResource(ConfigResource.Type.TOPIC, name)
+    entries = result_of(admin.describe_configs([resource])[resource], link, f"settings of {name}")
+    topic_source = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+    return [
+        {"name": entry.name, "value": entry.value, "is_default": entry.source != topic_source}
+        for entry in sorted(entries.values(), key=lambda each: each.name)
+    ]
+
+
+def _alter_settings(
+    admin: AdminClient, link: Link, name: str, settings: dict[str, str], removed: Iterable[str]
+) -> None:
+    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
+
+    entries = [
+        *(ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in settings.items()),
+        *(ConfigEntry(key, None, incremental_operation=AlterConfigOpType.DELETE) for key in removed),
+    ]
+    resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=entries)
+    result_of(admin.incremental_alter_configs([resource])[resource], link, f"alter {name}")
+
+
+def _grow(admin: AdminClient, link: Link, name: str, partitions: int) -> None:
+    from confluent_kafka.admin import NewPartitions
+
+    if partitions < 1:
+        raise CliError(f"--partitions {partitions}: a positive number, larger than what the topic has")
+    result_of(admin.create_partitions([NewPartitions(name, partitions)])[name], link, f"alter {name}")
+
+
+def confirm(question: str, yes: bool) -> None:
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise CliError(f"{question} Say so with --yes")
+    if not typer.confirm(question):
+        raise typer.Exit(1)
+
+
+def _report(rows: Sequence[dict[str, Any]], as_json: bool, sentence: Callable[[dict[str, Any]], str]) -> None:
+    if as_json:
+        show_json(list(rows))
+    else:
+        for row in rows:
+            print(sentence(row))
+
+
