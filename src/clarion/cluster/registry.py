@@ -6,7 +6,8 @@ a new id, by which the old one's files can be told apart after a crash in betwee
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from uuid import UUID
@@ -40,18 +41,11 @@ class TopicRegistry:
         self._collisions: dict[str, str] = {}  # Kafka's metrics names take '.' and '_' for the same
         self._producer_ids = iter(range(0))
         self._partition_total = 0
+        self.cluster_id = self._known_or_new_cluster_id()
         for key, value in store.items(_PREFIX):
             self._remember(_read_topic(key.removeprefix(_PREFIX), value))
 
-    @property
-    def cluster_id(self) -> str:
-        known = self._store.get(_CLUSTER_ID)
-        if known is None:
-            known = _base64_id(self._new_id())
-            self._store.put(_CLUSTER_ID, known)
-        return str(known)
-
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Topic]:
         return iter(list(self._by_name.values()))
 
     def __len__(self) -> int:
@@ -124,6 +118,13 @@ class TopicRegistry:
             fresh = next(self._producer_ids)
         return fresh
 
+    def _known_or_new_cluster_id(self) -> str:
+        known = self._store.get(_CLUSTER_ID)
+        if known is None:
+            known = _base64_id(self._new_id())
+            self._store.put(_CLUSTER_ID, known)
+        return str(known)
+
     def _known(self, name: str) -> Topic:
         topic = self._by_name.get(name)
         if topic is None:
@@ -134,7 +135,7 @@ class TopicRegistry:
         if self._partition_total + more > self._partitions_max:
             raise KafkaError(
                 ErrorCode.INVALID_PARTITIONS,
-                f"{self._partition_total} partitions exist and at most {self._partitions_max} may; {more} more do not fit",
+                f"{self._partition_total} partitions exist, at most {self._partitions_max} may; {more} more do not fit",
             )
 
     def _save(self, topic: Topic) -> None:
@@ -171,6 +172,4 @@ def _read_topic(name: str, value: Any) -> Topic:
 
 def _base64_id(uuid: UUID) -> str:
     """Kafka writes ids as URL-safe base64 without padding."""
-    from base64 import urlsafe_b64encode
-
     return urlsafe_b64encode(uuid.bytes).rstrip(b"=").decode()

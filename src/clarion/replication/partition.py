@@ -21,6 +21,7 @@ from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import LogPosition, TopicId, TopicPartition
 from clarion.model.topic_settings import TopicSettings
 from clarion.replication.group_commit import FlushTicket, GroupCommit
+from clarion.replication.producer_files import save_producers
 from clarion.replication.producers import KnownBatch, ProducerStates
 from clarion.wire.batch import (
     LOG_APPEND_TIME,
@@ -30,7 +31,7 @@ from clarion.wire.batch import (
     stamp_log_append_time,
 )
 from clarion.wire.records import check_deep
-from clarion.world import event_log
+from clarion.world import Disk, event_log
 
 log = event_log("replication")
 
@@ -68,13 +69,14 @@ class Partition:
         settings: TopicSettings,
         leader_epoch: int,
         commits: GroupCommit,
-        producers: ProducerStates | None = None,
+        disk: Disk,
+        producers: ProducerStates,
     ) -> None:
         self.tp = tp
         self.topic_id = topic_id
         self.log = partition_log
         self.leader_epoch = leader_epoch
-        self.producers = producers or ProducerStates()
+        self.producers = producers
         # The only replica: what recovery found and flushed is committed.
         self.high_watermark: LogPosition = partition_log.end
         self.watchers: dict[Watcher, None] = {}
@@ -84,6 +86,7 @@ class Partition:
         self.messages_in_total = 0
         self.bytes_out_total = 0
         self._commits = commits
+        self._disk = disk
         self._waiting: deque[tuple[int, CommitCallback]] = deque()
         self.configure(settings)
 
@@ -164,10 +167,13 @@ class Partition:
             stamp_log_append_time(batch, now_ms)
             append_time = now_ms
             header = header._replace(
-                base_offset=base, max_timestamp=now_ms, attributes=header.attributes | LOG_APPEND_TIME
+                base_offset=base,
+                leader_epoch=self.leader_epoch,
+                max_timestamp=now_ms,
+                attributes=header.attributes | LOG_APPEND_TIME,
             )
         else:
-            header = BatchHeader._make((base, *header[1:]))
+            header = BatchHeader._make((base, header[1], self.leader_epoch, *header[3:]))
         try:
             segment = self.log.end.segment
             end = self.log.append(batch, header, now_ms)
@@ -175,8 +181,8 @@ class Partition:
             raise self._storage_error(error) from error
         if header.producer_id >= 0:
             self.producers.replay(header, now_ms)
-        if end.segment != segment and len(self.producers):
-            self.save_producers()
+        if end.segment != segment:
+            self._on_roll()
         self.bytes_in_total += len(batch)
         self.messages_in_total += header.record_count
         if self._is_durable:
@@ -184,6 +190,11 @@ class Partition:
         else:
             self._advance(end)
         return Appended(base, base + header.last_offset_delta, append_time, False)
+
+    def _on_roll(self) -> None:
+        """What recovery would have to look at again ends with the segment: its bytes go to disk, its producers too."""
+        save_producers(self._disk, self.log, self.producers)
+        self._commits.request(self)
 
     def _storage_error(self, error: OSError) -> KafkaError:
         if error.errno in NO_ROOM:
@@ -198,7 +209,7 @@ class Partition:
 
     @property
     def needs_flush(self) -> bool:
-        return self.log.flushed < self.log.end and self.log.failed is None and not self.is_gone
+        return self._is_durable and self.log.flushed < self.log.end and self.log.failed is None and not self.is_gone
 
     def begin_flush(self) -> FlushTicket:
         return self.log.begin_flush()
@@ -230,13 +241,11 @@ class Partition:
         while self._waiting:
             self._waiting.popleft()[1](code)
 
-    # Producers
+    # The end
 
     def save_producers(self) -> None:
         """Write a snapshot at the log's end: a start need not read the log before it."""
-        self.log.save_producers(self.log.next_offset, self.producers)
-
-    # The end
+        save_producers(self._disk, self.log, self.producers)
 
     def retire(self, code: ErrorCode) -> None:
         """The topic is deleted or the broker stops: nobody waits for this partition any longer."""

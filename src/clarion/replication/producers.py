@@ -44,6 +44,9 @@ class ProducerStates:
     def __len__(self) -> int:
         return len(self._producers)
 
+    def __contains__(self, producer_id: object) -> bool:
+        return producer_id in self._producers
+
     def __iter__(self) -> Iterator[Producer]:
         return iter(self._producers.values())
 

@@ -1,0 +1,80 @@
+"""Idempotent producers: a repeated batch is recognised, a gap refused, and a new epoch starts from nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from clarion.model.errors import ErrorCode, KafkaError
+from clarion.replication.producers import ProducerStates
+from clarion.wire.batch import BatchHeader
+
+SEQUENCE_MAX = 2**31 - 1
+
+
+def batch(sequence: int, count: int = 1, *, epoch: int = 0, producer: int = 7, offset: int = 0) -> BatchHeader:
+    return BatchHeader(offset, 100, 0, 2, 0, 0, count - 1, 1000, 1000, producer, epoch, sequence, count)
+
+
+def written(states: ProducerStates, *headers: BatchHeader) -> None:
+    for header in headers:
+        assert states.check(header) is None
+        states.replay(header, 0)
+
+
+def refusal(states: ProducerStates, header: BatchHeader) -> ErrorCode:
+    with pytest.raises(KafkaError) as refused:
+        states.check(header)
+    return refused.value.code
+
+
+def test_each_of_the_last_five_batches_is_recognised_with_its_offset() -> None:
+    states = ProducerStates()
+    written(states, *(batch(10 * n, 10, offset=100 * n) for n in range(6)))
+    for n in range(1, 6):
+        known = states.check(batch(10 * n, 10))
+        assert known is not None
+        assert known.base_offset == 100 * n
+
+
+def test_a_batch_older_than_the_last_five_is_out_of_order() -> None:
+    states = ProducerStates()
+    written(states, *(batch(n) for n in range(6)))
+    assert refusal(states, batch(0)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_gap_is_refused_and_what_was_missing_is_still_taken() -> None:
+    states = ProducerStates()
+    written(states, batch(0, 5))
+    assert refusal(states, batch(6)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    written(states, batch(5), batch(6))
+
+
+def test_sequences_wrap_to_zero_after_the_largest_number() -> None:
+    states = ProducerStates()
+    written(states, batch(SEQUENCE_MAX - 1, 2), batch(0, 3), batch(3))
+
+
+def test_a_batch_across_the_wrap_ends_at_a_small_sequence() -> None:
+    states = ProducerStates()
+    written(states, batch(SEQUENCE_MAX, 3), batch(2))
+
+
+def test_a_new_epoch_begins_at_zero_and_ends_the_old_one() -> None:
+    states = ProducerStates()
+    written(states, batch(0), batch(1))
+    assert refusal(states, batch(2, epoch=1)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    written(states, batch(0, epoch=1))
+    assert refusal(states, batch(2, epoch=0)) is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_an_unknown_producer_may_begin_anywhere() -> None:
+    written(ProducerStates(), batch(4711), batch(4712))
+
+
+def test_a_silent_producer_is_forgotten_and_a_busy_one_is_not() -> None:
+    states = ProducerStates()
+    states.replay(batch(0, producer=1), now_ms=1_000)
+    states.replay(batch(0, producer=2), now_ms=5_000)
+    assert states.expire(before_ms=2_000) == 1
+    assert 1 not in states
+    assert 2 in states
