@@ -48,3 +48,12 @@ def test_neither_the_table_nor_the_hot_codecs_load_kio():
         "sys.exit(any(name.split('.')[0] == 'kio' for name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_the_bridge_loads_one_version_of_kio_and_nothing_that_kio_only_wants_for_tests():
+    program = (
+        "import sys; from clarion.wire import api_versions; api_versions.encode_reply(3);"
+        "unwanted = [n for n in sys.modules if n == 'hypothesis' or n.startswith('kio.schema.api_versions.v4')];"
+        "sys.exit(str(unwanted) if unwanted else 0)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -35,7 +35,8 @@ def milliseconds(value: int) -> i32Timedelta:
     return i32Timedelta.parse(timedelta(milliseconds=value))
 
 
-def request_bytes(version: int, request: FetchRequest) -> bytes:
+def request_bytes(version: int, request: FetchRequest, *, with_tags: bool = True) -> bytes:
+    """`with_tags` adds the tagged fields that our reader reads over."""
     kio = oracle.schema("fetch", version, "request")
 
     def partition(row: FetchPartition):
@@ -47,8 +48,7 @@ def request_bytes(version: int, request: FetchRequest) -> bytes:
             last_fetched_epoch=row.last_fetched_epoch,
             log_start_offset=row.log_start_offset,
             partition_max_bytes=row.max_bytes,
-            replica_directory_id=TOPIC_ID,  # tagged, v17+: read over
-            high_watermark=5,  # tagged, v18: read over
+            **({"replica_directory_id": TOPIC_ID, "high_watermark": 5} if with_tags else {}),
         )
 
     topics = tuple(
@@ -61,12 +61,12 @@ def request_bytes(version: int, request: FetchRequest) -> bytes:
             oracle.pick(kio.ForgottenTopic, topic=t.name, topic_id=t.topic_id, partitions=tuple(t.partitions))
             for t in request.forgotten
         )
-    if version >= 15:
+    if version >= 15 and (with_tags or request.replica_id != -1):
         forgotten["replica_state"] = kio.ReplicaState(replica_id=request.replica_id, replica_epoch=4)
     return oracle.write(
         oracle.pick(
             kio.FetchRequest,
-            cluster_id="cluster",  # tagged, v12+: read over
+            cluster_id="cluster" if with_tags else None,
             replica_id=request.replica_id,
             max_wait=milliseconds(request.max_wait_ms),
             min_bytes=request.min_bytes,
@@ -126,14 +126,28 @@ SMALL = FULL._replace(
     replica_id=-1, topics=[FetchTopic("orders", TOPIC_ID, [FetchPartition(0, -1, 7, -1, -1, 1024)])], forgotten=[]
 )
 EMPTY = SMALL._replace(topics=[], rack_id="")
+SINGLE = SMALL._replace(rack_id="")
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("request_", [FULL, SMALL, EMPTY], ids=["full", "small", "empty"])
+@pytest.mark.parametrize("request_", [FULL, SMALL, EMPTY, SINGLE], ids=["full", "small", "empty", "single"])
 def test_a_request_is_read_as_kio_wrote_it(version, request_):
     body = request_bytes(version, request_)
     assert decode_request(memoryview(body), version) == as_of(version, request_)
     assert decode_request(body, version) == as_of(version, request_)
+    bare = request_bytes(version, request_, with_tags=False)
+    assert decode_request(memoryview(bare), version) == as_of(version, request_)
+
+
+@pytest.mark.parametrize("version", range(15, 19))
+def test_a_request_of_one_partitions_size_but_another_shape_is_not_mistaken_for_it(version):
+    size = len(request_bytes(version, SINGLE, with_tags=False))
+    for request in (EMPTY, SINGLE._replace(topics=[FetchTopic("", TOPIC_ID, [])])):
+        bare = len(request_bytes(version, request, with_tags=False))
+        padded = request._replace(rack_id="r" * (size - bare))
+        body = request_bytes(version, padded, with_tags=False)
+        assert len(body) == size
+        assert decode_request(body, version) == as_of(version, padded)
 
 
 FETCHED = [
@@ -203,12 +217,13 @@ def test_a_response_with_its_records_is_what_kio_writes(version, fetched):
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_cut_and_every_tail_is_malformed(version):
-    body = request_bytes(version, FULL._replace(topics=FULL.topics[:2]))
-    for end in range(len(body)):
-        with pytest.raises(MalformedError):
-            decode_request(memoryview(body)[:end], version)
-    with pytest.raises(MalformedError, match="follow"):
-        decode_request(memoryview(body + b"\0"), version)
+    for shape in (FULL._replace(topics=FULL.topics[:2]), SINGLE):
+        body = request_bytes(version, shape, with_tags=shape is not SINGLE)
+        for end in range(len(body)):
+            with pytest.raises(MalformedError):
+                decode_request(memoryview(body)[:end], version)
+        with pytest.raises(MalformedError, match="follow"):
+            decode_request(memoryview(body + b"\0"), version)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -222,7 +237,8 @@ def test_random_bytes_are_read_or_malformed_and_nothing_else(version, body):
 @given(st.data())
 @settings(max_examples=40, deadline=None)
 def test_flipped_bits_are_read_or_malformed_and_nothing_else(version, data):
-    body = bytearray(request_bytes(version, FULL._replace(topics=FULL.topics[:2])))
+    shape = data.draw(st.sampled_from([FULL._replace(topics=FULL.topics[:2]), SINGLE]))
+    body = bytearray(request_bytes(version, shape, with_tags=shape is not SINGLE))
     for _ in range(data.draw(st.integers(1, 4))):
         body[data.draw(st.integers(0, len(body) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     _read_or_refuse(bytes(body), version)

@@ -56,6 +56,10 @@ SHAPES = [
     [("orders", TOPIC_ID, [(0, b"batch")])],
     [("orders", TOPIC_ID, [(0, b"x" * 70_000), (7, None), (2**31 - 1, b"")]), ("café", NO_TOPIC_ID, [(1, b"y" * 200)])],
     [("n" * 249, TOPIC_ID, [])],
+    [("n" * 249, TOPIC_ID, [(3, b"batch")])],
+    [("orders", TOPIC_ID, [(0, None)])],
+    [("orders", TOPIC_ID, [(0, b"")])],
+    [("", TOPIC_ID, [(0, b"z" * 20_000)])],
 ]
 
 

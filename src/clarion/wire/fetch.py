@@ -26,6 +26,7 @@ from clarion.wire.fields import (
     check_elements,
     compact_count,
     compact_string,
+    known_uuid,
     read_compact_count,
     read_compact_string,
     read_count,
@@ -95,6 +96,10 @@ TopicFetched = tuple[str, UUID, Sequence[PartitionFetched]]
 
 
 def decode_request(body: Body, version: int) -> FetchRequest:
+    if version >= FIRST_WITH_REPLICA_STATE and len(body) == _SINGLE.size:
+        single = _decode_single(body)
+        if single is not None:
+            return single
     try:
         request, end = _decode_flexible(body, version) if version >= FIRST_FLEXIBLE else _decode_plain(body, version)
     except UNREADABLE as unreadable:
@@ -127,6 +132,21 @@ _FLEXIBLE_PARTITION = Struct(">iiqiqiB")  # the last byte is the number of tagge
 _REPLICA_STATE_TAG: Final = 1
 _NO_REPLICA: Final = -1
 _NO_SESSION: Final = (0, -1)
+
+
+# What a consumer of one partition sends all day (v15+): every field has its place, so one look reads them all. The
+# counts of arrays and tagged fields in between must be those of that shape, or the general road is taken.
+_SINGLE = Struct(">iiibii B16sB iiqiqi BBBBB")
+_SINGLE_COUNTS: Final = (2, 2, 0, 0, 1, 1, 0)  # topics, partitions, two tags, forgotten, rack, tags
+_make = tuple.__new__
+
+
+def _decode_single(body: Body) -> FetchRequest | None:
+    values = _SINGLE.unpack_from(body)
+    if (values[6], values[8], *values[15:]) != _SINGLE_COUNTS:
+        return None
+    topic = _make(FetchTopic, ("", known_uuid(values[7]), [_make(FetchPartition, values[9:15])]))
+    return _make(FetchRequest, (_NO_REPLICA, *values[:6], [topic], [], ""))
 
 
 def _decode_flexible(body: Body, version: int) -> tuple[FetchRequest, int]:

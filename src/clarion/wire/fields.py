@@ -1,6 +1,6 @@
 """Kafka's variable-length forms at a place in a buffer, for the hand-written codecs: `(value, next place)` and back.
 
-A number that runs off the end raises `struct.error` or `IndexError`, which `reading` turns into MalformedError; a slice
+A number that runs off the end raises `struct.error` or `IndexError`, which the codecs turn into MalformedError; a slice
 would not complain, so its length is checked first. "Compact" forms carry their length as a varint, plus one.
 """
 
@@ -26,6 +26,7 @@ INT16 = Struct(">h")
 INT32 = Struct(">i")
 UUID_BYTES: Final = 16
 
+_KNOWN_NAMES_MAX: Final = 4096  # topics written again and again; 2 MB at most
 _KNOWN_IDS_MAX: Final = 16_384  # making a UUID takes a microsecond, finding one a tenth of it; 2 MB at most
 
 
@@ -49,8 +50,12 @@ def read_uvarint(body: Body, at: int) -> tuple[int, int]:
 
 def read_compact_count(body: Body, at: int, element_bytes_min: int) -> tuple[int, int]:
     """The length of an array that cannot be null, checked against what is left."""
-    count, at = read_uvarint(body, at)
-    return check_count(count - 1, len(body) - at, element_bytes_min), at
+    size = body[at]
+    if size < 0x80:
+        at += 1
+    else:
+        size, at = read_uvarint(body, at)
+    return check_count(size - 1, len(body) - at, element_bytes_min), at
 
 
 def read_count(body: Body, at: int, element_bytes_min: int) -> tuple[int, int]:
@@ -73,17 +78,20 @@ def check_elements(total: int) -> None:
 
 
 def read_compact_string(body: Body, at: int) -> tuple[str, int]:
-    value, at = read_compact_nullable_string(body, at)
-    if value is None:
+    size = body[at]
+    if size < 0x80:
+        at += 1
+    else:
+        size, at = read_uvarint(body, at)
+    if size == 0:
         raise MalformedError("a string is null")
-    return value, at
+    return _text(body, at, at + size - 1)
 
 
 def read_compact_nullable_string(body: Body, at: int) -> tuple[str | None, int]:
-    size, at = read_uvarint(body, at)
-    if size == 0:
-        return None, at
-    return _text(body, at, at + size - 1)
+    if body[at] == 0:
+        return None, at + 1
+    return read_compact_string(body, at)
 
 
 def read_string(body: Body, at: int) -> tuple[str, int]:
@@ -113,15 +121,17 @@ def read_uuid(body: Body, at: int) -> tuple[UUID, int]:
     end = at + UUID_BYTES
     if end > len(body):
         raise MalformedError("a topic id is cut off")
-    return _uuid(bytes(body[at:end])), end
+    return known_uuid(bytes(body[at:end])), end
 
 
 @lru_cache(maxsize=_KNOWN_IDS_MAX)
-def _uuid(content: bytes) -> UUID:
+def known_uuid(content: bytes) -> UUID:
     return UUID(bytes=content)
 
 
 def skip_tags(body: Body, at: int) -> int:
+    if body[at] == 0:
+        return at + 1
     count, at = read_uvarint(body, at)
     if count:
         check_count(count, len(body) - at, 2)
@@ -134,9 +144,12 @@ def skip_tags(body: Body, at: int) -> int:
     return at
 
 
+_ONE_BYTE: Final = tuple(bytes((value,)) for value in range(0x80))
+
+
 def uvarint(value: int) -> bytes:
     if value < 0x80:
-        return bytes((value,))
+        return _ONE_BYTE[value]
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)
@@ -149,6 +162,7 @@ def compact_count(count: int) -> bytes:
     return uvarint(count + 1)
 
 
+@lru_cache(maxsize=_KNOWN_NAMES_MAX)
 def compact_string(text: str) -> bytes:
     content = text.encode()
     return uvarint(len(content) + 1) + content
@@ -158,6 +172,7 @@ def compact_nullable_string(text: str | None) -> bytes:
     return COMPACT_NULL if text is None else compact_string(text)
 
 
+@lru_cache(maxsize=_KNOWN_NAMES_MAX)
 def string(text: str) -> bytes:
     content = text.encode()
     return INT16.pack(len(content)) + content

@@ -7,6 +7,6 @@ from typing import Final
 ELEMENTS_MAX: Final = 250_000
 """Array elements and tagged fields in one message.
 
-An element may be a single byte on the wire and a hundred in memory: 250,000 take about a third of a second and some
-tens of megabytes. The largest honest requests (every partition of a cluster in one Fetch) stay below 100,000.
+An element may be a single byte on the wire and a hundred in memory: 250,000 take about half a second and some tens
+of megabytes. The largest honest requests (every partition of a cluster in one Fetch) stay below 100,000.
 """

@@ -23,6 +23,7 @@ from clarion.wire.fields import (
     compact_count,
     compact_nullable_string,
     compact_string,
+    known_uuid,
     nullable_string,
     read_compact_count,
     read_compact_nullable_string,
@@ -81,6 +82,9 @@ TopicProduced = tuple[str, UUID, list[PartitionProduced]]
 
 def decode_request(body: memoryview, version: int) -> ProduceRequest:
     """The records are views into `body`: nothing is copied, and they are writable if the frame is."""
+    single = _decode_single(body, version)
+    if single is not None:
+        return single
     try:
         request, end = _decode_flexible(body, version) if version >= FIRST_FLEXIBLE else _decode_plain(body)
     except UNREADABLE as unreadable:
@@ -94,6 +98,66 @@ def encode_response(version: int, topics: Iterable[TopicProduced], throttle_ms: 
     if version >= FIRST_FLEXIBLE:
         return _encode_flexible(version, list(topics), throttle_ms)
     return _encode_plain(version, list(topics), throttle_ms)
+
+
+# The request that nearly every producer sends nearly always: no transaction, one topic, one partition, no tagged field.
+# It is recognised byte for byte, which halves the cost of a tiny request; any other shape takes the general road.
+
+_make = tuple.__new__
+_PLAIN_START = Struct(">hhiih")  # no transactional id, acks, timeout, one topic, the length of its name
+_PLAIN_RECORDS = Struct(">iii")  # one partition, its index, the length of its records
+_FLEXIBLE_START = Struct(">BhiBB")
+_START_WITH_ID = Struct(">BhiB16s")
+_FLEXIBLE_PARTITION = Struct(">Bi")
+_NO_TAGS_THRICE: Final = b"\0\0\0"  # of the partition, its topic and the request
+
+
+def _decode_single(body: memoryview, version: int) -> ProduceRequest | None:
+    """None if the request has another shape, or cannot be read; the general road finds out which."""
+    try:
+        return _decode_single_flexible(body, version) if version >= FIRST_FLEXIBLE else _decode_single_plain(body)
+    except UNREADABLE:
+        return None
+
+
+def _decode_single_plain(body: memoryview) -> ProduceRequest | None:
+    transactional, acks, timeout_ms, topics, length = _PLAIN_START.unpack_from(body)
+    if transactional != -1 or topics != 1 or length < 0:
+        return None
+    at = _PLAIN_START.size + length
+    partitions, index, records_length = _PLAIN_RECORDS.unpack_from(body, at)
+    start = at + _PLAIN_RECORDS.size
+    if partitions != 1 or records_length < 0 or start + records_length != len(body):
+        return None
+    name = str(body[_PLAIN_START.size : at], "utf-8")
+    return _single(acks, timeout_ms, name, NO_TOPIC_ID, index, body[start:])
+
+
+def _decode_single_flexible(body: memoryview, version: int) -> ProduceRequest | None:
+    if version >= FIRST_WITH_IDS:
+        transactional, acks, timeout_ms, topics, content = _START_WITH_ID.unpack_from(body)
+        at = _START_WITH_ID.size
+    else:
+        transactional, acks, timeout_ms, topics, length = _FLEXIBLE_START.unpack_from(body)
+        if not 0 < length < 0x80:
+            return None
+        at = _FLEXIBLE_START.size + length - 1
+    partitions, index = _FLEXIBLE_PARTITION.unpack_from(body, at)
+    if transactional != 0 or topics != 2 or partitions != 2:
+        return None
+    size, start = read_uvarint(body, at + _FLEXIBLE_PARTITION.size)
+    end = start + size - 1
+    if size == 0 or end + 3 != len(body) or bytes(body[end:]) != _NO_TAGS_THRICE:
+        return None
+    if version >= FIRST_WITH_IDS:
+        return _single(acks, timeout_ms, "", known_uuid(content), index, body[start:end])
+    name = str(body[_FLEXIBLE_START.size : at], "utf-8")
+    return _single(acks, timeout_ms, name, NO_TOPIC_ID, index, body[start:end])
+
+
+def _single(acks: int, timeout_ms: int, name: str, topic_id: UUID, index: int, records: memoryview) -> ProduceRequest:
+    topic = _make(ProduceTopic, (name, topic_id, [_make(ProducePartition, (index, records))]))
+    return _make(ProduceRequest, (None, acks, timeout_ms, [topic]))
 
 
 def _decode_flexible(body: memoryview, version: int) -> tuple[ProduceRequest, int]:

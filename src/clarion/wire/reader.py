@@ -38,16 +38,22 @@ def compile_reader(plan: StructPlan, neutral: Any) -> Read:
     names = tuple(field.name for field in plan.fields)
     unwanted = tuple(name for name in names if name not in hints)
     read_tags = _tags_reader(plan, hints)
+    is_flexible = plan.flexible
     build: Callable[..., Any] = neutral if neutral is not None else _nothing
 
     def read_struct(cursor: Cursor) -> Any:
         values: list[Any] = []
         for step in steps:
             step(cursor, values)
-        named = dict(zip(names, values, strict=True))
-        for name in unwanted:
-            del named[name]
-        read_tags(cursor, named)
+        named = dict(zip(names, values))  # noqa: B905  # as long as each other by construction, and this is the hot line
+        if unwanted:
+            for name in unwanted:
+                del named[name]
+        if is_flexible:
+            if cursor.data[cursor.at] == 0:
+                cursor.at += 1
+            else:
+                read_tags(cursor, named)
         return build(**named)
 
     return read_struct
@@ -104,8 +110,6 @@ def _value_step(read: Read) -> ReadInto:
 
 
 def _tags_reader(plan: StructPlan, hints: dict[str, Any]) -> Callable[[Cursor, dict[str, Any]], None]:
-    if not plan.flexible:
-        return _no_tags
     known = {field.tag: (field.name, _field_reader(field, hints)) for field in plan.tagged if field.name in hints}
     if not known:
         return lambda cursor, _: skip_tagged_fields(cursor)
@@ -125,10 +129,6 @@ def _tags_reader(plan: StructPlan, hints: dict[str, Any]) -> Callable[[Cursor, d
 
 
 _TAGGED_FIELD_BYTES_MIN: Final = 2  # tag and length
-
-
-def _no_tags(_cursor: Cursor, _named: dict[str, Any]) -> None:
-    return None
 
 
 def _read_exactly(cursor: Cursor, length: int, read: Read) -> Any:
