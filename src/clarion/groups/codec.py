@@ -1,7 +1,7 @@
 """The few primitive types of Kafka's records, read and written by hand.
 
-Records start with a version; from some version on a type is "flexible": lengths are unsigned varints plus one, and each
-structure ends with tagged fields.
+Records start with a version; from some version on a type is "flexible": lengths are unsigned varints plus one, and
+each structure ends with tagged fields.
 """
 
 from __future__ import annotations

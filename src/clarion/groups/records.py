@@ -1,9 +1,8 @@
 """The records of `__consumer_offsets`, byte for byte as Kafka writes them, so that its tools can read ours.
 
-A key starts with its type. Types 0 and 1 are committed offsets, 2 is a classic group, 3–8 and 16 are KIP-848 groups (4,
-partition metadata, is deprecated and ignored); the others (share and streams groups) are ignored as well. A null value is a
-tombstone.
-We write offsets and classic groups in version 3, as Kafka does, and read versions 0–4.
+A key starts with its type. Types 0 and 1 are committed offsets, 2 is a classic group, 3–8 and 16 are KIP-848 groups
+(4, partition metadata, is deprecated and ignored); the others (share and streams groups) are ignored as well. A
+null value is a tombstone. We write offsets and classic groups in version 3, as Kafka does, and read versions 0–4.
 """
 
 from __future__ import annotations

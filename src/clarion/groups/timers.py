@@ -1,7 +1,7 @@
 """Named timers on one heap.
 
-A heartbeat moves its member's deadline with one dictionary write: the heap keeps the earlier entry, which is pushed again
-with the true deadline when it surfaces. So a member costs one heap entry, however often it beats.
+A heartbeat moves its member's deadline with one dictionary write: the heap keeps the earlier entry, which is pushed
+again with the true deadline when it surfaces. So a member costs one heap entry, however often it beats.
 """
 
 from __future__ import annotations

@@ -1,0 +1,68 @@
+"""How members leave a KIP-848 group: on their own, for a while (static ones), or because they fell silent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from clarion.groups.consumer_draft import Draft
+from clarion.groups.consumer_group import STATIC_LEAVE_EPOCH, ConsumerGroup, MemberState
+from clarion.groups.outcome import Call
+from clarion.groups.partitions import NOTHING
+from clarion.groups.shard import Step
+from clarion.groups.timers import TimerKey, TimerKind
+from clarion.model.errors import ErrorCode, KafkaError
+from clarion.wire.messages.k68_consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+
+LOST_APPEND_RETRY_MS = 1_000  # often enough that a dead member does not linger, seldom enough for a disk in trouble
+
+
+def leave(step: Step, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, call: Call) -> None:
+    if request.instance_id is not None:
+        group.check_static(request.member_id, request.instance_id)
+    if request.member_id not in group.members:
+        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"{request.member_id} is not a member of {request.group_id}")
+    if request.member_epoch == STATIC_LEAVE_EPOCH:
+        _pause(step, group, request.member_id)
+    else:
+        _remove(step, group, [request.member_id])
+    reply = ConsumerGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
+    step.out.reply(call.ticket, reply)
+
+
+def on_timers(step: Step, group: ConsumerGroup, keys: Sequence[TimerKey]) -> None:
+    """All that is due for this group, in one step: so there is one new epoch however many members are gone."""
+    gone = {key.member_id: key for key in keys if _is_fenced_by(group, key)}
+    for key in gone.values():
+        # The replay of the member's tombstone cancels this; it fires if that never comes.
+        step.shard.timers.start(key, step.now_ms + LOST_APPEND_RETRY_MS)
+    if gone:
+        _remove(step, group, list(gone))
+
+
+def _is_fenced_by(group: ConsumerGroup, key: TimerKey) -> bool:
+    if key.member_id not in group.members:
+        return False  # a timer whose member never made it into the log
+    is_late = group.current(key.member_id).state == MemberState.UNREVOKED
+    return key.kind is TimerKind.SESSION or is_late
+
+
+def _pause(step: Step, group: ConsumerGroup, member_id: str) -> None:
+    """A static member goes for a while. Its share waits for it until the session ends; it works on nothing any more."""
+    current = group.current(member_id)
+    step.shard.timers.cancel(TimerKey(TimerKind.REVOKE, group.group_id, member_id))
+    paused = current._replace(
+        member_epoch=STATIC_LEAVE_EPOCH,
+        previous_member_epoch=current.member_epoch,
+        state=MemberState.STABLE,
+        pending_revocation=NOTHING,
+    )
+    Draft(group, step).put_current(member_id, paused)
+
+
+def _remove(step: Step, group: ConsumerGroup, member_ids: list[str]) -> None:
+    draft = Draft(group, step)
+    draft.remove_members(member_ids)
+    draft.bump()

@@ -1,0 +1,323 @@
+"""The group coordinator of one shard: one partition of `__consumer_offsets`, and the groups that hash to it.
+
+The protocol between the coordinator and its driver
+    1. The driver hands in an event: a request with its `Call` (ticket, version, times, client), a tick, new topics.
+       It gets an `Outcome`: records, and answers to this or to earlier tickets. A ticket is answered exactly once,
+       now or later (JoinGroup and SyncGroup wait for other members).
+    2. If there are records, the driver appends them to the partition's log, all in one batch, and calls `replay` for each.
+       Between the event and the end of the replay it calls nothing else on the coordinator.
+    3. It waits until everything that it has appended so far is durable, then sends the answers; also those of an outcome
+       without records, for they may tell what an earlier record said.
+    4. If the append fails, it does not replay; it answers the tickets of that outcome with COORDINATOR_NOT_AVAILABLE and goes
+       on. State that must survive changes in `replay` only. Soft state (who waits, timers, a classic group between two
+       snapshots) may have changed already: the clients' retries and the timers bring it to an end.
+
+Life: replay the whole log, `after_load`, then events; `on_tick` whenever `next_deadline_ms` has come. When the
+partition moves away, `resign` gives the last answers, and the coordinator is thrown away. Classic and KIP-848
+groups do not mix: a group may change its type while it is empty (an offline upgrade), not before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+from uuid import UUID
+
+from clarion.groups import (
+    classic_join,
+    classic_members,
+    classic_rebalance,
+    consumer_departure,
+    consumer_heartbeat,
+    group_admin,
+    offset_expiry,
+    offset_requests,
+)
+from clarion.groups.classic_group import ClassicGroup
+from clarion.groups.config import GroupConfig
+from clarion.groups.consumer_group import JOIN_EPOCH, ConsumerGroup, MemberState
+from clarion.groups.outcome import Call, Outcome
+from clarion.groups.replay import replay
+from clarion.groups.shard import Shard, Step
+from clarion.groups.timers import TimerKey, TimerKind
+from clarion.groups.topics import TopicsView
+from clarion.model.errors import ErrorCode, KafkaError
+from clarion.model.ids import TopicPartition
+from clarion.wire.messages.k08_offset_commit import OffsetCommitRequest
+from clarion.wire.messages.k09_offset_fetch import OffsetFetchRequest
+from clarion.wire.messages.k11_join_group import JoinGroupRequest
+from clarion.wire.messages.k12_heartbeat import HeartbeatRequest, HeartbeatResponse
+from clarion.wire.messages.k13_leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+    MemberResponse,
+)
+from clarion.wire.messages.k14_sync_group import SyncGroupRequest, SyncGroupResponse
+from clarion.wire.messages.k15_describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from clarion.wire.messages.k16_list_groups import ListGroupsRequest, ListGroupsResponse
+from clarion.wire.messages.k42_delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from clarion.wire.messages.k47_offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from clarion.wire.messages.k68_consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from clarion.wire.messages.k69_consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+
+MANY_LEAVE_FROM = 3  # LeaveGroup
+
+
+class GroupSummary(NamedTuple):
+    group_id: str
+    type: str
+    state: str
+    members: int
+
+
+class GroupCoordinator:
+    def __init__(self, config: GroupConfig, new_uuid: Callable[[], UUID]) -> None:
+        self._shard = Shard(config, new_uuid)
+
+    # Life
+
+    def replay(self, key: bytes, value: bytes | None) -> None:
+        """Apply one record of the log. MalformedError if it cannot be read; the state is then as before."""
+        replay(self._shard, key, value)
+
+    def after_load(self, now_ms: int, wall_ms: int) -> None:
+        """The log is replayed. Members have a whole session to show that they are still there."""
+        step = Step(self._shard, Outcome(), now_ms, wall_ms)
+        for group in self._shard.groups.values():
+            if isinstance(group, ClassicGroup):
+                for member in group.members.values():
+                    classic_rebalance.keep_alive(step, group, member)
+            else:
+                _start_consumer_timers(step, group)
+        self._schedule_expiry(now_ms)
+
+    def next_deadline_ms(self) -> int | None:
+        return self._shard.timers.next_deadline_ms()
+
+    def on_tick(self, now_ms: int, wall_ms: int) -> Outcome:
+        """Fire what is due, each group once: its records must be replayed before it is looked at again."""
+        step = Step(self._shard, Outcome(), now_ms, wall_ms)
+        due: dict[str, list[TimerKey]] = {}
+        for key in self._shard.timers.pop_due(now_ms):
+            if key.kind is TimerKind.EXPIRY:
+                offset_expiry.expire(step)
+                self._schedule_expiry(now_ms)
+            else:
+                due.setdefault(key.group_id, []).append(key)
+        for group_id, keys in due.items():
+            self._fire(step, group_id, keys)
+        return step.out
+
+    def on_topics_changed(self, view: TopicsView) -> None:
+        """KIP-848 groups look at the new topics when the next of their members beats, as in Kafka."""
+        self._shard.topics = view
+        self._shard.topics_version += 1
+
+    def resign(self) -> Outcome:
+        """Another broker leads this partition now: whoever waits must look for it."""
+        step = Step(self._shard, Outcome(), 0, 0)
+        for group in self._shard.groups.values():
+            if isinstance(group, ClassicGroup):
+                for member in group.members.values():
+                    classic_rebalance.dismiss(step, member, ErrorCode.NOT_COORDINATOR)
+        return step.out
+
+    # Classic groups
+
+    def join_group(self, request: JoinGroupRequest, call: Call) -> Outcome:
+        step = self._step(call)
+        try:
+            classic_join.check(step, request)
+            classic_join.join(step, self._group_to_join(step, request), request, call)
+        except KafkaError as refusal:
+            reply = classic_rebalance.join_error(refusal.code, request.member_id, call.version)
+            step.out.reply(call.ticket, reply)
+        self._drop_if_void(request.group_id)
+        return step.out
+
+    def sync_group(self, request: SyncGroupRequest, call: Call) -> Outcome:
+        step = self._step(call)
+        try:
+            classic_members.sync(step, self._classic(request.group_id), request, call)
+        except KafkaError as refusal:
+            step.out.reply(call.ticket, SyncGroupResponse(error_code=refusal.code))
+        return step.out
+
+    def heartbeat(self, request: HeartbeatRequest, call: Call) -> Outcome:
+        step = self._step(call)
+        try:
+            classic_members.heartbeat(step, self._classic(request.group_id), request, call)
+        except KafkaError as refusal:
+            step.out.reply(call.ticket, HeartbeatResponse(error_code=refusal.code))
+        return step.out
+
+    def leave_group(self, request: LeaveGroupRequest, call: Call) -> Outcome:
+        step = self._step(call)
+        is_single = call.version < MANY_LEAVE_FROM
+        leaving = (MemberIdentity(member_id=request.member_id),) if is_single else request.members
+        try:
+            answers = classic_members.leave(step, self._classic(request.group_id), leaving)
+        except KafkaError as refusal:
+            answers = tuple(
+                MemberResponse(
+                    member_id=one.member_id, group_instance_id=one.group_instance_id, error_code=refusal.code
+                )
+                for one in leaving
+            )
+        reply = (
+            LeaveGroupResponse(error_code=answers[0].error_code) if is_single else LeaveGroupResponse(members=answers)
+        )
+        step.out.reply(call.ticket, reply)
+        self._drop_if_void(request.group_id)
+        return step.out
+
+    # KIP-848 groups
+
+    def consumer_group_heartbeat(self, request: ConsumerGroupHeartbeatRequest, call: Call) -> Outcome:
+        step = self._step(call)
+        try:
+            consumer_heartbeat.check(request, call.version)
+            group = self._consumer(step, request)
+            if request.member_epoch >= JOIN_EPOCH:
+                consumer_heartbeat.heartbeat(step, group, request, call)
+            else:
+                consumer_departure.leave(step, group, request, call)
+        except KafkaError as refusal:
+            reply = ConsumerGroupHeartbeatResponse(error_code=refusal.code, error_message=refusal.message or None)
+            return Outcome(replies=[(call.ticket, reply)])
+        return step.out
+
+    def consumer_group_describe(self, request: ConsumerGroupDescribeRequest, call: Call) -> Outcome:
+        groups = tuple(group_admin.describe_consumer(self._shard, group_id) for group_id in request.group_ids)
+        return Outcome(replies=[(call.ticket, ConsumerGroupDescribeResponse(groups=groups))])
+
+    # Offsets
+
+    def offset_commit(self, request: OffsetCommitRequest, call: Call) -> Outcome:
+        step = self._step(call)
+        offset_requests.commit(step, request, call)
+        return step.out
+
+    def offset_fetch(self, request: OffsetFetchRequest, call: Call) -> Outcome:
+        groups = tuple(
+            offset_requests.fetch(self._shard, group) for group in offset_requests.groups_asked(request, call.version)
+        )
+        return Outcome(replies=[(call.ticket, offset_requests.fetch_response(groups, call.version))])
+
+    def offset_delete(self, request: OffsetDeleteRequest, call: Call) -> Outcome:
+        step = self._step(call)
+        try:
+            step.out.reply(call.ticket, offset_requests.delete(step, request))
+        except KafkaError as refusal:
+            step.out.reply(call.ticket, OffsetDeleteResponse(error_code=refusal.code))
+        return step.out
+
+    def delete_topic_offsets(self, topic: str) -> Outcome:
+        """The topic is gone, and so are all groups' offsets in it."""
+        step = Step(self._shard, Outcome(), 0, 0)
+        for group_id, offsets in self._shard.offsets.groups().items():
+            for partition in offsets:
+                if partition.topic == topic:
+                    offset_requests.drop(step, group_id, partition)
+        return step.out
+
+    def committed_offsets(self, group_id: str) -> Mapping[TopicPartition, int]:
+        return {partition: offset.offset for partition, offset in self._shard.offsets.of(group_id).items()}
+
+    # Administration
+
+    def describe_groups(self, request: DescribeGroupsRequest, call: Call) -> Outcome:
+        groups = tuple(group_admin.describe_classic(self._shard, one, call.version) for one in request.groups)
+        return Outcome(replies=[(call.ticket, DescribeGroupsResponse(groups=groups))])
+
+    def list_groups(self, request: ListGroupsRequest, call: Call) -> Outcome:
+        groups = group_admin.list_groups(self._shard, request)
+        return Outcome(replies=[(call.ticket, ListGroupsResponse(groups=groups))])
+
+    def delete_groups(self, request: DeleteGroupsRequest, call: Call) -> Outcome:
+        step = self._step(call)
+        results = group_admin.delete_groups(step, request.groups_names)
+        step.out.reply(call.ticket, DeleteGroupsResponse(results=results))
+        return step.out
+
+    def summaries(self) -> Iterator[GroupSummary]:
+        """All groups, for metrics."""
+        for group_id, group in self._shard.groups.items():
+            kind = "classic" if isinstance(group, ClassicGroup) else "consumer"
+            yield GroupSummary(group_id, kind, group.state, len(group.members))
+
+    # Finding the group
+
+    def _step(self, call: Call) -> Step:
+        return Step(self._shard, Outcome(), call.now_ms, call.wall_ms)
+
+    def _classic(self, group_id: str) -> ClassicGroup:
+        if not group_id:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        group = self._shard.classic(group_id)
+        if group is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        return group
+
+    def _group_to_join(self, step: Step, request: JoinGroupRequest) -> ClassicGroup:
+        group = self._shard.groups.get(request.group_id)
+        if isinstance(group, ClassicGroup):
+            return group
+        if group is not None and not group.is_empty:
+            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        if request.member_id:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        if group is not None:
+            group_admin.erase_membership(step, group)
+        # In memory only: a classic group is in the log from its first assignment on.
+        fresh = self._shard.groups[request.group_id] = ClassicGroup(request.group_id)
+        return fresh
+
+    def _consumer(self, step: Step, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroup:
+        group = self._shard.groups.get(request.group_id)
+        if isinstance(group, ConsumerGroup):
+            return group
+        is_free = group is None or group.is_idle
+        if request.member_epoch != JOIN_EPOCH or not is_free:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no consumer group {request.group_id}")
+        if group is not None and group.stored is not None:
+            group_admin.erase_membership(step, group)
+        return ConsumerGroup(request.group_id)
+
+    def _drop_if_void(self, group_id: str) -> None:
+        """A classic group that memory alone knows, and that nobody is in."""
+        group = self._shard.classic(group_id)
+        if group and group.stored is None and group.is_idle and not self._shard.offsets.of(group_id):
+            del self._shard.groups[group_id]
+
+    # Timers
+
+    def _fire(self, step: Step, group_id: str, keys: list[TimerKey]) -> None:
+        group = self._shard.groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            consumer_departure.on_timers(step, group, keys)
+        elif group is not None:
+            for key in keys:
+                classic_rebalance.on_timer(step, group, key)
+            self._drop_if_void(group_id)
+
+    def _schedule_expiry(self, now_ms: int) -> None:
+        interval_ms = self._shard.config.offsets_retention_check_interval_ms
+        self._shard.timers.start(TimerKey(TimerKind.EXPIRY), now_ms + interval_ms)
+
+
+def _start_consumer_timers(step: Step, group: ConsumerGroup) -> None:
+    timers = step.shard.timers
+    for member_id, member in group.members.items():
+        session_end_ms = step.now_ms + step.shard.config.consumer_session_timeout_ms
+        timers.start(TimerKey(TimerKind.SESSION, group.group_id, member_id), session_end_ms)
+        if group.current(member_id).state == MemberState.UNREVOKED:
+            revoke_end_ms = step.now_ms + member.rebalance_timeout_ms
+            timers.start(TimerKey(TimerKind.REVOKE, group.group_id, member_id), revoke_end_ms)

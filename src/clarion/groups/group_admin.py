@@ -1,0 +1,168 @@
+"""What administrators ask: list, describe and delete groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+from uuid import UUID
+
+from clarion.groups import records as r
+from clarion.groups.classic_group import ClassicGroup, ClassicMember, ClassicState
+from clarion.groups.consumer_draft import assignor_of
+from clarion.groups.consumer_group import ConsumerGroup, ConsumerState
+from clarion.groups.consumer_protocol import CONSUMER_PROTOCOL_TYPE
+from clarion.groups.offset_requests import drop
+from clarion.groups.partitions import Partitions
+from clarion.groups.shard import Group, Shard, Step
+from clarion.model.errors import ErrorCode
+from clarion.wire.messages import k15_describe_groups as k15
+from clarion.wire.messages import k69_consumer_group_describe as k69
+from clarion.wire.messages.k16_list_groups import ListedGroup, ListGroupsRequest
+from clarion.wire.messages.k42_delete_groups import DeletableGroupResult
+
+NOT_FOUND_FROM = 6  # DescribeGroups before: an unknown group is simply dead
+MEMBER_IS_CONSUMER = 1  # ConsumerGroupDescribe: speaks KIP-848 (0 would be a classic member in such a group)
+
+
+def list_groups(shard: Shard, request: ListGroupsRequest) -> tuple[ListedGroup, ...]:
+    states = {state.lower() for state in request.states_filter}
+    types = {kind.lower() for kind in request.types_filter}
+    listed = (_listed(group) for _, group in sorted(shard.groups.items()))
+    return tuple(
+        one
+        for one in listed
+        if (not states or one.group_state.lower() in states) and (not types or one.group_type.lower() in types)
+    )
+
+
+def describe_classic(shard: Shard, group_id: str, version: int) -> k15.DescribedGroup:
+    group = shard.classic(group_id)
+    if group is None:
+        is_error = version >= NOT_FOUND_FROM
+        return k15.DescribedGroup(
+            group_id=group_id,
+            group_state=ClassicState.DEAD,
+            error_code=ErrorCode.GROUP_ID_NOT_FOUND if is_error else ErrorCode.NONE,
+            error_message=f"there is no classic group {group_id}" if is_error else None,
+        )
+    is_stable = group.state is ClassicState.STABLE
+    return k15.DescribedGroup(
+        group_id=group_id,
+        group_state=group.state,
+        protocol_type=group.protocol_type or "",
+        protocol_data=group.protocol_name or "" if is_stable else "",
+        members=tuple(_described(group, member, is_stable) for member in group.members.values()),
+    )
+
+
+def describe_consumer(shard: Shard, group_id: str) -> k69.DescribedGroup:
+    group = shard.consumer(group_id)
+    if group is None:
+        return k69.DescribedGroup(
+            group_id=group_id,
+            group_state=ConsumerState.DEAD,
+            error_code=ErrorCode.GROUP_ID_NOT_FOUND,
+            error_message=f"there is no consumer group {group_id}",
+        )
+    names = shard.topics.names
+    return k69.DescribedGroup(
+        group_id=group_id,
+        group_state=group.state,
+        group_epoch=group.epoch,
+        assignment_epoch=group.target_epoch,
+        assignor_name=assignor_of(group.members),
+        members=tuple(_described_consumer(group, member_id, names) for member_id in sorted(group.members)),
+    )
+
+
+def delete_groups(step: Step, group_ids: Iterable[str]) -> tuple[DeletableGroupResult, ...]:
+    return tuple(
+        DeletableGroupResult(group_id=group_id, error_code=_delete_one(step, group_id))
+        for group_id in dict.fromkeys(group_ids)
+    )
+
+
+def erase(step: Step, group: Group) -> None:
+    """Tombstones for all that the log has of a group, its offsets first."""
+    for partition in step.shard.offsets.of(group.group_id):
+        drop(step, group.group_id, partition)
+    erase_membership(step, group)
+
+
+def erase_membership(step: Step, group: Group) -> None:
+    """Tombstones for an empty group; its offsets stay."""
+
+    def bury(kind: int, name: str = "") -> None:
+        step.out.write(r.encode_key(r.Key(kind, group.group_id, name)), None)
+
+    if isinstance(group, ClassicGroup):
+        bury(r.CLASSIC_GROUP_TYPE)
+        return
+    for regex in group.regexes:
+        bury(r.REGEX_TYPE, regex)
+    bury(r.TARGET_EPOCH_TYPE)
+    bury(r.CONSUMER_GROUP_TYPE)
+
+
+def _listed(group: Group) -> ListedGroup:
+    is_classic = isinstance(group, ClassicGroup)
+    protocol_type = group.protocol_type or "" if isinstance(group, ClassicGroup) else CONSUMER_PROTOCOL_TYPE
+    return ListedGroup(
+        group_id=group.group_id,
+        protocol_type=protocol_type,
+        group_state=group.state,
+        group_type="classic" if is_classic else "consumer",
+    )
+
+
+def _described(group: ClassicGroup, member: ClassicMember, is_stable: bool) -> k15.DescribedGroupMember:
+    return k15.DescribedGroupMember(
+        member_id=member.member_id,
+        group_instance_id=member.instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        member_metadata=member.metadata(group.protocol_name) if is_stable else b"",
+        member_assignment=member.assignment if is_stable else b"",
+    )
+
+
+def _described_consumer(group: ConsumerGroup, member_id: str, names: Mapping[UUID, str]) -> k69.Member:
+    member, current = group.members[member_id], group.current(member_id)
+    told: dict[str, Any] = {
+        "instance_id": member.instance_id,
+        "rack_id": member.rack_id,
+        "client_id": member.client_id,
+        "client_host": member.client_host,
+        "subscribed_topic_names": member.subscribed_topic_names,
+        "subscribed_topic_regex": member.subscribed_topic_regex,
+    }
+    return k69.Member(
+        member_id=member_id,
+        member_epoch=current.member_epoch,
+        assignment=_assignment(current.assigned, names),
+        target_assignment=_assignment(group.target(member_id), names),
+        member_type=MEMBER_IS_CONSUMER,
+        **told,
+    )
+
+
+def _assignment(partitions: Partitions, names: Mapping[UUID, str]) -> k69.Assignment:
+    return k69.Assignment(
+        topic_partitions=tuple(
+            k69.TopicPartitions(topic_id=topic_id, topic_name=names[topic_id], partitions=tuple(sorted(numbers)))
+            for topic_id, numbers in sorted(partitions.items())
+            if topic_id in names  # deleted meanwhile
+        )
+    )
+
+
+def _delete_one(step: Step, group_id: str) -> ErrorCode:
+    group = step.shard.groups.get(group_id)
+    if not group_id:
+        return ErrorCode.INVALID_GROUP_ID
+    if group is None:
+        return ErrorCode.GROUP_ID_NOT_FOUND
+    if not group.is_empty:
+        return ErrorCode.NON_EMPTY_GROUP
+    erase(step, group)
+    return ErrorCode.NONE

@@ -1,0 +1,59 @@
+"""When offsets are forgotten (KIP-211): after the retention time, counted from when nobody needed them any more.
+
+An empty group's offsets age from when it became empty, or from the commit if that was later. A live group's offsets
+do not age, but for topics that it no longer subscribes to: those age from the commit. A group that only commits (a
+simple one) never says that it is there, so its offsets age from the commit as well.
+"""
+
+from __future__ import annotations
+
+from clarion.groups.classic_group import ClassicGroup, ClassicState
+from clarion.groups.consumer_group import ConsumerGroup
+from clarion.groups.consumer_protocol import CONSUMER_PROTOCOL_TYPE
+from clarion.groups.group_admin import erase
+from clarion.groups.offset_requests import drop
+from clarion.groups.records import CommittedOffset
+from clarion.groups.shard import Group, Step
+
+
+def expire(step: Step) -> None:
+    """Look through all groups; an empty one that has no offsets left goes too."""
+    for group_id, group in list(step.shard.groups.items()):
+        offsets = step.shard.offsets.of(group_id)
+        expired = [
+            partition for partition, offset in offsets.items() if _is_expired(step, group, partition.topic, offset)
+        ]
+        if len(expired) == len(offsets) and _is_deletable(group):
+            erase(step, group)
+            continue
+        for partition in expired:
+            drop(step, group_id, partition)
+
+
+def _is_expired(step: Step, group: Group, topic: str, offset: CommittedOffset) -> bool:
+    if _is_needed(group, topic):
+        return False
+    if offset.expire_timestamp_ms != -1:
+        return step.wall_ms >= offset.expire_timestamp_ms
+    unneeded_since_ms = max(offset.commit_timestamp_ms, _empty_since_ms(group))
+    return step.wall_ms - unneeded_since_ms >= step.shard.config.offsets_retention_ms
+
+
+def _is_needed(group: Group, topic: str) -> bool:
+    if group.is_empty:
+        return False
+    if isinstance(group, ConsumerGroup):
+        return group.is_subscribed_to(topic)
+    # While a group rebalances its subscriptions are not settled; and what other protocols need we cannot read.
+    is_readable = group.protocol_type == CONSUMER_PROTOCOL_TYPE and group.state is ClassicState.STABLE
+    return not is_readable or group.is_subscribed_to(topic)
+
+
+def _empty_since_ms(group: Group) -> int:
+    if not group.is_empty:
+        return -1
+    return group.state_timestamp_ms if isinstance(group, ClassicGroup) else group.target_timestamp_ms
+
+
+def _is_deletable(group: Group) -> bool:
+    return group.is_idle if isinstance(group, ClassicGroup) else group.is_empty

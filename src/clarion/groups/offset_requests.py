@@ -1,0 +1,238 @@
+"""OffsetCommit, OffsetFetch and OffsetDelete: who may, and what becomes of it."""
+
+from __future__ import annotations
+
+from clarion.groups.classic_group import ClassicGroup, ClassicState
+from clarion.groups.classic_rebalance import keep_alive
+from clarion.groups.consumer_group import ConsumerGroup
+from clarion.groups.consumer_protocol import CONSUMER_PROTOCOL_TYPE
+from clarion.groups.outcome import Call
+from clarion.groups.records import OFFSET_TYPES, CommittedOffset, Key, encode_key, encode_offset
+from clarion.groups.shard import Group, Shard, Step
+from clarion.model.errors import ErrorCode, KafkaError
+from clarion.model.ids import TopicPartition
+from clarion.wire.messages.k08_offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from clarion.wire.messages.k09_offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from clarion.wire.messages.k47_offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+
+MANY_GROUPS_FROM = 8  # OffsetFetch
+MEMBER_EPOCHS_FROM = 9  # OffsetCommit and OffsetFetch know KIP-848 from this version on
+NO_OFFSET = CommittedOffset(-1, -1, "", -1)
+
+
+def commit(step: Step, request: OffsetCommitRequest, call: Call) -> None:
+    try:
+        _check_commit(step, request, call.version)
+    except KafkaError as refusal:
+        step.out.reply(call.ticket, refused_commit(request, refusal.code))
+        return
+    topics = tuple(
+        OffsetCommitResponseTopic(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            partitions=tuple(
+                _commit_one(step, request, TopicPartition(topic.name, partition.partition_index), partition)
+                for partition in topic.partitions
+            ),
+        )
+        for topic in request.topics
+    )
+    step.out.reply(call.ticket, OffsetCommitResponse(topics=topics))
+
+
+def refused_commit(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitResponse:
+    """There is no place for an error of the whole request: every partition gets it."""
+    return OffsetCommitResponse(
+        topics=tuple(
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=tuple(
+                    OffsetCommitResponsePartition(partition_index=one.partition_index, error_code=code)
+                    for one in topic.partitions
+                ),
+            )
+            for topic in request.topics
+        )
+    )
+
+
+def fetch(shard: Shard, request: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+    """The offsets of one group; of all its partitions when no topics are named."""
+    group = shard.consumer(request.group_id)
+    if group is not None and (request.member_id is not None or request.member_epoch >= 0):
+        try:
+            _check_member_epoch(group, request.member_id or "", request.member_epoch)
+        except KafkaError as refusal:
+            return OffsetFetchResponseGroup(group_id=request.group_id, error_code=refusal.code)
+    offsets = shard.offsets.of(request.group_id)
+    wanted = request.topics if request.topics is not None else _all_topics(list(offsets))
+    return OffsetFetchResponseGroup(
+        group_id=request.group_id,
+        topics=tuple(
+            OffsetFetchResponseTopics(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=tuple(
+                    _fetched(index, offsets.get(TopicPartition(topic.name, index), NO_OFFSET))
+                    for index in topic.partition_indexes
+                ),
+            )
+            for topic in wanted
+        ),
+    )
+
+
+def groups_asked(request: OffsetFetchRequest, version: int) -> tuple[OffsetFetchRequestGroup, ...]:
+    """The request in the shape of v8, whatever its version: for the driver, that sends each group to its shard."""
+    if version >= MANY_GROUPS_FROM:
+        return request.groups
+    topics = None
+    if request.topics is not None:
+        topics = tuple(
+            OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
+            for topic in request.topics
+        )
+    return (OffsetFetchRequestGroup(group_id=request.group_id, topics=topics),)
+
+
+def fetch_response(groups: tuple[OffsetFetchResponseGroup, ...], version: int) -> OffsetFetchResponse:
+    """The shards' answers in the shape that the version knows."""
+    if version >= MANY_GROUPS_FROM:
+        return OffsetFetchResponse(groups=groups)
+    return OffsetFetchResponse(
+        error_code=groups[0].error_code,
+        topics=tuple(
+            OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=tuple(
+                    OffsetFetchResponsePartition(
+                        partition_index=one.partition_index,
+                        committed_offset=one.committed_offset,
+                        committed_leader_epoch=one.committed_leader_epoch,
+                        metadata=one.metadata,
+                        error_code=one.error_code,
+                    )
+                    for one in topic.partitions
+                ),
+            )
+            for topic in groups[0].topics
+        ),
+    )
+
+
+def delete(step: Step, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
+    group = step.shard.groups.get(request.group_id)
+    if group is None:
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
+    if isinstance(group, ClassicGroup) and not group.is_empty and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+        raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+    topics = []
+    for topic in request.topics:
+        is_subscribed = group.is_subscribed_to(topic.name)
+        code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_subscribed else ErrorCode.NONE
+        if not is_subscribed:
+            for one in topic.partitions:
+                drop(step, request.group_id, TopicPartition(topic.name, one.partition_index))
+        partitions = tuple(
+            OffsetDeleteResponsePartition(partition_index=one.partition_index, error_code=code)
+            for one in topic.partitions
+        )
+        topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=partitions))
+    return OffsetDeleteResponse(topics=tuple(topics))
+
+
+def drop(step: Step, group_id: str, partition: TopicPartition) -> None:
+    """Write the tombstone of an offset, if there is one."""
+    if partition in step.shard.offsets.of(group_id):
+        step.out.write(encode_key(Key(OFFSET_TYPES[1], group_id, *partition)), None)
+
+
+def _check_commit(step: Step, request: OffsetCommitRequest, version: int) -> None:
+    if not request.group_id:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+    group: Group | None = step.shard.groups.get(request.group_id)
+    epoch = request.generation_id_or_member_epoch
+    if epoch < 0 and (group is None or group.is_empty):
+        return  # an admin, or a consumer that assigns its partitions itself; a commit is all that makes such a group
+    if group is None:
+        is_new = version >= MEMBER_EPOCHS_FROM
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND if is_new else ErrorCode.ILLEGAL_GENERATION)
+    if isinstance(group, ConsumerGroup):
+        if version < MEMBER_EPOCHS_FROM and request.member_id in group.members:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+        _check_member_epoch(group, request.member_id, epoch)
+    else:
+        _check_classic_commit(step, group, request)
+
+
+def _check_classic_commit(step: Step, group: ClassicGroup, request: OffsetCommitRequest) -> None:
+    member = group.member(request.member_id, request.group_instance_id)
+    if request.generation_id_or_member_epoch != group.generation:
+        raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+    if group.state is ClassicState.COMPLETING:
+        # The generation has changed and the member does not know its part in it yet.
+        raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
+    keep_alive(step, group, member)
+
+
+def _check_member_epoch(group: ConsumerGroup, member_id: str, epoch: int) -> None:
+    if member_id not in group.members:
+        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+    if epoch != group.current(member_id).member_epoch:
+        raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH)
+
+
+def _commit_one(
+    step: Step, request: OffsetCommitRequest, partition: TopicPartition, wanted: OffsetCommitRequestPartition
+) -> OffsetCommitResponsePartition:
+    metadata = wanted.committed_metadata or ""
+    if len(metadata.encode()) > step.shard.config.offset_metadata_bytes_max:
+        code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+        return OffsetCommitResponsePartition(partition_index=partition.partition, error_code=code)
+    offset = CommittedOffset(
+        offset=wanted.committed_offset,
+        leader_epoch=wanted.committed_leader_epoch,
+        metadata=metadata,
+        commit_timestamp_ms=step.wall_ms,
+        expire_timestamp_ms=-1 if request.retention_time == -1 else step.wall_ms + request.retention_time,
+    )
+    step.out.write(encode_key(Key(OFFSET_TYPES[1], request.group_id, *partition)), encode_offset(offset))
+    return OffsetCommitResponsePartition(partition_index=partition.partition)
+
+
+def _fetched(index: int, offset: CommittedOffset) -> OffsetFetchResponsePartitions:
+    return OffsetFetchResponsePartitions(
+        partition_index=index,
+        committed_offset=offset.offset,
+        committed_leader_epoch=offset.leader_epoch,
+        metadata=offset.metadata,
+    )
+
+
+def _all_topics(partitions: list[TopicPartition]) -> tuple[OffsetFetchRequestTopics, ...]:
+    topics: dict[str, list[int]] = {}
+    for topic, partition in sorted(partitions):
+        topics.setdefault(topic, []).append(partition)
+    return tuple(OffsetFetchRequestTopics(name=name, partition_indexes=tuple(all_)) for name, all_ in topics.items())
