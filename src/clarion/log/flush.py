@@ -1,0 +1,61 @@
+"""A flush: taken in the loop, run in a thread while appends go on, given back in the loop.
+
+The ticket captures everything it needs when it is taken: the handles of the files with unsynced bytes, and the end of
+the log at that moment. What is appended later belongs to the next ticket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from clarion.log.folder import EPOCHS, Folder, sync_files
+from clarion.log.segment import Segment
+from clarion.model.ids import LogPosition
+from clarion.world import DiskFile, replace_file
+
+
+class FlushTicket:
+    __slots__ = (
+        "_files",
+        "_folder",
+        "end",
+        "epoch_changes",
+        "epochs",
+        "error",
+        "folder_changes",
+        "folders",
+        "has_run",
+        "paths",
+        "sizes",
+        "truncations",
+    )
+
+    def __init__(self, folder: Folder, end: LogPosition, dirty: Sequence[Segment], truncations: int) -> None:
+        self.end = end
+        self.sizes = [(segment, segment.size) for segment in dirty]
+        self.paths: list[str] = []
+        self.epochs: bytes | None = None
+        self.epoch_changes = 0
+        self.folder_changes = 0
+        self.folders: list[str] = []
+        self.truncations = truncations  # that the log had seen: one in between makes the end meaningless
+        self.error: OSError | None = None
+        self.has_run = False
+        self._folder = folder
+        self._files: list[DiskFile] = [segment.handle() for segment in dirty]
+
+    def run(self) -> None:
+        """Everything up to `end` is on disk afterwards, or OSError is raised (and kept for `Log.finish_flush`)."""
+        try:
+            for file in self._files:
+                file.sync()
+            disk = self._folder.disk
+            sync_files(disk, self.paths)
+            if self.epochs is not None:
+                replace_file(disk, f"{self._folder.path}/{EPOCHS}", self.epochs)
+            for path in self.folders:
+                disk.sync_folder(path)
+        except OSError as error:
+            self.error = error
+            raise
+        self.has_run = True

@@ -1,0 +1,138 @@
+"""A partition's folder: which file has which name, in Kafka's layout.
+
+00000000000000000000.log .index .timeindex   a segment and its two indexes
+00000000000000004711.snapshot                producers as they were at that offset
+leader-epoch-checkpoint, partition.metadata
+… .deleted .cleaned .swap .tmp .corrupt      see `leftovers`
+"""
+
+from __future__ import annotations
+
+import os
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Sequence
+from typing import Final
+from uuid import UUID
+
+from clarion.log.config import LogConfig
+from clarion.log.files import FileCache
+from clarion.world import Disk, event_log, read_file
+
+log = event_log("log")
+
+DIGITS: Final = 20
+LOG: Final = ".log"
+INDEX: Final = ".index"
+TIME_INDEX: Final = ".timeindex"
+SEGMENT_FILES: Final = (LOG, INDEX, TIME_INDEX)
+METADATA: Final = "partition.metadata"
+EPOCHS: Final = "leader-epoch-checkpoint"
+
+
+class TopicIdMismatch(Exception):
+    """The folder belongs to another topic of the same name: a deleted one, or one of another cluster."""
+
+
+class Folder:
+    __slots__ = ("config", "disk", "files", "path")
+
+    def __init__(self, disk: Disk, path: str, files: FileCache, config: LogConfig) -> None:
+        self.disk = disk
+        self.path = path
+        self.files = files
+        self.config = config
+
+    @property
+    def index_interval_bytes(self) -> int:
+        return self.config.index_interval_bytes
+
+    def file(self, base_offset: int, kind: str) -> str:
+        return path_of(self.path, base_offset, kind)
+
+    def save(self, base_offset: int, kind: str, data: bytes | bytearray) -> str:
+        """Write a whole small file, without a sync; returns its path."""
+        path = self.file(base_offset, kind)
+        write_whole(self.disk, path, data)
+        return path
+
+    def check_topic_id(self, topic_id: UUID) -> bool:
+        """True if partition.metadata names this topic; False if it cannot be read; TopicIdMismatch otherwise."""
+        try:
+            found = parse_metadata(read_file(self.disk, f"{self.path}/{METADATA}"))
+        except ValueError as error:
+            log.warning("metadata_unreadable", folder=self.path, reason=str(error))
+            return False
+        if found != topic_id:
+            raise TopicIdMismatch(f"{self.path} belongs to topic id {found}, not {topic_id}")
+        return True
+
+    def write_topic_id(self, topic_id: UUID) -> None:
+        """Without a sync: the first flush does it, and until then there is nothing that the id could guard."""
+        write_whole(self.disk, f"{self.path}/{METADATA}", format_metadata(topic_id))
+
+    def remove_segment(self, base_offset: int) -> None:
+        """The log last: what is left behind by a crash is a segment without indexes, not indexes without a segment."""
+        for kind in (TIME_INDEX, INDEX, LOG):
+            remove_if_there(self.disk, self.file(base_offset, kind))
+
+
+def path_of(folder: str, base_offset: int, kind: str) -> str:
+    return f"{folder}/{base_offset:020d}{kind}"
+
+
+def base_offset_of(name: str, kind: str = LOG) -> int | None:
+    """The offset in a file's name, or None if it is not a file of that kind."""
+    digits = name[:DIGITS]
+    return int(digits) if name[DIGITS:] == kind and digits.isdecimal() and digits.isascii() else None
+
+
+def format_metadata(topic_id: UUID) -> bytes:
+    return f"version: 0\ntopic_id: {urlsafe_b64encode(topic_id.bytes).rstrip(b'=').decode()}\n".encode()
+
+
+def parse_metadata(data: bytes) -> UUID:
+    """ValueError if it is not what Kafka writes."""
+    fields = dict(line.split(": ", 1) for line in data.decode("ascii").splitlines() if line)
+    if fields.get("version") != "0":
+        raise ValueError("partition.metadata has an unknown version")
+    return UUID(bytes=urlsafe_b64decode(fields.get("topic_id", "") + "=="))
+
+
+def write_whole(disk: Disk, path: str, data: bytes | bytearray) -> None:
+    file = disk.open(path, create=True)
+    try:
+        file.write([data], 0)
+        file.truncate(len(data))
+    finally:
+        file.close()
+
+
+def sync_files(disk: Disk, paths: Sequence[str]) -> None:
+    """Those that are still there."""
+    for path in paths:
+        try:
+            file = disk.open(path)
+        except FileNotFoundError:
+            continue
+        try:
+            file.sync()
+        finally:
+            file.close()
+
+
+def remove_if_there(disk: Disk, path: str) -> None:
+    try:
+        disk.remove(path)
+    except FileNotFoundError:
+        pass
+
+
+def rename_if_there(disk: Disk, old: str, new: str) -> None:
+    try:
+        disk.rename(old, new)
+    except FileNotFoundError:
+        pass
+
+
+def parent_of(path: str) -> str:
+    return os.path.dirname(path)

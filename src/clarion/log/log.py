@@ -1,0 +1,475 @@
+"""The log of one partition: segments on disk, appended at the end, read anywhere, cut at either side.
+
+    start_offset          flushed                 end
+        │  on disk           │  in the page cache  │
+        └────────────────────┴─────────────────────┘
+
+`append` writes one batch with one system call. `read` finds slices of files and touches no message; it may go through
+several segments in one call. Flushing is apart from both (`begin_flush`).
+
+When the disk is full the torn batch is cut off again and the log goes on when there is room. Any other error of a
+write, and every error of a sync, ends the writing for good (`failed`): what the kernel could not write it may have
+dropped, and a later success would prove nothing. Reading goes on.
+
+A log belongs to the loop's thread. What others may do in theirs: run a flush ticket, read slices, fill a CleanedFile.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Final
+from uuid import UUID
+
+from clarion.log.active import OFFSET_DELTA_MAX, ActiveSegment
+from clarion.log.checkpoints import format_epochs, load_epochs
+from clarion.log.cleaned import CleanedSegment
+from clarion.log.config import LogConfig
+from clarion.log.epochs import LeaderEpochs
+from clarion.log.files import FileCache
+from clarion.log.flush import FlushTicket
+from clarion.log.folder import EPOCHS, METADATA, Folder, parent_of
+from clarion.log.hops import SWEEP_BYTES
+from clarion.log.leftovers import segment_bases
+from clarion.log.producer_snapshot import ProducerEntry, save_snapshot
+from clarion.log.recovery import Opened, RecoveryReport, open_clean, recover
+from clarion.log.segment import Segment
+from clarion.log.segments import Segments, create, end_in
+from clarion.log.slices import FileSlice
+from clarion.log.times import find_latest, find_time
+from clarion.model.errors import ErrorCode, KafkaError
+from clarion.model.ids import LogPosition
+from clarion.wire.batch import BatchHeader
+from clarion.world import Buffer, Disk, event_log, replace_file
+
+__all__ = ["FileCache", "FileSlice", "FlushTicket", "Log", "LogConfig", "RecoveryReport"]
+
+log = event_log("log")
+
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
+
+
+class Log:
+    def __init__(self, folder: Folder, config: LogConfig, topic_id: UUID, opened: Opened, start_offset: int) -> None:
+        """Use `Log.open`."""
+        self.topic_id = topic_id
+        self.recovery: RecoveryReport = opened.report
+        self.failed: OSError | None = None
+        self._folder = folder
+        self._config = config
+        self._segments = Segments(folder, opened.sealed, opened.active)
+        self._epochs: LeaderEpochs | None = None
+        self._epochs_saved = 0  # of their changes
+        self._epoch = -2  # of the last append; matches no batch before the first
+        self._truncations = 0
+        self._folder_synced = 0  # of the segments' changes
+        self._is_new = False
+        self._unsynced_paths: list[str] = []
+        self.start_offset = max(start_offset, self._segments.first.base_offset)
+        self._set_end(opened.next_offset)
+        self.flushed = self.end
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        folder: str,
+        config: LogConfig,
+        *,
+        now_ms: int,
+        clean: bool,
+        topic_id: UUID,
+        start_offset: int = 0,
+        recovery_point: int = 0,
+        files: FileCache | None = None,
+    ) -> Log:
+        """Open the log in `folder`, or make an empty one. `files` is shared by all logs of a broker.
+
+        `clean`: the last process closed it; nothing is scanned then. TopicIdMismatch if it is another topic's.
+        """
+        home = Folder(disk, folder, files or FileCache(disk), config)
+        names = _names(disk, folder)
+        has_id = METADATA in names and home.check_topic_id(topic_id)
+        bases = segment_bases(home, names)
+        if not bases:
+            active = create(home, start_offset, now_ms)
+            opened = Opened([], active, start_offset, RecoveryReport(was_clean=True), [], start_offset)
+        elif clean:
+            opened = open_clean(home, bases, now_ms)
+        else:
+            opened = recover(home, bases, recovery_point, now_ms)
+        one = cls(home, config, topic_id, opened, start_offset)
+        one._is_new = not bases
+        one._segments.changes += not bases
+        if not has_id:
+            one._write_topic_id()
+        one._settle(opened, recovery_point, now_ms)
+        return one
+
+    def _write_topic_id(self) -> None:
+        self._folder.write_topic_id(self.topic_id)
+        self._unsynced_paths.append(f"{self.folder}/{METADATA}")
+        self._segments.changes += 1
+
+    def _settle(self, opened: Opened, recovery_point: int, now_ms: int) -> None:
+        if not opened.report.was_clean:
+            self._merge_epochs(opened)
+            if self.next_offset < recovery_point:
+                log.error("flushed_data_missing", folder=self.folder, offset=self.next_offset, flushed=recovery_point)
+        if self.start_offset > self.next_offset:
+            # The tail that the start offset spoke of is lost: what is left is what nobody may read any longer.
+            self.restart_at(self.start_offset, now_ms)
+        self._drop_below_start()
+
+    # What there is
+
+    @property
+    def folder(self) -> str:
+        return self._folder.path
+
+    @property
+    def config(self) -> LogConfig:
+        return self._config
+
+    @config.setter
+    def config(self, config: LogConfig) -> None:
+        self._config = config
+        self._folder.config = config
+
+    @property
+    def segments(self) -> list[Segment]:
+        """All of them, sorted; the last is the active one."""
+        return self._segments.all
+
+    @property
+    def segment_count(self) -> int:
+        return len(self._segments.sealed) + 1
+
+    @property
+    def size_bytes(self) -> int:
+        return self._segments.size_bytes
+
+    @property
+    def epochs(self) -> LeaderEpochs:
+        if self._epochs is None:
+            self._epochs = LeaderEpochs(self._load_epochs(), lambda: self.next_offset)
+        return self._epochs
+
+    # Appending
+
+    def append(self, batch: Buffer, header: BatchHeader, now_ms: int) -> LogPosition:
+        """Write one batch that carries its offset already; returns the new end. OSError leaves the log as it was."""
+        if self.failed is not None:
+            raise self._offline()
+        size = len(batch)
+        last_offset = header.base_offset + header.last_offset_delta
+        active = self._segments.active
+        if not active.has_room(self._config, size, last_offset, header.max_timestamp, now_ms):
+            active = self._roll(header.base_offset, last_offset, now_ms)
+        try:
+            position = active.append(batch, size, last_offset, header.max_timestamp)
+        except OSError as error:
+            self._undo_write(error)
+            raise
+        if header.leader_epoch != self._epoch:
+            self._note_epoch(header)
+        self.next_offset = last_offset + 1
+        self.end = LogPosition(last_offset + 1, active.base_offset, position)
+        return self.end
+
+    def roll(self, now_ms: int) -> None:
+        """Seal the active segment, unless it is empty, and begin a new one."""
+        if self.failed is not None:
+            raise self._offline()
+        if self._segments.active.size:
+            self._roll(self.next_offset, self.next_offset, now_ms)
+
+    def _roll(self, base_offset: int, last_offset: int, now_ms: int) -> ActiveSegment:
+        """Begin a segment where the active one ends; further on only if its index could not tell such a distance."""
+        base = self.next_offset if last_offset - self.next_offset <= OFFSET_DELTA_MAX else base_offset
+        if base != self.next_offset:
+            self.flush()
+        if self._segments.changes != self._folder_synced:
+            # A segment's name must not reach the disk before that of the segment before it.
+            changes = self._segments.changes
+            with self._failing():
+                self._folder.disk.sync_folder(self.folder)
+            self._folder_synced = changes
+        self._unsynced_paths += self._segments.roll(base, now_ms)
+        self._set_end(self.next_offset)
+        return self._segments.active
+
+    def _undo_write(self, error: OSError) -> None:
+        active = self._segments.active
+        if active.file is None:
+            return  # it could not even be opened: nothing was written
+        try:
+            active.file.truncate(active.size)
+        except OSError as second:
+            self._fail(second)
+        if error.errno not in _NO_ROOM:
+            self._fail(error)
+
+    def _note_epoch(self, header: BatchHeader) -> None:
+        self._epoch = header.leader_epoch
+        if header.leader_epoch > self.epochs.latest:
+            self.epochs.assign(header.leader_epoch, header.base_offset)
+
+    def _set_end(self, next_offset: int) -> None:
+        self.next_offset = next_offset
+        self.end = LogPosition(next_offset, self._segments.active.base_offset, self._segments.active.size)
+
+    # Reading
+
+    def read(
+        self, offset: int, max_bytes: int, limit: LogPosition, *, at_least_one_batch: bool = True
+    ) -> list[FileSlice]:
+        """Slices from the batch that holds the offset on, up to `max_bytes` and never past `limit`.
+
+        The first batch comes whole even if it is larger (KIP-74), unless `at_least_one_batch` is off. The end is a
+        batch's end wherever that is known without a search; else the last batch may be cut, as in Kafka. Behind the
+        recent batches of the active segment this looks into the index and up to one index interval of the file.
+        """
+        if not self.start_offset <= offset <= self.next_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"{offset} is not in {self.start_offset}..{self.next_offset}"
+            )
+        if offset >= limit.offset:
+            return []
+        slices: list[FileSlice] = []
+        for segment in self._segments.from_offset(offset):
+            whole_first = at_least_one_batch and not slices
+            stretch = segment.stretch(offset, max_bytes, end_in(segment, limit), whole_first=whole_first)
+            if stretch is None:
+                continue  # only a gap is left of it, or it lies past the limit
+            start, stop = stretch
+            if stop > start:
+                slices.append(FileSlice(segment.handle(), start, stop - start))
+            max_bytes -= stop - start
+            if stop < segment.size or max_bytes <= 0:
+                break
+        return slices
+
+    def batch_headers(
+        self, from_offset: int, to: LogPosition | None = None
+    ) -> Iterator[tuple[BatchHeader, LogPosition]]:
+        """Every batch from the one that holds the offset up to `to` (or the present end), and where it begins."""
+        for header, segment, position in self._walk(from_offset, to or self.end):
+            yield header, LogPosition(header.base_offset, segment.base_offset, position)
+
+    def batches(self, from_offset: int, to: LogPosition | None = None) -> Iterator[bytes]:
+        """The same batches, whole."""
+        for header, segment, position in self._walk(from_offset, to or self.end):
+            yield segment.handle().read(header.size_bytes, position)
+
+    def _walk(self, offset: int, to: LogPosition) -> Iterator[tuple[BatchHeader, Segment, int]]:
+        for segment in list(self._segments.from_offset(offset)):
+            if segment.base_offset > to.segment:
+                return
+            for header, position in segment.headers(offset, end_in(segment, to), SWEEP_BYTES):
+                yield header, segment, position
+
+    def offset_for_time(self, timestamp_ms: int, limit: LogPosition | None = None) -> tuple[int, int] | None:
+        """(timestamp, offset) of the first record before `limit` that is as late as that, if there is one."""
+        to = limit or self.end
+        for segment in self._segments.from_offset(self.start_offset):
+            if segment.base_offset > to.segment:
+                return None
+            if segment.size and segment.largest_timestamp >= timestamp_ms:
+                found = find_time(segment, timestamp_ms, self.start_offset, end_in(segment, to))
+                if found is not None:
+                    return found
+        return None
+
+    def max_timestamp(self, limit: LogPosition | None = None) -> tuple[int, int]:
+        """(timestamp, offset) of the record with the greatest timestamp before `limit`; (-1, -1) if there is none."""
+        to = limit or self.end
+        best = (-1, -1)
+        for segment in self._segments.from_offset(self.start_offset):
+            if segment.base_offset <= to.segment and segment.size and segment.largest_timestamp > best[0]:
+                found = find_latest(segment, self.start_offset, end_in(segment, to))
+                best = found if found[0] > best[0] else best
+        return best
+
+    # Flushing
+
+    def begin_flush(self) -> FlushTicket:
+        """In the loop. Then `ticket.run()` in a thread, then `finish_flush` in the loop, if run raised nothing."""
+        if self.failed is not None:
+            raise self._offline()
+        ticket = FlushTicket(self._folder, self.end, self._segments.dirty_since(self.flushed), self._truncations)
+        ticket.paths = list(self._unsynced_paths)
+        if self._segments.changes != self._folder_synced:
+            ticket.folder_changes = self._segments.changes
+            ticket.folders = [self.folder, parent_of(self.folder)] if self._is_new else [self.folder]
+        epochs = self._epochs
+        if epochs is not None and epochs.changes != self._epochs_saved:
+            ticket.epochs, ticket.epoch_changes = format_epochs(epochs.entries), epochs.changes
+        return ticket
+
+    def finish_flush(self, ticket: FlushTicket) -> None:
+        """In the loop. After a truncation in between `flushed` stays: flush again if `flushed < end`."""
+        if ticket.error is not None:
+            self._fail(ticket.error)
+            raise self._offline()
+        assert ticket.has_run, "a flush is finished that was never run"
+        if ticket.folders:
+            self._folder_synced = max(self._folder_synced, ticket.folder_changes)
+            self._is_new = False
+        if ticket.epochs is not None:
+            self._epochs_saved = max(self._epochs_saved, ticket.epoch_changes)
+        if ticket.paths:
+            self._unsynced_paths = [path for path in self._unsynced_paths if path not in ticket.paths]
+        if ticket.truncations == self._truncations:
+            self._segments.mark_synced(ticket.sizes)
+            self.flushed = max(self.flushed, ticket.end)
+
+    def flush(self) -> None:
+        """All three steps at once; blocks."""
+        ticket = self.begin_flush()
+        with self._failing():
+            ticket.run()
+        self.finish_flush(ticket)
+
+    # Cutting
+
+    def truncate_to(self, offset: int, now_ms: int = 0) -> None:
+        """Nothing at or behind the offset remains; a batch that holds it goes whole, so the end may come before it.
+
+        On disk when it returns: what was cut must not come back behind what is appended next.
+        """
+        if self.failed is not None:
+            raise self._offline()
+        if offset >= self.next_offset:
+            return
+        if offset <= self._segments.first.base_offset:
+            self.restart_at(max(offset, 0), now_ms)
+            return
+        self._truncations += 1
+        with self._failing():
+            self._segments.truncate_to(offset, now_ms)
+        active = self._segments.active
+        self._set_end(active.last_offset + 1 if active.size else active.base_offset)
+        self.start_offset = min(self.start_offset, self.next_offset)
+        self.flushed = min(self.flushed, self.end)
+        self.epochs.truncate_to(self.next_offset)
+        self._save_epochs()
+
+    def restart_at(self, offset: int, now_ms: int = 0) -> None:
+        """Drop everything and begin anew at the offset."""
+        if self.failed is not None:
+            raise self._offline()
+        self._truncations += 1
+        with self._failing():
+            self._segments.restart_at(offset, now_ms)
+        self.start_offset = offset
+        self._set_end(offset)
+        self.flushed = self.end
+        self.epochs.clear()
+        self._save_epochs()
+
+    def advance_start(self, offset: int, now_ms: int = 0) -> None:
+        """Nothing before the offset is readable any longer. Segments that lie before it whole become .deleted files."""
+        assert offset <= self.next_offset, f"{offset} is behind the log's end {self.next_offset}"
+        if offset > self.start_offset:
+            self.start_offset = offset
+            self.epochs.advance_start(offset)
+            self._drop_below_start()
+
+    def sweep_deleted(self, now_ms: int) -> int:
+        """Remove .deleted files that a sweep saw `file.delete.delay.ms` ago; returns how many."""
+        return self._segments.sweep_deleted(now_ms, self._config.file_delete_delay_ms)
+
+    def replace_segments(self, cleaned: CleanedSegment) -> None:
+        """Put a finished segment in the place of the sealed ones that it was made of.
+
+        The caller sees to it that these are flushed. In the loop; it renames a few files and syncs the folder twice.
+        """
+        if self.failed is not None:
+            raise self._offline()
+        with self._failing():
+            self._segments.replace(cleaned)
+
+    def _drop_below_start(self) -> None:
+        with self._failing():
+            self._segments.drop_below(self.start_offset)
+
+    # Epochs
+
+    def _load_epochs(self) -> list[tuple[int, int]]:
+        entries = load_epochs(self._folder.disk, f"{self.folder}/{EPOCHS}")
+        if entries or self.next_offset == self._segments.first.base_offset:
+            return entries or []
+        found = LeaderEpochs([], lambda: self.next_offset)
+        for header, _ in self.batch_headers(self.start_offset):
+            if header.leader_epoch > found.latest:
+                found.assign(header.leader_epoch, header.base_offset)
+        return found.entries
+
+    def _merge_epochs(self, opened: Opened) -> None:
+        """After a scan: the file knows what lies before it, the batches know the rest."""
+        epochs = self.epochs
+        epochs.truncate_to(opened.scanned_from + 1)
+        for epoch, start in opened.epochs:
+            if epoch > epochs.latest:
+                epochs.assign(epoch, start)
+        epochs.truncate_to(self.next_offset)
+
+    def _save_epochs(self) -> None:
+        epochs = self.epochs
+        if epochs.changes != self._epochs_saved:
+            with self._failing():
+                replace_file(self._folder.disk, f"{self.folder}/{EPOCHS}", format_epochs(epochs.entries))
+            self._epochs_saved = epochs.changes
+
+    # The end
+
+    def save_producers(self, offset: int, entries: Iterable[ProducerEntry]) -> None:
+        """Keep the producers as they are at the offset; the oldest snapshots go."""
+        save_snapshot(self._folder.disk, self.folder, offset, entries)
+
+    def close(self, now_ms: int = 0) -> None:
+        """Flush everything, indexes and epochs too, and close the files: the next start need not scan."""
+        if self.failed is None:
+            with self._failing():
+                self._unsynced_paths += self._segments.active.save()
+            if self.flushed != self.end or self._has_unsynced:
+                self.flush()
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Close the files without a flush: the log is going to be deleted, or has failed."""
+        self._segments.forget()
+
+    @property
+    def _has_unsynced(self) -> bool:
+        has_new_epochs = self._epochs is not None and self._epochs.changes != self._epochs_saved
+        return bool(self._unsynced_paths) or has_new_epochs or self._segments.changes != self._folder_synced
+
+    def _fail(self, error: OSError) -> None:
+        if self.failed is None:
+            self.failed = error
+            log.error("log_failed", folder=self.folder, reason=str(error))
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        """Half done is not done: an error in here ends the writing."""
+        try:
+            yield
+        except OSError as error:
+            self._fail(error)
+            raise
+
+    def _offline(self) -> OSError:
+        error = self.failed
+        assert error is not None
+        return OSError(error.errno, f"{self.folder} takes no more writes since: {error}")
+
+
+def _names(disk: Disk, folder: str) -> list[str]:
+    try:
+        return disk.names(folder)
+    except FileNotFoundError:
+        disk.make_folder(folder)
+        return []

@@ -1,0 +1,93 @@
+"""What is kept of idempotent producers at a certain offset: Kafka's `.snapshot` files, version 1.
+
+version int16, CRC-32C uint32 of the rest, count int32, then per producer:
+id int64, epoch int16, last sequence int32, last offset int64, offset delta int32, timestamp int64,
+coordinator epoch int32, first offset of the current transaction int64
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from struct import Struct
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from clarion.log.folder import base_offset_of, remove_if_there
+from clarion.world import Disk, event_log, read_file, replace_file
+
+log = event_log("log")
+
+SNAPSHOT: Final = ".snapshot"
+_VERSION: Final = 1
+_HEAD = Struct(">hI")
+_COUNT = Struct(">i")
+_ENTRY = Struct(">qhiqiqiq")
+_KEPT: Final = 2  # the newest, and the one before it in case the log loses its tail behind that
+
+
+class ProducerEntry(NamedTuple):
+    """The last batch of one producer."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+    coordinator_epoch: int = -1
+    transaction_first_offset: int = -1
+
+
+def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
+    packed = [_ENTRY.pack(*entry) for entry in entries]
+    body = _COUNT.pack(len(packed)) + b"".join(packed)
+    return _HEAD.pack(_VERSION, crc32c(body)) + body
+
+
+def decode_snapshot(data: bytes) -> list[ProducerEntry]:
+    """ValueError if it is not a whole, honest snapshot."""
+    if len(data) < _HEAD.size + _COUNT.size:
+        raise ValueError("it is cut off")
+    version, crc = _HEAD.unpack_from(data)
+    if version != _VERSION:
+        raise ValueError(f"version {version} is unknown")
+    body = memoryview(data)[_HEAD.size :]
+    if crc32c(body) != crc:
+        raise ValueError("it does not match its checksum")
+    if _COUNT.unpack_from(body)[0] * _ENTRY.size != len(body) - _COUNT.size:
+        raise ValueError("it has another length than it says")
+    return [ProducerEntry._make(entry) for entry in _ENTRY.iter_unpack(body[_COUNT.size :])]
+
+
+def save_snapshot(disk: Disk, folder: str, offset: int, entries: Iterable[ProducerEntry]) -> None:
+    """The producers as they are when everything before the offset has been written. The oldest go."""
+    replace_file(disk, _path(folder, offset), encode_snapshot(entries))
+    for old in snapshot_offsets(disk, folder)[:-_KEPT]:
+        remove_if_there(disk, _path(folder, old))
+
+
+def load_latest_snapshot(disk: Disk, folder: str, offset_max: int) -> tuple[int, list[ProducerEntry]] | None:
+    """The newest readable snapshot at or before the offset. One behind it speaks of batches that are lost."""
+    for offset in reversed(snapshot_offsets(disk, folder)):
+        if offset <= offset_max:
+            try:
+                return offset, decode_snapshot(read_file(disk, _path(folder, offset)))
+            except ValueError as error:
+                log.warning("snapshot_ignored", file=_path(folder, offset), reason=str(error))
+    return None
+
+
+def drop_snapshots(disk: Disk, folder: str, above: int) -> None:
+    """Remove snapshots taken behind the offset: the log has been cut there."""
+    for offset in snapshot_offsets(disk, folder):
+        if offset > above:
+            remove_if_there(disk, _path(folder, offset))
+
+
+def snapshot_offsets(disk: Disk, folder: str) -> list[int]:
+    return [offset for name in disk.names(folder) if (offset := base_offset_of(name, SNAPSHOT)) is not None]
+
+
+def _path(folder: str, offset: int) -> str:
+    return f"{folder}/{offset:020d}{SNAPSHOT}"

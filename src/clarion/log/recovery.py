@@ -1,0 +1,237 @@
+"""What happens when a log is opened: trust after a clean shutdown, a scan after any other.
+
+A scan begins with the segment of the recovery point, which is what is known to have been on disk. Every batch must be
+whole, have the right checksum, and go on where the one before it ended, in its epoch or a later one. The first that
+does not ends the log: the rest is cut off and the report says how much. What is kept is synced before anybody may call
+it flushed: after a kill it may be in the page cache alone.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import Final
+
+from crc32c import crc32c
+
+from clarion.log.active import ActiveSegment, end_of, last_entry
+from clarion.log.folder import INDEX, LOG, TIME_INDEX, Folder, remove_if_there, sync_files
+from clarion.log.hops import DamagedSegment
+from clarion.log.index import IndexBuilder
+from clarion.log.segment import Segment
+from clarion.wire.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES, MAGIC
+from clarion.world import DiskFile, event_log
+
+log = event_log("log")
+
+SCAN_BYTES: Final = 1 << 20  # large enough that calls do not count, small enough to stay in the processor's cache
+_HEADER = Struct(">qiibIhiqq")  # up to the max timestamp
+_CRC_FROM: Final = 21
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """What opening a log found."""
+
+    was_clean: bool
+    scanned_bytes: int = 0
+    cut_bytes: int = 0
+    cut_from_offset: int | None = None  # the first offset that is no longer there
+    reason: str = ""
+    dropped_segments: list[int] = field(default_factory=list)  # kept as .corrupt files
+
+    @property
+    def has_cut(self) -> bool:
+        return self.cut_bytes > 0 or bool(self.dropped_segments)
+
+
+@dataclass(slots=True)
+class Opened:
+    """The segments of a log, ready to go on."""
+
+    sealed: list[Segment]
+    active: ActiveSegment
+    next_offset: int
+    report: RecoveryReport
+    epochs: list[tuple[int, int]]  # as found in the scanned batches
+    scanned_from: int
+
+
+def open_clean(folder: Folder, bases: list[int], now_ms: int) -> Opened:
+    """Nothing is scanned; but if the files of the active segment contradict each other, that one is."""
+    active = ActiveSegment(folder, bases[-1], folder.disk.size(folder.file(bases[-1], LOG)), now_ms)
+    try:
+        next_offset = end_of(active)
+    except DamagedSegment as damage:
+        log.warning("clean_log_damaged", segment=active.path, reason=str(damage))
+        active.forget()
+        return recover(folder, bases, bases[-1], now_ms)
+    sealed = [Segment(folder, base) for base in bases[:-1]]
+    return Opened(sealed, active, next_offset, RecoveryReport(was_clean=True), [], next_offset)
+
+
+def recover(folder: Folder, bases: list[int], recovery_point: int, now_ms: int) -> Opened:
+    first = max(0, bisect_right(bases, recovery_point) - 1)
+    report = RecoveryReport(was_clean=False)
+    scans: list[SegmentScan] = []
+    for number in range(first, len(bases)):
+        scan = SegmentScan(folder, bases[number], scans[-1].epoch if scans else -1)
+        report.reason = _misfit(scans[-1], scan, recovery_point) if scans else ""
+        if not report.reason:
+            scan.run()
+            scans.append(scan)
+            report.scanned_bytes += scan.file_size
+            report.reason = scan.reason
+        if report.reason:
+            _cut(folder, scans[-1], bases[number + (scan is scans[-1]) :], report)
+            break
+    return _settle(folder, bases[:first], scans, report, now_ms)
+
+
+class SegmentScan:
+    """One segment, batch by batch, as far as it is good."""
+
+    __slots__ = (
+        "_segment",
+        "base_offset",
+        "builder",
+        "epoch",
+        "epochs",
+        "file",
+        "file_size",
+        "good_bytes",
+        "next_offset",
+        "reason",
+    )
+
+    def __init__(self, folder: Folder, base_offset: int, epoch: int) -> None:
+        self._segment = Segment(folder, base_offset)
+        self.base_offset = base_offset
+        self.builder = IndexBuilder.empty(base_offset, folder.index_interval_bytes)
+        self.epoch = epoch
+        self.epochs: list[tuple[int, int]] = []
+        self.next_offset = base_offset
+        self.good_bytes = 0
+        self.reason = ""
+        self.file: DiskFile = folder.disk.open(self._segment.path)
+        self.file_size = self.file.size()
+
+    @property
+    def index_names_last_batch(self) -> bool:
+        """Whether the index on disk was written when the segment was sealed with the batch that is now its last."""
+        return self.good_bytes > 0 and last_entry(self._segment) == (self.next_offset - 1, self.builder.last_position)
+
+    def run(self) -> None:
+        wanted = SCAN_BYTES
+        while self.good_bytes < self.file_size and not self.reason:
+            rest = self.file_size - self.good_bytes
+            chunk = self.file.read(min(wanted, rest), self.good_bytes)
+            wanted = max(SCAN_BYTES, self._take(memoryview(chunk), rest))
+        self.builder.seal()
+
+    def _take(self, chunk: memoryview, rest: int) -> int:
+        """Judge the batches in the chunk, the beginning of the rest; returns the size of one that sticks out of it."""
+        at, size, start = 0, len(chunk), self.good_bytes
+        add, unpack = self.builder.add, _HEADER.unpack_from
+        while at < size:
+            if size - at < HEADER_BYTES:
+                return self._torn(at, rest)
+            base, length, epoch, magic, crc, _, delta, _, timestamp = unpack(chunk, at)
+            whole = length + LENGTH_PREFIX_BYTES
+            if magic != MAGIC or whole < HEADER_BYTES or delta < 0:
+                self.reason = "no batch begins here"
+                return 0
+            if at + whole > size:
+                return whole if whole <= rest - at else self._torn(at, rest, whole)
+            if crc32c(chunk[at + _CRC_FROM : at + whole]) != crc:
+                self.reason = "a batch does not match its checksum"
+                return 0
+            if base < self.next_offset or epoch != self.epoch:
+                self._check_order(base, epoch)
+                if self.reason:
+                    return 0
+            self.next_offset = base + delta + 1
+            add(base + delta, start + at, whole, timestamp)
+            at += whole
+            self.good_bytes = start + at
+        return 0
+
+    def _torn(self, at: int, rest: int, whole: int = HEADER_BYTES) -> int:
+        """A batch sticks out of the chunk. If it sticks out of the file too, its end was never written."""
+        if whole > rest - at:
+            self.reason = "the last batch is cut off"
+        return whole
+
+    def _check_order(self, base: int, epoch: int) -> None:
+        if base < self.next_offset:
+            self.reason = f"offset {base} comes where {self.next_offset} was expected"
+        elif 0 <= epoch < self.epoch:
+            self.reason = f"epoch {epoch} comes after epoch {self.epoch}"
+        elif epoch > self.epoch:
+            self.epoch = epoch
+            self.epochs.append((epoch, base))
+
+
+def _misfit(before: SegmentScan, scan: SegmentScan, recovery_point: int) -> str:
+    """Why the segment cannot follow the one before it, if so.
+
+    A gap may be what compaction left: then the index of the segment before names its last batch. Else a crash took
+    the end of that segment, and what comes after it is no continuation.
+    """
+    if scan.base_offset < before.next_offset:
+        return f"segment {scan.base_offset} begins before {before.next_offset}, where the one before it ends"
+    is_gap = scan.base_offset > max(before.next_offset, recovery_point)
+    return (
+        f"offsets {before.next_offset} to {scan.base_offset - 1} are missing"
+        if is_gap and not before.index_names_last_batch
+        else ""
+    )
+
+
+def _cut(folder: Folder, last: SegmentScan, dropped: list[int], report: RecoveryReport) -> None:
+    """End the log behind the last good batch. Later segments go first: a crash in between leaves a good prefix too."""
+    report.cut_from_offset = last.next_offset
+    for base in reversed(dropped):
+        path = folder.file(base, LOG)
+        report.cut_bytes += folder.disk.size(path)
+        report.dropped_segments.insert(0, base)
+        folder.disk.rename(path, path + ".corrupt")
+        for kind in (INDEX, TIME_INDEX):
+            remove_if_there(folder.disk, folder.file(base, kind))
+    if dropped:
+        folder.disk.sync_folder(folder.path)
+    report.cut_bytes += last.file_size - last.good_bytes
+    last.file.truncate(last.good_bytes)
+    last.file_size = last.good_bytes
+    log.warning(
+        "tail_cut",
+        folder=folder.path,
+        offset=last.next_offset,
+        bytes=report.cut_bytes,
+        segments=len(dropped),
+        reason=report.reason,
+    )
+
+
+def _settle(
+    folder: Folder, untouched: list[int], scans: list[SegmentScan], report: RecoveryReport, now_ms: int
+) -> Opened:
+    """Sync what was kept and write the indexes of sealed segments."""
+    for scan in scans:
+        if scan.file_size:
+            scan.file.sync()
+        scan.file.close()
+    sealed = [Segment(folder, base) for base in untouched]
+    for scan in scans[:-1]:
+        paths = [
+            folder.save(scan.base_offset, INDEX, scan.builder.index.entries),
+            folder.save(scan.base_offset, TIME_INDEX, scan.builder.times.entries),
+        ]
+        sync_files(folder.disk, paths)
+        sealed.append(Segment(folder, scan.base_offset, scan.good_bytes))
+    folder.disk.sync_folder(folder.path)
+    last = scans[-1]
+    active = ActiveSegment(folder, last.base_offset, last.good_bytes, now_ms, last.builder)
+    epochs = [entry for scan in scans for entry in scan.epochs]
+    return Opened(sealed, active, last.next_offset, report, epochs, scans[0].base_offset)

@@ -1,0 +1,189 @@
+"""A sealed segment: a file that no longer grows, and what is known of it.
+
+Opening a log makes one of these per file name and asks the disk nothing. Size, indexes and the greatest timestamp come
+on first use; handle and indexes go again when the cache wants them back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from clarion.log.folder import INDEX, LOG, TIME_INDEX, Folder
+from clarion.log.hops import LOOK_BYTES, DamagedSegment, hop
+from clarion.log.index import IndexBuilder, OffsetIndex, TimeIndex
+from clarion.wire.batch import BatchHeader
+from clarion.world import DiskFile, event_log, read_file
+
+log = event_log("log")
+
+
+class Segment:
+    __slots__ = ("_index", "_largest", "_size", "_times", "base_offset", "file", "folder", "synced_bytes", "touched")
+
+    def __init__(self, folder: Folder, base_offset: int, size: int = -1, synced_bytes: int = -1) -> None:
+        self.folder = folder
+        self.base_offset = base_offset
+        self.file: DiskFile | None = None
+        self.touched = False
+        self.synced_bytes = synced_bytes  # -1: all of them
+        self._size = size
+        self._index: OffsetIndex | None = None
+        self._times: TimeIndex | None = None
+        self._largest: tuple[int, int] | None = None
+
+    @property
+    def path(self) -> str:
+        return self.folder.file(self.base_offset, LOG)
+
+    @property
+    def size(self) -> int:
+        if self._size < 0:
+            self._size = self.folder.disk.size(self.path)
+        return self._size
+
+    @property
+    def largest(self) -> tuple[int, int]:
+        """The greatest timestamp and the last offset of the first batch that has it; (-1, -1) if there is none."""
+        if self._largest is None:
+            self._largest = self._find_largest()
+        return self._largest
+
+    @property
+    def largest_timestamp(self) -> int:
+        return self.largest[0]
+
+    @property
+    def is_dirty(self) -> bool:
+        return 0 <= self.synced_bytes < self._size
+
+    def handle(self) -> DiskFile:
+        """The open file. Holding it keeps it open."""
+        self.touched = True
+        file = self.file
+        if file is None:
+            file = self.file = self.folder.files.open(self, self.path)
+        return file
+
+    def let_go(self) -> None:
+        self.file = None
+        self._index = None
+        self._times = None
+
+    def forget(self) -> None:
+        """Let go for good."""
+        self.folder.files.forget(self)
+        self.let_go()
+
+    # Finding
+
+    def find(self, offset: int, end: int) -> tuple[int, int] | None:
+        """Position and size of the first batch that reaches the offset, if it lies before `end`."""
+        for header, position in self.headers(offset, end):
+            return position, header.size_bytes
+        return None
+
+    def stretch(self, offset: int, bytes_max: int, end: int, *, whole_first: bool) -> tuple[int, int] | None:
+        """From where to where to read for the offset, in whole batches if that is cheap; None if no batch reaches it.
+
+        `whole_first`: the first batch is part of it however large it is.
+        """
+        found = self.find(offset, end)
+        if found is None:
+            return None
+        start, size = found
+        stop = start + bytes_max
+        if stop >= end:
+            return start, end
+        if stop < start + size:
+            return start, start + size if whole_first else start
+        return start, max(self.index.boundary_before(stop), start + size)
+
+    def headers(self, offset: int, end: int, chunk_bytes: int = LOOK_BYTES) -> Iterator[tuple[BatchHeader, int]]:
+        """Every batch from the one that reaches the offset up to `end`, with its position."""
+        file = self.handle()
+        for header, position in hop(file, self._start_for(file, offset), end, chunk_bytes):
+            if header.last_offset >= offset:
+                yield header, position
+
+    def _start_for(self, file: DiskFile, offset: int) -> int:
+        """Where to begin looking: the batch of the index entry before the offset, if the entry tells the truth."""
+        entry = self.index.lookup(offset) if offset > self.base_offset else None
+        if entry is None or _is_true(file, entry, self.size):
+            return entry[1] if entry else 0
+        log.warning("index_rebuilt", segment=self.path, reason="an entry does not match its batch")
+        self._rebuild_indexes()
+        entry = self.index.lookup(offset)
+        return entry[1] if entry else 0
+
+    # Indexes
+
+    @property
+    def index(self) -> OffsetIndex:
+        if self._index is None:
+            index = OffsetIndex(self.base_offset, self._read(INDEX), is_saved=True)
+            if not index.is_plausible(self.size):
+                return self._rebuild_indexes().index
+            self._keep(index)
+            return index
+        return self._index
+
+    @property
+    def times(self) -> TimeIndex:
+        if self._times is None:
+            times = TimeIndex(self.base_offset, self._read(TIME_INDEX), is_saved=True)
+            if not times.is_plausible():
+                return self._rebuild_indexes().times
+            self._keep(times)
+            return times
+        return self._times
+
+    def _keep(self, index: OffsetIndex | TimeIndex) -> None:
+        self.touched = True
+        self.folder.files.hold_index(self, len(index.entries))
+        if isinstance(index, OffsetIndex):
+            self._index = index
+        else:
+            self._times = index
+
+    def _read(self, kind: str) -> bytes:
+        try:
+            return read_file(self.folder.disk, self.folder.file(self.base_offset, kind))
+        except FileNotFoundError:
+            return b""
+
+    def _rebuild_indexes(self) -> IndexBuilder:
+        builder = IndexBuilder.empty(self.base_offset, self.folder.index_interval_bytes)
+        try:
+            for header, position in hop(self.handle(), 0, self.size):
+                builder.add(header.last_offset, position, header.size_bytes, header.max_timestamp)
+        except DamagedSegment as damage:
+            # The batches behind the damage can still be found from the last entry before it, up to the damage.
+            log.error("segment_damaged", segment=self.path, position=damage.position)
+        builder.seal()
+        self._keep(builder.index)
+        self._keep(builder.times)
+        self._largest = builder.largest
+        return builder
+
+    def _find_largest(self) -> tuple[int, int]:
+        """What the time index says last, if the batch that it speaks of says so too."""
+        last = self.times.last
+        if last is None:
+            return self._largest or (-1, -1)
+        if self._has_timestamp(*last):
+            return last
+        return self._rebuild_indexes().largest
+
+    def _has_timestamp(self, timestamp: int, offset: int) -> bool:
+        for header, _ in self.headers(offset, self.size):
+            return header.max_timestamp == timestamp
+        return False
+
+
+def _is_true(file: DiskFile, entry: tuple[int, int], end: int) -> bool:
+    """Whether the batch at the entry's position ends with the entry's offset."""
+    try:
+        header, _ = next(hop(file, entry[1], end))
+    except (DamagedSegment, StopIteration):
+        return False
+    return header.last_offset == entry[0]

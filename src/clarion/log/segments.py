@@ -1,0 +1,197 @@
+"""The segments of one log, in order: all sealed but the last. What is done to their files as a whole is done here."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from itertools import chain
+
+from clarion.log.active import ActiveSegment
+from clarion.log.cleaned import CleanedSegment
+from clarion.log.folder import INDEX, LOG, SEGMENT_FILES, TIME_INDEX, Folder, remove_if_there, rename_if_there
+from clarion.log.segment import Segment
+from clarion.model.ids import LogPosition
+
+
+class Segments:
+    __slots__ = ("_deleted", "_folder", "_sealed_bytes", "active", "changes", "sealed")
+
+    def __init__(self, folder: Folder, sealed: list[Segment], active: ActiveSegment) -> None:
+        self.sealed = sealed
+        self.active = active
+        self.changes = 0  # of names in the folder; a sync of the folder makes them last
+        self._folder = folder
+        self._sealed_bytes: int | None = None  # counted on first use
+        self._deleted: list[tuple[int | None, str]] = []  # when a sweep saw it first, path
+
+    @property
+    def all(self) -> list[Segment]:
+        return [*self.sealed, self.active]
+
+    @property
+    def first(self) -> Segment:
+        return self.sealed[0] if self.sealed else self.active
+
+    @property
+    def size_bytes(self) -> int:
+        if self._sealed_bytes is None:
+            self._sealed_bytes = sum(segment.size for segment in self.sealed)
+        return self._sealed_bytes + self.active.size
+
+    def from_offset(self, offset: int) -> Iterable[Segment]:
+        """The segment that holds the offset, and all behind it."""
+        active = self.active
+        if offset >= active.base_offset:
+            return (active,)
+        first = max(0, _number(self.sealed, offset + 1) - 1)
+        return chain(map(self.sealed.__getitem__, range(first, len(self.sealed))), (active,))
+
+    def dirty_since(self, flushed: LogPosition) -> list[Segment]:
+        """Those with bytes behind the position."""
+        candidates: Iterable[Segment] = (self.active,)
+        if flushed.segment != self.active.base_offset:
+            candidates = [*self.sealed[_number(self.sealed, flushed.segment) :], self.active]
+        return [
+            segment
+            for segment in candidates
+            if segment.size > (flushed.position if segment.base_offset == flushed.segment else 0)
+        ]
+
+    def mark_synced(self, sizes: Iterable[tuple[Segment, int]]) -> None:
+        for synced, size in sizes:
+            number = _number(self.sealed, synced.base_offset)
+            same = self.sealed[number] if number < len(self.sealed) else self.active
+            if same.base_offset == synced.base_offset:
+                same.synced_bytes = max(same.synced_bytes, size)
+
+    def forget(self) -> None:
+        """Close every file."""
+        for segment in self.all:
+            segment.forget()
+
+    # Changing
+
+    def roll(self, base_offset: int, now_ms: int) -> list[str]:
+        """Seal the active segment and begin another; returns index files to sync. An empty one goes away."""
+        old, self.active = self.active, create(self._folder, base_offset, now_ms)
+        self.changes += 1
+        if not old.size:
+            old.forget()
+            self._folder.remove_segment(old.base_offset)
+            return []
+        sealed, paths = old.seal()
+        self.sealed.append(sealed)
+        if self._sealed_bytes is not None:
+            self._sealed_bytes += sealed.size
+        return paths
+
+    def truncate_to(self, offset: int, now_ms: int) -> None:
+        """Cut every batch that reaches the offset, for good; the last segment left becomes active."""
+        self._drop_from(offset, now_ms)
+        active = self.active
+        found = active.find(offset, active.size)
+        if found is not None:
+            active.cut(found[0], offset)
+            active.handle().sync()
+
+    def _drop_from(self, offset: int, now_ms: int) -> None:
+        """From the end: a crash in between leaves a shorter log, not one with a hole."""
+        segments = self.all
+        kept = segments[: _number(segments, offset)]
+        if len(kept) == len(segments):
+            return
+        for segment in reversed(segments[len(kept) :]):
+            self._remove(segment)
+        self._folder.disk.sync_folder(self._folder.path)
+        last = kept.pop()
+        last.forget()
+        self.sealed = kept
+        self.active = ActiveSegment(self._folder, last.base_offset, last.size, now_ms)
+        self._sealed_bytes = None
+
+    def restart_at(self, offset: int, now_ms: int) -> None:
+        for segment in reversed(self.all):
+            self._remove(segment)
+        self.sealed = []
+        self._sealed_bytes = 0
+        self.active = create(self._folder, offset, now_ms)
+        self._folder.disk.sync_folder(self._folder.path)
+
+    def drop_below(self, offset: int) -> None:
+        """Rename segments that end before the offset to .deleted, from the first on."""
+        count = 0
+        while count < len(self.sealed) and self._base_after(count) <= offset:
+            self._delete(self.sealed[count])
+            count += 1
+        if count:
+            del self.sealed[:count]
+            self._sealed_bytes = None
+            self.changes += 1
+        if count > 1:
+            # One of them coming back after a crash is the start it was; some of them would be a hole.
+            self._folder.disk.sync_folder(self._folder.path)
+
+    def replace(self, cleaned: CleanedSegment) -> None:
+        """Kafka's order of renames: at every moment a start finds either all of the old or all of the new."""
+        gone = set(cleaned.replaces)
+        old = [segment for segment in self.sealed if segment.base_offset in gone]
+        assert len(old) == len(gone), "only sealed segments are replaced"
+        self._rename(cleaned.base_offset, ".cleaned", ".swap")
+        self._folder.disk.sync_folder(self._folder.path)
+        for segment in old:
+            self._delete(segment)
+        self._rename(cleaned.base_offset, ".swap", "")
+        self._folder.disk.sync_folder(self._folder.path)
+        fresh = Segment(self._folder, cleaned.base_offset, cleaned.size)
+        number = _number(self.sealed, cleaned.base_offset)
+        self.sealed[number : number + len(old)] = [fresh]
+        self._sealed_bytes = None
+
+    def _rename(self, base_offset: int, old_suffix: str, new_suffix: str) -> None:
+        """The log last: its name says that the indexes are there."""
+        for kind in (TIME_INDEX, INDEX, LOG):
+            path = self._folder.file(base_offset, kind)
+            rename_if_there(self._folder.disk, path + old_suffix, path + new_suffix)
+
+    def sweep_deleted(self, now_ms: int, delay_ms: int) -> int:
+        due = [path for seen_ms, path in self._deleted if seen_ms is not None and now_ms - seen_ms >= delay_ms]
+        for path in due:
+            remove_if_there(self._folder.disk, path)
+        self._deleted = [
+            (now_ms if seen_ms is None else seen_ms, path) for seen_ms, path in self._deleted if path not in due
+        ]
+        return len(due)
+
+    def _base_after(self, number: int) -> int:
+        return self.sealed[number + 1].base_offset if number + 1 < len(self.sealed) else self.active.base_offset
+
+    def _delete(self, segment: Segment) -> None:
+        segment.forget()
+        for kind in SEGMENT_FILES:
+            path = self._folder.file(segment.base_offset, kind)
+            rename_if_there(self._folder.disk, path, path + ".deleted")
+            self._deleted.append((None, path + ".deleted"))
+
+    def _remove(self, segment: Segment) -> None:
+        segment.forget()
+        self._folder.remove_segment(segment.base_offset)
+        self.changes += 1
+
+
+def create(folder: Folder, base_offset: int, now_ms: int) -> ActiveSegment:
+    """A new, empty active segment; its file exists when this returns."""
+    segment = ActiveSegment(folder, base_offset, 0, now_ms)
+    segment.file = folder.files.open(segment, folder.file(base_offset, LOG), create=True)
+    return segment
+
+
+def end_in(segment: Segment, limit: LogPosition) -> int:
+    """Where reading this segment ends under the limit."""
+    if segment.base_offset == limit.segment:
+        return min(limit.position, segment.size)
+    return segment.size if segment.base_offset < limit.segment else 0
+
+
+def _number(segments: list[Segment], base_offset: int) -> int:
+    """The number of the first segment that begins at the offset or behind it."""
+    return bisect_left(segments, base_offset, key=lambda segment: segment.base_offset)
