@@ -1,0 +1,119 @@
+"""ListOffsets v1-11: the offset at a time, at the start, at the end.
+
+v2 isolation level, throttle time · v4 leader epochs · v6 flexible · v7 time -3 (the record with the greatest timestamp)
+· v8 time -4 (earliest on this disk: the same as the earliest) · v9 time -5 (last one in remote storage) · v10 timeout ·
+v11 time -6 (first one not yet in remote storage).
+
+Left out: there is no remote storage, so -5 and -6 find nothing; there are no transactions, so READ_COMMITTED ends at
+the watermark; the timeout is for remote storage. A replica's request is answered like a consumer's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Final, NamedTuple
+
+from clarion.broker.apis.leader_epochs import check_leader_epoch
+from clarion.broker.apis.refusals import REFUSALS, refusal_of
+from clarion.broker.broker import Broker, RequestContext
+from clarion.model.errors import ErrorCode, KafkaError
+from clarion.replication import Partition
+from clarion.wire.messages.k02_list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL: Final = -4
+LATEST_TIERED: Final = -5
+EARLIEST_PENDING_UPLOAD: Final = -6
+_FIRST_VERSIONS: Final = {
+    LATEST: 1,
+    EARLIEST: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+_ANSWERS_PER_TURN: Final = 500  # of those that need no search: under a millisecond
+
+
+class Found(NamedTuple):
+    timestamp: int
+    offset: int
+    leader_epoch: int
+
+
+NOTHING: Final = Found(-1, -1, -1)
+
+
+async def handle(broker: Broker, request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
+    times_named = Counter((topic.name, one.partition_index) for topic in request.topics for one in topic.partitions)
+    topics = []
+    answered = 0
+    for topic in request.topics:
+        partitions = []
+        for asked in topic.partitions:
+            is_named_twice = times_named[topic.name, asked.partition_index] > 1
+            partitions.append(_answer(broker, topic.name, asked, context.version, is_named_twice))
+            answered += 1
+            if _needs_search(asked.timestamp) or answered % _ANSWERS_PER_TURN == 0:
+                await asyncio.sleep(0)  # a search may read from the disk; others get their turn before the next one
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=tuple(partitions)))
+    return ListOffsetsResponse(topics=tuple(topics))
+
+
+def _answer(
+    broker: Broker, topic: str, asked: ListOffsetsPartition, version: int, is_named_twice: bool
+) -> ListOffsetsPartitionResponse:
+    try:
+        if is_named_twice:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a partition is named twice")
+        _check_version(asked.timestamp, version)
+        partition = broker.partitions.get(topic, asked.partition_index)
+        check_leader_epoch(asked.current_leader_epoch, partition)
+        found = _find(partition, asked.timestamp)
+    except REFUSALS as error:
+        code = refusal_of(error, f"{topic}-{asked.partition_index}").code
+        return ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=code)
+    return ListOffsetsPartitionResponse(
+        partition_index=asked.partition_index,
+        timestamp=found.timestamp,
+        offset=found.offset,
+        leader_epoch=found.leader_epoch,
+    )
+
+
+def _check_version(timestamp: int, version: int) -> None:
+    first_version = 0 if timestamp >= 0 else _FIRST_VERSIONS.get(timestamp)
+    if first_version is None or version < first_version:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"time {timestamp} means nothing in version {version}")
+
+
+def _find(partition: Partition, timestamp: int) -> Found:
+    log = partition.log
+    found: tuple[int, int] | None
+    match timestamp:
+        case -1:  # LATEST
+            return Found(-1, partition.high_watermark.offset, partition.leader_epoch)
+        case -2 | -4:  # EARLIEST, EARLIEST_LOCAL
+            return Found(-1, log.start_offset, log.epochs.epoch_at(log.start_offset))
+        case -3:  # MAX_TIMESTAMP
+            found = log.max_timestamp(partition.high_watermark)
+        case -5 | -6:  # LATEST_TIERED, EARLIEST_PENDING_UPLOAD
+            return NOTHING
+        case _:
+            found = log.offset_for_time(timestamp, partition.high_watermark)
+    if found is None or found[1] < 0:
+        return NOTHING
+    return Found(found[0], found[1], log.epochs.epoch_at(found[1]))
+
+
+def _needs_search(timestamp: int) -> bool:
+    return timestamp >= 0 or timestamp == MAX_TIMESTAMP

@@ -1,0 +1,106 @@
+"""Metadata v0-13: brokers, topics, leaders; and topics come into being by being asked for.
+
+v0 an empty list asks for all topics · v1 null does; racks, controller, internal topics · v2 cluster id · v3 throttle
+time · v4 the client says whether it wants auto-creation · v5 offline replicas · v7 leader epoch · v8 authorized
+operations · v9 flexible · v10 topic ids in the answer · v11 no more operations on the cluster · v12 topics by id · v13
+error code of the whole answer.
+
+A topic that is made here is told at once with its leader: the client need not ask again. Left out: the internal topic
+is not made by asking for it; the first group does that.
+"""
+
+from __future__ import annotations
+
+from struct import pack
+from typing import Final
+
+from clarion.broker.apis.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
+from clarion.broker.apis.refusals import REFUSALS, refusal_of
+from clarion.broker.broker import Broker, RequestContext
+from clarion.cluster import Topic
+from clarion.model.errors import ErrorCode, KafkaError
+from clarion.model.ids import NO_TOPIC_ID
+from clarion.model.names import check_topic_name
+from clarion.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic
+from clarion.wire.metadata import FIRST_FLEXIBLE, BrokerMetadata, encode_response
+from clarion.world import event_log
+
+log = event_log("broker")
+
+_FIRST_VERSION_WITH_OPERATIONS: Final = 8
+_LAST_VERSION_WITH_CLUSTER_OPERATIONS: Final = 10
+_FIRST_VERSION_BY_ID: Final = 12
+
+
+async def handle(broker: Broker, request: MetadataRequest, context: RequestContext) -> bytes:
+    version = context.version
+    topics = await _topics(broker, request, version)
+    if request.include_topic_authorized_operations and version >= _FIRST_VERSION_WITH_OPERATIONS:
+        topics = [_with_operations(topic, version, TOPIC_OPERATIONS) for topic in topics]
+    address = broker.advertised[context.listener]
+    reply = encode_response(
+        version,
+        throttle_ms=0,
+        brokers=[BrokerMetadata(broker.node_id, address.host, address.port)],
+        cluster_id=broker.cluster_id,
+        controller_id=broker.node_id,
+        topics=topics,
+    )
+    has_operations = _FIRST_VERSION_WITH_OPERATIONS <= version <= _LAST_VERSION_WITH_CLUSTER_OPERATIONS
+    if request.include_cluster_authorized_operations and has_operations:
+        return _with_operations(reply, version, CLUSTER_OPERATIONS)
+    return reply
+
+
+async def _topics(broker: Broker, request: MetadataRequest, version: int) -> list[bytes]:
+    if request.topics is None or (version == 0 and not request.topics):
+        return [broker.metadata.topic(topic, version) for topic in broker.registry]
+    may_create = request.allow_auto_topic_creation and broker.config.auto_create_topics
+    # Each once, whatever the client says twice.
+    return [await _topic(broker, asked, version, may_create=may_create) for asked in dict.fromkeys(request.topics)]
+
+
+async def _topic(broker: Broker, asked: MetadataRequestTopic, version: int, *, may_create: bool) -> bytes:
+    try:
+        if asked.topic_id != NO_TOPIC_ID:
+            return broker.metadata.topic(_known_by_id(broker, asked, version), version)
+        if asked.name is None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a topic without name and id")
+        topic = broker.registry.find(asked.name) or await _create(broker, asked.name, may_create=may_create)
+    except KafkaError as error:
+        return broker.metadata.missing(error.code, version, asked.name or "", asked.topic_id)
+    return broker.metadata.topic(topic, version)
+
+
+def _known_by_id(broker: Broker, asked: MetadataRequestTopic, version: int) -> Topic:
+    if version < _FIRST_VERSION_BY_ID:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"version {version} knows topics by name only")
+    topic = broker.registry.find_by_id(asked.topic_id)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+    return topic
+
+
+async def _create(broker: Broker, name: str, *, may_create: bool) -> Topic:
+    """Several clients that ask for one topic at the same time all get it, whoever was first."""
+    check_topic_name(name)
+    if not may_create or name in broker.closed_to_clients:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    try:
+        return await broker.create_topic(name, broker.config.default_partitions, {})
+    except REFUSALS as error:
+        refusal = refusal_of(error, name)
+    topic = broker.registry.find(name)
+    if topic is not None and refusal.code is ErrorCode.TOPIC_ALREADY_EXISTS:
+        return topic
+    log.warning("topic_not_created", topic=name, reason=refusal.message)
+    is_about_name = refusal.code is ErrorCode.INVALID_TOPIC_EXCEPTION
+    # Clients know few errors here; this one they retry until somebody has made room.
+    raise KafkaError(refusal.code if is_about_name else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, refusal.message)
+
+
+def _with_operations(encoded: bytes, version: int, operations: int) -> bytes:
+    """In a topic and in the whole reply they are the last field; only an empty set of tags may follow."""
+    tags = 1 if version >= FIRST_FLEXIBLE else 0
+    end = len(encoded) - tags
+    return encoded[: end - 4] + pack(">i", operations) + encoded[end:]

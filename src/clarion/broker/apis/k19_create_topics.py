@@ -1,0 +1,129 @@
+"""CreateTopics v2-7.
+
+v3 same · v4 -1 partitions or replicas mean the broker's default · v5 flexible, the answer tells partitions, replicas
+and settings · v6 THROTTLING_QUOTA_EXCEEDED · v7 topic id.
+
+There is one node, so the only replication factor is 1 and assignments can name only this node. Left out: the timeout,
+since a topic exists when the answer leaves; quotas.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from clarion.broker.apis.config_entries import topic_entries
+from clarion.broker.apis.placement import check_replicas
+from clarion.broker.apis.refusals import REFUSALS, refusal_of
+from clarion.broker.broker import Broker, RequestContext
+from clarion.model.errors import ErrorCode, KafkaError
+from clarion.model.ids import NO_TOPIC_ID, TopicId
+from clarion.model.topic_settings import parse
+from clarion.wire.messages.k19_create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+DEFAULT = -1
+
+
+class Wanted(NamedTuple):
+    """A topic that may be made."""
+
+    name: str
+    partition_count: int
+    overrides: Mapping[str, str]
+
+
+async def handle(broker: Broker, request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
+    times_named = Counter(topic.name for topic in request.topics)
+    asked_once = {
+        topic.name: topic for topic in request.topics
+    }  # a name that comes twice is answered once, as in Kafka
+    results = []
+    for topic in asked_once.values():
+        try:
+            if times_named[topic.name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "the topic is named twice in one request")
+            results.append(await _create(broker, topic, validate_only=request.validate_only))
+        except REFUSALS as error:
+            results.append(_refused(topic, error))
+    return CreateTopicsResponse(topics=tuple(results))
+
+
+async def _create(broker: Broker, topic: CreatableTopic, *, validate_only: bool) -> CreatableTopicResult:
+    wanted = _wanted(broker, topic)
+    if validate_only:
+        broker.registry.check_new(wanted.name, wanted.partition_count)
+        return _created(broker, wanted, NO_TOPIC_ID)
+    made = await broker.create_topic(wanted.name, wanted.partition_count, wanted.overrides)
+    return _created(broker, wanted, made.id)
+
+
+def _wanted(broker: Broker, topic: CreatableTopic) -> Wanted:
+    if topic.name in broker.closed_to_clients:
+        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{topic.name} is internal: the broker makes it itself")
+    count = _assigned_count(broker, topic) if topic.assignments else _asked_count(broker, topic)
+    given = {config.name: config.value for config in topic.configs}
+    parse(given, broker.partitions.defaults)
+    return Wanted(topic.name, count, {name: value for name, value in given.items() if value is not None})
+
+
+def _asked_count(broker: Broker, topic: CreatableTopic) -> int:
+    if topic.replication_factor not in (DEFAULT, 1):
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"replication factor {topic.replication_factor} cannot be: there is 1 broker",
+        )
+    if topic.num_partitions == DEFAULT:
+        return broker.config.default_partitions
+    return topic.num_partitions
+
+
+def _assigned_count(broker: Broker, topic: CreatableTopic) -> int:
+    """With assignments, the number of partitions is the number of assignments, and nothing else may say it."""
+    if topic.num_partitions != DEFAULT or topic.replication_factor != DEFAULT:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, "with assignments, the numbers of partitions and replicas must both be -1"
+        )
+    _check_assignments(topic.assignments, broker.node_id)
+    return len(topic.assignments)
+
+
+def _check_assignments(assignments: tuple[CreatableReplicaAssignment, ...], node_id: int) -> None:
+    indexes = sorted(one.partition_index for one in assignments)
+    if indexes != list(range(len(indexes))):
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "assignments must name each partition from 0 on exactly once"
+        )
+    for one in assignments:
+        check_replicas(one.partition_index, one.broker_ids, node_id)
+
+
+def _created(broker: Broker, wanted: Wanted, topic_id: TopicId) -> CreatableTopicResult:
+    return CreatableTopicResult(
+        name=wanted.name,
+        topic_id=topic_id,
+        num_partitions=wanted.partition_count,
+        replication_factor=1,
+        configs=tuple(
+            CreatableTopicConfigs(
+                name=entry.name,
+                value=entry.value,
+                read_only=entry.is_read_only,
+                config_source=entry.source,
+                is_sensitive=False,
+            )
+            for entry in topic_entries(wanted.overrides, broker.partitions.defaults)
+        ),
+    )
+
+
+def _refused(topic: CreatableTopic, error: KafkaError | OSError) -> CreatableTopicResult:
+    refusal = refusal_of(error, topic.name)
+    return CreatableTopicResult(name=topic.name, error_code=refusal.code, error_message=refusal.message)

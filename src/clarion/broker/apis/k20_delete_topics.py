@@ -1,0 +1,61 @@
+"""DeleteTopics v1-6.
+
+v4 flexible · v5 error message · v6 topics by name or id (`topics` instead of `topic_names`).
+
+Left out: the timeout, since the topic is gone when the answer leaves.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from clarion.broker.apis.refusals import REFUSALS, refusal_of
+from clarion.broker.broker import Broker, RequestContext
+from clarion.cluster import Topic
+from clarion.model.errors import ErrorCode, KafkaError
+from clarion.model.ids import NO_TOPIC_ID
+from clarion.wire.messages.k20_delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+
+
+async def handle(broker: Broker, request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
+    asked = [*request.topics, *(DeleteTopicState(name=name, topic_id=NO_TOPIC_ID) for name in request.topic_names)]
+    times_asked = Counter(asked)
+    responses = []
+    for one in times_asked:
+        try:
+            if times_asked[one] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "the topic is named twice in one request")
+            responses.append(await _delete(broker, one))
+        except REFUSALS as error:
+            responses.append(_refused(one, error))
+    return DeleteTopicsResponse(responses=tuple(responses))
+
+
+async def _delete(broker: Broker, asked: DeleteTopicState) -> DeletableTopicResult:
+    topic = await broker.delete_topic(_find(broker, asked).name)
+    return DeletableTopicResult(name=topic.name, topic_id=topic.id)
+
+
+def _find(broker: Broker, asked: DeleteTopicState) -> Topic:
+    if asked.name is not None and asked.topic_id != NO_TOPIC_ID:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "a topic is named by its name or its id, not by both")
+    if asked.name is not None:
+        return broker.known_topic(asked.name)
+    if asked.topic_id == NO_TOPIC_ID:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "neither a name nor an id")
+    topic = broker.registry.find_by_id(asked.topic_id)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with the id {asked.topic_id}")
+    return topic
+
+
+def _refused(asked: DeleteTopicState, error: KafkaError | OSError) -> DeletableTopicResult:
+    refusal = refusal_of(error, asked.name or asked.topic_id)
+    return DeletableTopicResult(
+        name=asked.name, topic_id=asked.topic_id, error_code=refusal.code, error_message=refusal.message
+    )

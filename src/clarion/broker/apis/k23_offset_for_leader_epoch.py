@@ -1,0 +1,44 @@
+"""OffsetForLeaderEpoch v2-4: where a leader's term ended, so that a reader can see that the log was cut (KIP-320).
+
+v3 replica id · v4 flexible.
+
+Left out: followers come with the cluster; who asks makes no difference until then.
+"""
+
+from __future__ import annotations
+
+from clarion.broker.apis.leader_epochs import check_leader_epoch, end_of_epoch
+from clarion.broker.apis.refusals import REFUSALS, refusal_of
+from clarion.broker.broker import Broker, RequestContext
+from clarion.wire.messages.k23_offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+
+
+async def handle(
+    broker: Broker, request: OffsetForLeaderEpochRequest, context: RequestContext
+) -> OffsetForLeaderEpochResponse:
+    return OffsetForLeaderEpochResponse(
+        topics=tuple(
+            OffsetForLeaderTopicResult(
+                topic=topic.topic, partitions=tuple(_answer(broker, topic.topic, asked) for asked in topic.partitions)
+            )
+            for topic in request.topics
+        )
+    )
+
+
+def _answer(broker: Broker, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
+    try:
+        partition = broker.partitions.get(topic, asked.partition)
+        check_leader_epoch(asked.current_leader_epoch, partition)
+        epoch, end_offset = end_of_epoch(partition, asked.leader_epoch)
+    except REFUSALS as error:
+        return EpochEndOffset(
+            partition=asked.partition, error_code=refusal_of(error, f"{topic}-{asked.partition}").code
+        )
+    return EpochEndOffset(partition=asked.partition, leader_epoch=epoch, end_offset=end_offset)

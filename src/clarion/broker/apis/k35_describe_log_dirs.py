@@ -1,0 +1,77 @@
+"""DescribeLogDirs v1-4: the data directory, the partitions in it and their size, the room that is left.
+
+v2 flexible · v3 error code of the whole answer · v4 total and usable bytes of the disk.
+
+There is one directory, and no replica moves between directories: no lag, no future replica. A partition that does not
+exist is left out, as in Kafka.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import Iterator
+from typing import Final
+
+from clarion.broker.broker import Broker, RequestContext
+from clarion.replication import Partition
+from clarion.wire.messages.k35_describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+
+_PARTITIONS_PER_TURN: Final = 50  # the first look at a partition's size asks the disk for each of its files
+_UNKNOWN: Final = -1
+
+
+async def handle(broker: Broker, request: DescribeLogDirsRequest, context: RequestContext) -> DescribeLogDirsResponse:
+    sizes: dict[str, dict[int, int]] = {}
+    for number, partition in enumerate(_asked(broker, request), start=1):
+        try:
+            size = partition.log.size_bytes
+        except OSError:
+            continue  # it went while we were looking
+        sizes.setdefault(partition.tp.topic, {})[partition.tp.partition] = size
+        if number % _PARTITIONS_PER_TURN == 0:
+            await asyncio.sleep(0)
+    topics = tuple(_topic(name, by_index) for name, by_index in sizes.items())
+    result = await asyncio.get_running_loop().run_in_executor(None, _folder, broker.config.data_dir, topics)
+    return DescribeLogDirsResponse(results=(result,))
+
+
+def _asked(broker: Broker, request: DescribeLogDirsRequest) -> Iterator[Partition]:
+    if request.topics is None:
+        yield from list(broker.partitions)
+        return
+    for topic in request.topics:
+        for index in topic.partitions:
+            partition = broker.partitions.find(topic.topic, index)
+            if partition is not None:
+                yield partition
+
+
+def _topic(name: str, size_by_index: dict[int, int]) -> DescribeLogDirsTopic:
+    return DescribeLogDirsTopic(
+        name=name,
+        partitions=tuple(
+            DescribeLogDirsPartition(partition_index=index, partition_size=size, offset_lag=0, is_future_key=False)
+            for index, size in sorted(size_by_index.items())
+        ),
+    )
+
+
+def _folder(path: str, topics: tuple[DescribeLogDirsTopic, ...]) -> DescribeLogDirsResult:
+    total, usable = _room(path)
+    return DescribeLogDirsResult(log_dir=os.path.abspath(path), topics=topics, total_bytes=total, usable_bytes=usable)
+
+
+def _room(folder: str) -> tuple[int, int]:
+    try:
+        usage = shutil.disk_usage(folder)
+    except OSError:
+        return _UNKNOWN, _UNKNOWN
+    return usage.total, usage.free

@@ -1,0 +1,60 @@
+"""CreatePartitions v0-3: more partitions for a topic; never fewer.
+
+v1 same · v2 flexible · v3 THROTTLING_QUOTA_EXCEEDED.
+
+There is one node, so assignments can name only this node. Left out: the timeout, since the partitions exist when the
+answer leaves; quotas.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from clarion.broker.apis.placement import check_replicas
+from clarion.broker.apis.refusals import REFUSALS, refusal_of
+from clarion.broker.broker import Broker, RequestContext
+from clarion.model.errors import ErrorCode, KafkaError
+from clarion.wire.messages.k37_create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+
+
+async def handle(broker: Broker, request: CreatePartitionsRequest, context: RequestContext) -> CreatePartitionsResponse:
+    times_named = Counter(topic.name for topic in request.topics)
+    asked_once = {topic.name: topic for topic in request.topics}
+    results = []
+    for topic in asked_once.values():
+        code, message = ErrorCode.NONE, None
+        try:
+            if times_named[topic.name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "the topic is named twice in one request")
+            await _grow(broker, topic, validate_only=request.validate_only)
+        except REFUSALS as error:
+            code, message = refusal_of(error, topic.name)
+        results.append(CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=message))
+    return CreatePartitionsResponse(results=tuple(results))
+
+
+async def _grow(broker: Broker, asked: CreatePartitionsTopic, *, validate_only: bool) -> None:
+    topic = broker.known_topic(asked.name)
+    if asked.name in broker.closed_to_clients:
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"{asked.name} keeps its number of partitions for life")
+    broker.registry.check_growth(topic, asked.count)
+    if asked.assignments is not None:
+        _check_assignments(broker, asked, topic.partition_count)
+    if not validate_only:
+        await broker.grow_topic(asked.name, asked.count)
+
+
+def _check_assignments(broker: Broker, asked: CreatePartitionsTopic, present_count: int) -> None:
+    assignments = asked.assignments or ()
+    more = asked.count - present_count
+    if len(assignments) != more:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{more} partitions are new, but {len(assignments)} are assigned"
+        )
+    for index, one in enumerate(assignments, start=present_count):
+        check_replicas(index, one.broker_ids, broker.node_id)

@@ -1,0 +1,44 @@
+"""DescribeCluster v0-2: who is there.
+
+v1 endpoint type (1 brokers, 2 controllers) · v2 fenced brokers.
+
+There is one broker, never fenced, and it is its own controller. It listens for clients only: a question for controllers
+is refused, as a Kafka broker does.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from clarion.broker.apis.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED_FOR
+from clarion.broker.broker import Broker, RequestContext
+from clarion.model.errors import ErrorCode
+from clarion.wire.messages.k60_describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+
+BROKERS: Final = 1
+CONTROLLERS: Final = 2
+
+
+async def handle(broker: Broker, request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
+    if request.endpoint_type == CONTROLLERS:
+        return _refused(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this is a broker's endpoint, not a controller's")
+    if request.endpoint_type != BROKERS:
+        return _refused(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"unsupported endpoint type {request.endpoint_type}")
+    address = broker.advertised[context.listener]
+    return DescribeClusterResponse(
+        endpoint_type=BROKERS,
+        cluster_id=broker.cluster_id,
+        controller_id=broker.node_id,
+        brokers=(DescribeClusterBroker(broker_id=broker.node_id, host=address.host, port=address.port),),
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED_FOR
+        ),
+    )
+
+
+def _refused(code: ErrorCode, message: str) -> DescribeClusterResponse:
+    return DescribeClusterResponse(error_code=code, error_message=message, cluster_id="", brokers=())

@@ -1,0 +1,103 @@
+"""DescribeTopicPartitions v0: the partitions of topics, page by page (KIP-966).
+
+Topics come in alphabetical order. A page holds so many partitions; the cursor of the next one names the first partition
+that did not fit. No topics asked for means all. Eligible leader replicas are none: the one replica is always in sync.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from clarion.broker.apis.authorized_operations import TOPIC_OPERATIONS
+from clarion.broker.broker import Broker, RequestContext
+from clarion.cluster import Topic
+from clarion.model.errors import ErrorCode, KafkaError
+from clarion.model.ids import NO_TOPIC_ID
+from clarion.model.names import check_topic_name, is_internal
+from clarion.wire.messages.k75_describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+
+PARTITIONS_MAX: Final = 2_000  # per page: Kafka's max.request.partition.size.limit
+
+
+async def handle(
+    broker: Broker, request: DescribeTopicPartitionsRequest, context: RequestContext
+) -> DescribeTopicPartitionsResponse:
+    room = max(1, min(request.response_partition_limit, PARTITIONS_MAX))
+    topics: list[DescribeTopicPartitionsResponseTopic] = []
+    for name in _names(broker, request):
+        if room == 0:
+            return _page(topics, Cursor(topic_name=name, partition_index=0))
+        topic = broker.registry.find(name)
+        if topic is None:
+            topics += _missing(name, is_told=bool(request.topics))
+            continue
+        first = _first_index(request.cursor, name)
+        end = min(topic.partition_count, first + room)
+        topics.append(_described(broker, topic, range(first, end)))
+        room -= max(0, end - first)
+        if end < topic.partition_count:
+            return _page(topics, Cursor(topic_name=name, partition_index=end))
+    return _page(topics, None)
+
+
+def _names(broker: Broker, request: DescribeTopicPartitionsRequest) -> list[str]:
+    names = {topic.name for topic in request.topics} or {topic.name for topic in broker.registry}
+    start = request.cursor.topic_name if request.cursor is not None else ""
+    return sorted(name for name in names if name >= start)
+
+
+def _first_index(cursor: Cursor | None, name: str) -> int:
+    is_under_way = cursor is not None and cursor.topic_name == name
+    return max(0, cursor.partition_index) if is_under_way and cursor is not None else 0
+
+
+def _described(broker: Broker, topic: Topic, indexes: Sequence[int]) -> DescribeTopicPartitionsResponseTopic:
+    node = (broker.node_id,)
+    return DescribeTopicPartitionsResponseTopic(
+        name=topic.name,
+        topic_id=topic.id,
+        is_internal=is_internal(topic.name),
+        partitions=tuple(
+            DescribeTopicPartitionsResponsePartition(
+                partition_index=index,
+                leader_id=broker.node_id,
+                leader_epoch=broker.partitions.leader_epoch,
+                replica_nodes=node,
+                isr_nodes=node,
+                eligible_leader_replicas=(),
+                last_known_elr=(),
+                offline_replicas=(),
+            )
+            for index in indexes
+        ),
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )
+
+
+def _missing(name: str, *, is_told: bool) -> list[DescribeTopicPartitionsResponseTopic]:
+    """A topic that was asked for and is not there; one of all that went in the meantime is not worth a word."""
+    if not is_told:
+        return []
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    try:
+        check_topic_name(name)
+    except KafkaError as error:
+        code = error.code
+    return [
+        DescribeTopicPartitionsResponseTopic(
+            error_code=code, name=name, topic_id=NO_TOPIC_ID, is_internal=is_internal(name), partitions=()
+        )
+    ]
+
+
+def _page(
+    topics: list[DescribeTopicPartitionsResponseTopic], next_cursor: Cursor | None
+) -> DescribeTopicPartitionsResponse:
+    return DescribeTopicPartitionsResponse(topics=tuple(topics), next_cursor=next_cursor)

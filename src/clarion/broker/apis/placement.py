@@ -1,0 +1,22 @@
+"""Where a client wants replicas to be. There is one node: every partition has one replica, here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from clarion.model.errors import ErrorCode, KafkaError
+
+
+def check_replicas(partition: int, broker_ids: Sequence[int], node_id: int) -> None:
+    """Refuse an assignment that names anything but this node, once."""
+    if not broker_ids:
+        raise _refused(partition, "names no broker")
+    if len(set(broker_ids)) != len(broker_ids):
+        raise _refused(partition, "names a broker twice")
+    strange = next((one for one in broker_ids if one != node_id), None)
+    if strange is not None:
+        raise _refused(partition, f"names broker {strange}, which does not exist; there is only broker {node_id}")
+
+
+def _refused(partition: int, reason: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"the assignment of partition {partition} {reason}")
