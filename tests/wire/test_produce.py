@@ -192,3 +192,9 @@ def test_more_partitions_than_the_limit_are_refused_even_if_their_bytes_are_ther
     body = pack(">hhii", -1, 1, 30, 2) + topic * 2
     with pytest.raises(MalformedError, match="elements"):
         decode_request(memoryview(body), 3)
+
+
+def test_more_tagged_fields_than_anybody_has_are_refused():
+    body = b"\x00" + pack(">hi", 1, 30) + b"\x01" + bytes([100]) + b"\x07\x00" * 100
+    with pytest.raises(MalformedError, match="100 tagged fields"):
+        decode_request(memoryview(body), 9)

@@ -13,7 +13,7 @@ from typing import Final
 from uuid import UUID
 
 from clarion.model.errors import MalformedError
-from clarion.wire.limits import ELEMENTS_MAX
+from clarion.wire.limits import ELEMENTS_MAX, TAGGED_FIELDS_MAX
 
 Body = memoryview | bytes | bytearray
 
@@ -133,14 +133,14 @@ def skip_tags(body: Body, at: int) -> int:
     if body[at] == 0:
         return at + 1
     count, at = read_uvarint(body, at)
-    if count:
-        check_count(count, len(body) - at, 2)
-        for _ in range(count):
-            _, at = read_uvarint(body, at)
-            size, at = read_uvarint(body, at)
-            at += size
-            if at > len(body):
-                raise MalformedError("a tagged field is cut off")
+    if count > TAGGED_FIELDS_MAX:
+        raise MalformedError(f"{count} tagged fields announced, the limit is {TAGGED_FIELDS_MAX}")
+    for _ in range(count):
+        _, at = read_uvarint(body, at)
+        size, at = read_uvarint(body, at)
+        at += size
+        if at > len(body):
+            raise MalformedError("a tagged field is cut off")
     return at
 
 
