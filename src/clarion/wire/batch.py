@@ -128,7 +128,7 @@ def stamp_log_append_time(batch: bytearray | memoryview, now_ms: int) -> None:
 
 
 def check_produced_batch(batch: memoryview) -> BatchHeader:
-    """What one partition of a Produce request carries: exactly one whole, honest v2 batch. Constant time but for the CRC.
+    """What one partition of a Produce request carries: one whole, honest v2 batch. Constant time but for the CRC.
 
     The records inside are not decoded: `records.check_deep` does that where a topic asks for it.
     """
