@@ -40,9 +40,17 @@ class Confluent(Client):
     def admin(self) -> ca.AdminClient:
         return ca.AdminClient(self.settings())
 
-    def stream(self, *, compression: str = "none", idempotent: bool = False, max_bytes: int | None = None) -> ProducerStream:
+    def stream(
+        self,
+        *,
+        compression: str = "none",
+        idempotent: bool = False,
+        max_bytes: int | None = None,
+        batch_bytes: int = 1_000_000,
+    ) -> ProducerStream:
         settings = self.settings(**{"compression.type": compression, "enable.idempotence": idempotent, "linger.ms": 2})
         settings["partitioner"] = "murmur2_random"  # Kafka's own default; librdkafka's is another one
+        settings["batch.size"] = batch_bytes
         if max_bytes:
             settings["message.max.bytes"] = max_bytes
         return _Stream(ck.Producer(settings))

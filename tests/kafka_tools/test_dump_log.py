@@ -1,0 +1,70 @@
+"""kafka-dump-log reads the files: segments, indexes and producer snapshots are Kafka's own format."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.clients.adapters import Confluent
+from tests.clients.adapters.model import COMPRESSIONS, Outgoing
+from tests.kafka_tools.conftest import Tool
+
+pytestmark = pytest.mark.kafka
+
+MESSAGES_PER_CODEC = 1000  # 1.3 KB each: more than a segment, before compression
+SEGMENT_BYTES = 1_048_576  # Kafka refuses smaller ones
+
+
+@pytest.fixture
+def folder(jars_or_skip: None, own_server, unique: str) -> Path:
+    """A partition of several segments, written in every compression by an idempotent producer, after a clean stop."""
+    client = Confluent(own_server.bootstrap)
+    client.create_topic(unique, config={"segment.bytes": str(SEGMENT_BYTES), "index.interval.bytes": "4096"})
+    for compression in (*COMPRESSIONS, "none"):
+        messages = [_message(compression, n) for n in range(MESSAGES_PER_CODEC)]
+        client.produce(unique, messages, compression=compression, idempotent=True, batch_bytes=16_384)
+    own_server.terminate()
+    return own_server.data_dir / f"{unique}-0"
+
+
+def test_kafka_reads_our_segments_indexes_and_snapshots(folder: Path, offline_tool: Tool) -> None:
+    segments = sorted(folder.glob("*.log"))
+    assert len(segments) > 2, "the test wants several segments"
+    dumped = offline_tool("dump-log", "--deep-iteration", "--print-data-log", "--files", _files(segments))
+    offsets = [int(n) for n in re.findall(r"^\| offset: (\d+)", dumped, re.MULTILINE)]
+    assert offsets == list(range((len(COMPRESSIONS) + 1) * MESSAGES_PER_CODEC))
+    assert set(re.findall(r"compresscodec: (\w+)", dumped)) == set(COMPRESSIONS)
+    assert "isvalid: false" not in dumped.lower()
+    assert "invalid" not in dumped.lower().replace("isvalid", "")
+    assert "headerKeys: [codec] key: key 7 payload: gzip 7 " in dumped
+    _check_indexes(folder, offline_tool)
+    _check_snapshots(folder, offline_tool)
+
+
+def _check_indexes(folder: Path, offline_tool: Tool) -> None:
+    indexes = [*sorted(folder.glob("*.index")), *sorted(folder.glob("*.timeindex"))]
+    assert sum(path.stat().st_size for path in indexes) > 0, "the indexes have entries"
+    for check in ("--index-sanity-check", "--verify-index-only"):
+        said = offline_tool("dump-log", check, "--files", _files(indexes))
+        assert "Mismatches" not in said
+        assert "Found" not in said
+        if check == "--index-sanity-check":
+            assert said.count("passed sanity check") + said.count("is empty") == len(indexes)
+    entries = offline_tool("dump-log", "--files", _files(indexes[:1]))
+    assert re.search(r"offset: \d+ position: \d+", entries), "the first segment's offset index points somewhere"
+
+
+def _check_snapshots(folder: Path, offline_tool: Tool) -> None:
+    snapshots = sorted(folder.glob("*.snapshot"))
+    assert snapshots, "a clean stop leaves the producers' state"
+    dumped = offline_tool("dump-log", "--files", _files(snapshots[-1:]))
+    assert len(re.findall(r"producerId: \d+ producerEpoch: 0 ", dumped)) == len(COMPRESSIONS) + 1, "one producer per codec, and one more"
+    assert dumped.count(f"lastSequence: {MESSAGES_PER_CODEC - 1} ") == len(COMPRESSIONS) + 1
+
+
+def _message(compression: str, n: int) -> Outgoing:
+    return Outgoing(b"%s %d " % (compression.encode(), n) + b"%016d" % (n * n) * 80, b"key %d" % n, (("codec", compression.encode()),))
+
+
+def _files(paths: list[Path]) -> str:
+    return ",".join(map(str, paths))
