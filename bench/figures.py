@@ -1,5 +1,8 @@
-"""From rounds to one figure. A busy neighbour only ever slows a round down: a rate is the best of its rounds, a cost the
-lowest, and a tail, which a quiet moment can also flatter, the median."""
+"""From rounds to one figure.
+
+A busy neighbour only ever slows a round down: a rate is the best of its rounds, a cost the lowest, and a tail, which a
+quiet moment can also flatter, the median.
+"""
 
 from __future__ import annotations
 
@@ -46,6 +49,5 @@ def ratio(ours: float, theirs: float) -> float | None:
 
 
 def order_of_round(names: Sequence[str], round_number: int) -> list[str]:
-    """Who goes when: each round begins with the next one, so that nobody always has the quiet or the warm machine."""
-    turn = round_number % len(names) if names else 0
-    return [*names[turn:], *names[:turn]]
+    """Who goes when: every other round runs backwards, so that nobody always has the quiet or the warm machine."""
+    return list(names) if round_number % 2 == 0 else list(reversed(names))

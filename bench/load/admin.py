@@ -1,4 +1,4 @@
-"""Setting a round up and checking it afterwards: topics (or streams) made, removed, and counted, on one blocking socket."""
+"""Setting a round up and checking it afterwards: topics (or streams) made, removed, counted, on a blocking socket."""
 
 from __future__ import annotations
 

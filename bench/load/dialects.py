@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import struct
 import time
@@ -30,7 +31,7 @@ class Replies(Protocol):
 
 
 class Readings(Protocol):
-    """Follows a stream of deliveries: how many messages arrived, and what to send to get more (nothing: keep waiting)."""
+    """Follows a stream of deliveries: how many messages arrived, and what to send for more (nothing: keep waiting)."""
 
     messages: int
 
@@ -199,12 +200,13 @@ class PullReadings:
         self._line = line
         self._topic = topic
         self._new_only = new_only
+        self._name = f"r{line}x{os.urandom(4).hex()}"  # a name used again would go on where it stopped
         self._batch = max(64, FETCH_BYTES // max(1, sample.value_bytes))
         self._asked = 0
 
     def first_request(self) -> bytes:
         """Makes the consumer; the first pulls follow when JetStream says that it exists."""
-        name = f"r{self._line}"
+        name = self._name
         config = {"name": name, "ack_policy": "none", "deliver_policy": "new" if self._new_only else "all"}
         body = json.dumps({"stream_name": self._topic, "config": config}).encode()
         create = b"PUB $JS.API.CONSUMER.CREATE.%s.%s %s %d\r\n%s\r\n"
@@ -230,7 +232,7 @@ class PullReadings:
     def _more(self) -> bytes:
         self._asked += self._batch
         body = json.dumps({"batch": self._batch, "expires": 60_000_000_000}).encode()
-        subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._topic}.r{self._line}".encode()
+        subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._topic}.{self._name}".encode()
         return b"PUB %s %s %d\r\n%s\r\n" % (subject, _inbox(self._line), len(body), body)
 
 

@@ -1,4 +1,4 @@
-"""Writers: full batches in a window (throughput), or one small message at a time on many connections (tiny requests)."""
+"""Writers: full batches in a window (throughput), or one small message at a time on many connections (tiny)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One epoll loop that keeps many connections busy: writers with a window of unacknowledged frames, readers that ask again.
+"""One epoll loop that keeps many connections busy: writers with a window of frames in flight, readers that ask again.
 
 Plain non-blocking sockets and prebuilt bytes: per frame one send and its share of a recv, so that one core of Python
 outruns the servers it loads (the raw rows prove it).

@@ -1,4 +1,4 @@
-"""The raw limits of this machine, in the same run: copy loops between a socket and a file, and a server that only answers.
+"""The raw limits of this machine, in the same run: copy loops, socket to file and back, and a server that only answers.
 
 The server is a thread-free child process with blocking sockets; the load is the very code that loads the brokers. What
 the load reaches here it could have reached there, so where a broker is slower, it is the broker that was measured.
@@ -7,6 +7,7 @@ the load reaches here it could have reached there, so where a broker is slower, 
 from __future__ import annotations
 
 import os
+import select
 import socket
 import time
 from dataclasses import dataclass
@@ -144,8 +145,6 @@ def _file_to_socket(listener: socket.socket, path: Path, job: RawJob) -> None:
 
 def _answer(listener: socket.socket, connections: int, chunk_bytes: int) -> None:
     """An epoll loop that skips requests of one length and answers each: as little as a broker can possibly do."""
-    import select
-
     lines = {}
     with select.epoll() as epoll:
         for _ in range(connections):

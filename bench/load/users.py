@@ -1,4 +1,4 @@
-"""The same questions through confluent-kafka, as a Python user asks them: here the client is most of what is measured."""
+"""The same questions through confluent-kafka, as a Python user asks them: here the client is most of what counts."""
 
 from __future__ import annotations
 

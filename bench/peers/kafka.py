@@ -38,7 +38,8 @@ _SERVER_JVM = ("-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:Initia
                "-XX:+ExplicitGCInvokesConcurrent", "-Djava.awt.headless=true")  # fmt: skip
 _TOOL_JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _LOG4J = """<Configuration status="OFF"><Appenders><Console name="out" target="SYSTEM_OUT">
-<PatternLayout pattern="%d %p %c{1} %m%n"/></Console></Appenders><Loggers><Root level="WARN"><AppenderRef ref="out"/></Root></Loggers></Configuration>
+<PatternLayout pattern="%d %p %c{1} %m%n"/></Console></Appenders>
+<Loggers><Root level="WARN"><AppenderRef ref="out"/></Root></Loggers></Configuration>
 """
 
 _why_not: str | None = None  # a machine without Maven is asked once per process, not once per row

@@ -1,0 +1,109 @@
+"""One row of the benchmark: what is measured, on whom, and how its rounds become figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from bench.arena import Arena
+from bench.figures import Kind, of_rounds, order_of_round
+from bench.load import LoadFailed
+from bench.peers.process import PeerUnavailable
+
+ALL = ("clarion", "kafka", "nats")
+KAFKA_WIRE = ("clarion", "kafka")
+Sample = dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    label: str
+    kind: Kind
+    digits: int = 0
+
+
+METRICS = {
+    "mb_per_s": Metric("MB/s", Kind.RATE),
+    "messages_per_s": Metric("messages/s", Kind.RATE),
+    "requests_per_s": Metric("requests/s", Kind.RATE),
+    "cpu_s_per_gb": Metric("CPU s/GB", Kind.COST, 2),
+    "cpu_us_per_request": Metric("CPU µs/request", Kind.COST, 1),
+    "cpu_us_per_message": Metric("CPU µs/message", Kind.COST, 1),
+    "p50_ms": Metric("p50 ms", Kind.TAIL, 3),
+    "p99_ms": Metric("p99 ms", Kind.TAIL, 3),
+    "p999_ms": Metric("p99.9 ms", Kind.TAIL, 3),
+    "first_ack_s": Metric("seconds", Kind.COST, 3),
+    "ready_s": Metric("seconds", Kind.COST, 3),
+    "rss_mb": Metric("MB resident", Kind.COST),
+    "idle_mb": Metric("MB resident", Kind.COST),
+    "kb_per_connection": Metric("KB/connection", Kind.COST, 1),
+    "load_cpu_share": Metric("load generator, cores", Kind.COST, 2),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experiment:
+    """`measure` runs one round on one peer and returns its sample; `metrics` are those the table shows."""
+
+    id: str
+    title: str
+    acks: str
+    durability: str
+    metrics: tuple[str, ...]
+    measure: Callable[[Arena, str], Sample]
+    peers: tuple[str, ...] = ALL
+    rounds_max: int = 99
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What an experiment gave: per peer its rounds, or why there are none."""
+
+    experiment: Experiment
+    rounds: dict[str, list[Sample]] = field(default_factory=dict)
+    why_not: dict[str, str] = field(default_factory=dict)
+
+    def figure(self, peer: str, metric: str) -> float | None:
+        values = [sample[metric] for sample in self.rounds.get(peer, []) if metric in sample]
+        return of_rounds(METRICS[metric].kind, values) if values else None
+
+
+def run(experiment: Experiment, arena: Arena, peers: Sequence[str], tell: Callable[[str], None]) -> Outcome:
+    """All rounds, interleaved: every peer has its turn in every round, and who begins alternates."""
+    outcome = Outcome(experiment)
+    taking_part = [peer for peer in experiment.peers if peer in peers or peer not in ALL]
+    for number in range(min(arena.sizes.rounds, experiment.rounds_max)):
+        for peer in order_of_round(taking_part, number):
+            if peer not in outcome.why_not:
+                tell(f"{experiment.title} · {peer} · round {number + 1}")
+                _one_round(experiment, arena, peer, outcome)
+    return outcome
+
+
+def _one_round(experiment: Experiment, arena: Arena, peer: str, outcome: Outcome) -> None:
+    try:
+        if peer in ALL and experiment.durability in ("page-cache", "fsync"):
+            arena.server(peer, experiment.durability)  # started and warmed before the machine is asked to be quiet
+        arena.wait_for_quiet()
+        sample = experiment.measure(arena, peer)
+    except PeerUnavailable as reason:
+        outcome.why_not[peer] = arena.why_not[peer] = str(reason)
+    except (LoadFailed, OSError, RuntimeError) as failure:
+        outcome.why_not[peer] = f"failed: {failure}"
+    else:
+        outcome.rounds.setdefault(peer, []).append(with_costs(sample))
+
+
+def with_costs(sample: Sample) -> Sample:
+    """The broker's CPU per GB and per request beside every rate."""
+    cpu = sample.get("broker_cpu_s")
+    if cpu is None:
+        return sample
+    costs = {}
+    if sample.get("gb"):
+        costs["cpu_s_per_gb"] = cpu / sample["gb"]
+    if sample.get("requests"):
+        costs["cpu_us_per_request"] = cpu / sample["requests"] * 1e6
+    if sample.get("messages"):
+        costs["cpu_us_per_message"] = cpu / sample["messages"] * 1e6
+    return sample | costs

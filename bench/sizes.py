@@ -1,0 +1,34 @@
+"""How much of everything a run does: the default takes about a quarter of an hour, `--quick` about two minutes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+GB = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    rounds: int = 3
+    seconds: float = 2.0  # of one measured stretch
+    latency_seconds: float = 5.0
+    warm_seconds: float = 3.0  # per kind of load, when a server of the pool starts; the JVM needs it
+    produce_bytes: int = 800_000_000  # of one round at most: below one segment, and three peers' rounds fit in memory
+    filled_bytes: int = 400_000_000  # what the reading rows read
+    fanout_bytes: int = 400_000_000  # delivered, over all readers
+    users_messages: int = 300_000
+    latency_rate: int = 1000
+    latency_rate_fsync: int = 500
+    recovery_bytes: tuple[int, ...] = (GB,)
+    idle_connections: int = 10_000
+    many_partitions: int = 10_000
+    pretouch_bytes: int = 4 * GB
+
+
+DEFAULT = Sizes()
+FULL = Sizes(rounds=5, recovery_bytes=(GB, 5 * GB))
+QUICK = Sizes(
+    rounds=1, seconds=0.7, latency_seconds=1.5, warm_seconds=0.8, produce_bytes=400_000_000, filled_bytes=200_000_000,
+    fanout_bytes=100_000_000, users_messages=100_000, recovery_bytes=(GB // 4,), idle_connections=1000,
+    many_partitions=1000, pretouch_bytes=2 * GB,
+)  # fmt: skip
