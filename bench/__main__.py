@@ -46,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _run(console: Console, sizes: Sizes, wanted: list[Experiment], peers: list[str]) -> list[Outcome]:
     outcomes = []
-    with Arena(sizes) as arena, console.status("touching memory") as status:
+    with Arena(sizes) as arena, console.status("touching memory", refresh_per_second=1) as status:
         console.print(f"fresh memory is touched at {arena.pretouch():.2f} GB/s", highlight=False)
 
         def tell(line: str) -> None:
