@@ -24,6 +24,7 @@ OFFSET_DELTA_MAX: Final = 0x7FFFFFFF  # an index entry's relative offset
 _RECENT_MAX: Final = 1024  # 16 KB per busy partition; a tail reader is seldom further behind
 _RECENT_KEPT: Final = 512
 _NOT_READ: Final = -2
+_SMALL_INDEX_BYTES: Final = 1024  # of half a megabyte of messages
 
 
 class ActiveSegment(Segment):
@@ -209,6 +210,8 @@ class ActiveSegment(Segment):
         if self._builder is None:
             super().let_go()
             return
+        if len(self._builder.index.entries) < _SMALL_INDEX_BYTES:
+            return  # cheaper to keep than to write and read again
         try:
             self.save()
         except OSError as error:

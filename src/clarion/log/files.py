@@ -8,9 +8,12 @@ closes it only when no slice and no flush in flight holds it: the operating syst
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Protocol
+from typing import Final, Protocol
 
 from clarion.world import Disk, DiskFile
+
+
+_TRIES_MAX: Final = 64  # when all are dirty, a search through all of them would cost more than it saves
 
 
 class Holder(Protocol):
@@ -77,7 +80,7 @@ class FileCache:
         victim.let_go()
 
     def _find_clean(self, newest: Holder) -> Holder | None:
-        for _ in range(2 * len(self._holders)):
+        for _ in range(min(2 * len(self._holders), _TRIES_MAX)):
             holder, size = self._holders.popitem(last=False)
             self._holders[holder] = size
             if holder is newest or holder.is_dirty:

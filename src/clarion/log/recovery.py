@@ -28,6 +28,7 @@ log = event_log("log")
 SCAN_BYTES: Final = 1 << 20  # large enough that calls do not count, small enough to stay in the processor's cache
 _HEADER = Struct(">qiibIhiqq")  # up to the max timestamp
 _CRC_FROM: Final = 21
+_LENGTH_MIN: Final = HEADER_BYTES - LENGTH_PREFIX_BYTES
 
 
 @dataclass(slots=True)
@@ -132,45 +133,46 @@ class SegmentScan:
 
     def _take(self, chunk: memoryview, rest: int) -> int:
         """Judge the batches in the chunk, the beginning of the rest; returns the size of one that sticks out of it."""
-        at, size, start = 0, len(chunk), self.good_bytes
-        add, unpack = self.builder.add, _HEADER.unpack_from
+        at, size, start, expected = 0, len(chunk), self.good_bytes, self.next_offset
+        add, unpack, sticks_out = self.builder.add, _HEADER.unpack_from, 0
         while at < size:
             if size - at < HEADER_BYTES:
-                return self._torn(at, rest)
+                sticks_out = self._torn(at, rest, HEADER_BYTES)
+                break
             base, length, epoch, magic, crc, _, delta, _, timestamp = unpack(chunk, at)
-            whole = length + LENGTH_PREFIX_BYTES
-            if magic != MAGIC or whole < HEADER_BYTES or delta < 0:
+            end = at + length + LENGTH_PREFIX_BYTES
+            if magic != MAGIC or length < _LENGTH_MIN or delta < 0:
                 self.reason = "no batch begins here"
-                return 0
-            if at + whole > size:
-                return whole if whole <= rest - at else self._torn(at, rest, whole)
-            if crc32c(chunk[at + _CRC_FROM : at + whole]) != crc:
+                break
+            if end > size:
+                sticks_out = self._torn(at, rest, end - at)
+                break
+            if crc32c(chunk[at + _CRC_FROM : end]) != crc:
                 self.reason = "a batch does not match its checksum"
-                return 0
-            if base < self.next_offset or epoch != self.epoch:
-                self._check_order(base, epoch)
-                if self.reason:
-                    return 0
-            self.next_offset = base + delta + 1
-            add(base + delta, start + at, whole, timestamp)
-            at += whole
-            self.good_bytes = start + at
-        return 0
+                break
+            if (base < expected or epoch != self.epoch) and not self._is_in_order(base, expected, epoch):
+                break
+            add(base + delta, start + at, end - at, timestamp)
+            expected = base + delta + 1
+            at = end
+        self.next_offset, self.good_bytes = expected, start + at
+        return sticks_out
 
-    def _torn(self, at: int, rest: int, whole: int = HEADER_BYTES) -> int:
+    def _torn(self, at: int, rest: int, whole: int) -> int:
         """A batch sticks out of the chunk. If it sticks out of the file too, its end was never written."""
         if whole > rest - at:
             self.reason = "the last batch is cut off"
         return whole
 
-    def _check_order(self, base: int, epoch: int) -> None:
-        if base < self.next_offset:
-            self.reason = f"offset {base} comes where {self.next_offset} was expected"
+    def _is_in_order(self, base: int, expected: int, epoch: int) -> bool:
+        if base < expected:
+            self.reason = f"offset {base} comes where {expected} was expected"
         elif 0 <= epoch < self.epoch:
             self.reason = f"epoch {epoch} comes after epoch {self.epoch}"
         elif epoch > self.epoch:
             self.epoch = epoch
             self.epochs.append((epoch, base))
+        return not self.reason
 
 
 def _misfit(before: SegmentScan, scan: SegmentScan, recovery_point: int) -> str:
