@@ -207,6 +207,10 @@ class Partition:
 
     # Committing
 
+    def flush_soon(self) -> None:
+        """Flush what is appended, whatever the durability: somebody is going to build on it."""
+        self._commits.request(self)
+
     @property
     def needs_flush(self) -> bool:
         return self._is_durable and self.log.flushed < self.log.end and self.log.failed is None and not self.is_gone

@@ -85,6 +85,10 @@ class ProducerStates:
         """Remember a producer from a snapshot."""
         self._producers[producer.id] = producer
 
+    def last_offsets(self) -> frozenset[int]:
+        """Of the batches by which living producers are remembered: compaction keeps these."""
+        return frozenset(one.batches[-1].last_offset for one in self._producers.values() if one.batches)
+
     def expire(self, before_ms: int) -> int:
         """Forget producers that have written nothing since; returns how many."""
         stale = [one.id for one in self._producers.values() if one.last_timestamp_ms < before_ms]

@@ -1,0 +1,239 @@
+"""Fetch v4-18: committed batches from an offset on, untouched, or a wait until there are enough.
+
+v4 isolation level · v5 log start offset · v7 sessions (KIP-227) · v9 leader epochs · v11 racks · v12 flexible,
+diverging epochs · v13 topic ids · v15 replica state as a tagged field · v16 node endpoints · v17-18 directory ids.
+
+Left out: followers' fetches come with the cluster and are refused until then; racks are ignored (there is one node);
+aborted transactions come with transactions, so READ_COMMITTED reads up to the watermark.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from clarion.broker.fetch_sessions import NO_SESSION, FetchSession, SessionPartition
+from clarion.log.slices import FileSlice
+from clarion.model.errors import ErrorCode, KafkaError
+from clarion.net import Connection, PendingReply, Reply
+from clarion.replication import Partition
+from clarion.wire.apis import FETCH
+from clarion.wire.fetch import FetchRequest, PartitionFetched, decode_request, encode_response
+from clarion.wire.frames import RequestHeader, reply_head
+from clarion.world import event_log
+
+if TYPE_CHECKING:
+    from clarion.broker.broker import Broker
+
+log = event_log("broker")
+
+FIRST_VERSION_WITH_IDS = 13
+
+
+def serve(broker: Broker, connection: Connection, header: RequestHeader, body: memoryview) -> Reply | PendingReply:
+    request = decode_request(body, header.api_version)
+    try:
+        if request.replica_id >= 0:
+            raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "only the brokers of a cluster fetch as replicas")
+        session = broker.sessions.open(request, asyncio.get_running_loop().time())
+    except KafkaError as error:
+        return _refusal(header, error)
+    return Fetch(broker, header, request, session).answer(connection)
+
+
+def _refusal(header: RequestHeader, error: KafkaError) -> Reply:
+    pieces = encode_response(header.api_version, throttle_ms=0, error_code=error.code, session_id=NO_SESSION, topics=[])
+    return [reply_head(FETCH, header.api_version, header.correlation_id, sum(map(len, pieces))) + b"".join(pieces)]
+
+
+class Found:
+    """One partition of the reply."""
+
+    __slots__ = ("asked", "fetched", "slices")
+
+    def __init__(self, asked: SessionPartition, fetched: PartitionFetched, slices: list[FileSlice]) -> None:
+        self.asked = asked
+        self.fetched = fetched
+        self.slices = slices
+
+
+class Fetch:
+    """One fetch, from the request to the reply; while it waits, its session tells it of news."""
+
+    __slots__ = ("_broker", "_header", "_pending", "_request", "_session", "_timer")
+
+    def __init__(self, broker: Broker, header: RequestHeader, request: FetchRequest, session: FetchSession) -> None:
+        self._broker = broker
+        self._header = header
+        self._request = request
+        self._session = session
+        self._pending: PendingReply | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def answer(self, connection: Connection) -> Reply | PendingReply:
+        found, is_enough = self._collect()
+        if is_enough or self._request.max_wait_ms <= 0 or not self._session.partitions:
+            return self._reply(found)
+        return self._wait(connection)
+
+    # Waiting
+
+    def _wait(self, connection: Connection) -> PendingReply:
+        self._pending = PendingReply(connection)
+        self._pending.on_abandon = self._stop_waiting
+        self._session.on_news = self._on_news
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self._request.max_wait_ms / 1000, self._on_time_over)
+        return self._pending
+
+    def _on_news(self) -> None:
+        found, is_enough = self._collect()
+        if is_enough:
+            self._resolve(found)
+
+    def _on_time_over(self) -> None:
+        self._resolve(self._collect()[0])
+
+    def _resolve(self, found: list[Found]) -> None:
+        pending = self._pending
+        self._stop_waiting()
+        if pending is not None:
+            pending.resolve(self._reply(found))
+
+    def _stop_waiting(self) -> None:
+        self._pending = None
+        self._session.on_news = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._session.id == NO_SESSION:
+            self._session.close()
+
+    # Reading
+
+    def _collect(self) -> tuple[list[Found], bool]:
+        """What can be sent now, and whether that is reason enough to answer."""
+        session, request = self._session, self._request
+        budget = min(request.max_bytes, self._broker.config.limits.fetch_bytes_max)
+        found: list[Found] = []
+        total = 0
+        has_error = False
+        for asked in list(session.ready.values()):
+            one = self._read(asked, budget - total, is_first=total == 0)
+            if one.fetched.records_length or one.fetched.error_code or self._is_news(asked, one.fetched):
+                found.append(one)
+                total += one.fetched.records_length
+                has_error = has_error or bool(one.fetched.error_code)
+            else:
+                session.has_no_news(asked)
+        return found, has_error or total >= request.min_bytes
+
+    @staticmethod
+    def _is_news(asked: SessionPartition, fetched: PartitionFetched) -> bool:
+        """Whether an empty partition has something to tell to a session."""
+        return fetched.high_watermark != asked.reported_watermark or fetched.log_start_offset != asked.reported_start
+
+    def _read(self, asked: SessionPartition, budget: int, *, is_first: bool) -> Found:
+        try:
+            partition = self._find(asked)
+            _check_epoch(asked, partition)
+            self._session.watch(asked, partition)
+            diverging = _diverging(asked, partition)
+            if diverging is not None:
+                return Found(asked, _fetched(asked.index, partition, 0, diverging), [])
+            slices = _slices(asked, partition, budget, is_first=is_first)
+        except KafkaError as error:
+            return Found(asked, PartitionFetched(asked.index, int(error.code), -1, -1, -1, 0), [])
+        return Found(asked, _fetched(asked.index, partition, sum(one.length for one in slices)), slices)
+
+    def _find(self, asked: SessionPartition) -> Partition:
+        if self._header.api_version >= FIRST_VERSION_WITH_IDS:
+            topic = self._broker.registry.find_by_id(asked.topic_id)
+            if topic is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+            return self._broker.partitions.get(topic.name, asked.index)
+        return self._broker.partitions.get(asked.name, asked.index)
+
+    # Replying
+
+    def _reply(self, found: list[Found]) -> Reply:
+        session = self._session
+        if session.wants_all:
+            found = self._with_the_quiet_ones(found)
+        for one in found:
+            one.asked.reported_watermark = one.fetched.high_watermark
+            one.asked.reported_start = one.fetched.log_start_offset
+            if one.fetched.records_length:
+                session.served(one.asked)
+                if one.asked.partition is not None:
+                    one.asked.partition.bytes_out_total += one.fetched.records_length
+        if session.id == NO_SESSION:
+            session.close()
+        return _encode(self._header, session.id, found)
+
+    def _with_the_quiet_ones(self, found: list[Found]) -> list[Found]:
+        by_key = {one.asked.key: one for one in found}
+        missing = [asked for asked in self._session.partitions.values() if asked.key not in by_key]
+        return found + [self._read(asked, 0, is_first=False) for asked in missing]
+
+
+def _check_epoch(asked: SessionPartition, partition: Partition) -> None:
+    if 0 <= asked.leader_epoch != partition.leader_epoch:
+        is_old = asked.leader_epoch < partition.leader_epoch
+        raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.UNKNOWN_LEADER_EPOCH)
+
+
+def _diverging(asked: SessionPartition, partition: Partition) -> tuple[int, int] | None:
+    """A reader that followed a log which has since lost its tail learns where the two part (KIP-595)."""
+    if asked.last_fetched_epoch < 0:
+        return None
+    epoch, end_offset = partition.log.epochs.end_offset_for(asked.last_fetched_epoch)
+    if epoch < asked.last_fetched_epoch or end_offset < asked.next_offset:
+        return epoch, end_offset
+    return None
+
+
+def _slices(asked: SessionPartition, partition: Partition, budget: int, *, is_first: bool) -> list[FileSlice]:
+    watermark = partition.high_watermark
+    if asked.next_offset == watermark.offset:
+        return []
+    if not partition.start_offset <= asked.next_offset <= partition.next_offset:
+        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+    if asked.next_offset > watermark.offset or (budget <= 0 and not is_first):
+        return []
+    try:
+        return partition.log.read(
+            asked.next_offset, min(asked.max_bytes, budget), watermark, at_least_one_batch=is_first
+        )
+    except OSError as error:
+        log.error("read_failed", partition=partition.tp, reason=str(error))
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR) from error
+
+
+def _fetched(
+    index: int, partition: Partition, records_length: int, diverging: tuple[int, int] | None = None
+) -> PartitionFetched:
+    watermark = partition.high_watermark.offset
+    return PartitionFetched(index, 0, watermark, watermark, partition.start_offset, records_length, diverging)
+
+
+def _encode(header: RequestHeader, session_id: int, found: list[Found]) -> Reply:
+    topics: dict[object, tuple[str, object, list[PartitionFetched], list[Found]]] = {}
+    for one in found:
+        entry = topics.setdefault(one.asked.key[0], (one.asked.name, one.asked.topic_id, [], []))
+        entry[2].append(one.fetched)
+        entry[3].append(one)
+    pieces = encode_response(
+        header.api_version,
+        throttle_ms=0,
+        error_code=0,
+        session_id=session_id,
+        topics=[(name, topic_id, fetched) for name, topic_id, fetched, _ in topics.values()],  # type: ignore[misc]
+    )
+    records = [one for *_, ones in topics.values() for one in ones if one.fetched.records_length]
+    total = sum(map(len, pieces)) + sum(one.fetched.records_length for one in records)
+    parts: list[bytes | FileSlice] = [reply_head(FETCH, header.api_version, header.correlation_id, total) + pieces[0]]
+    for one, piece in zip(records, pieces[1:], strict=True):
+        parts.extend(one.slices)
+        parts.append(piece)
+    return parts

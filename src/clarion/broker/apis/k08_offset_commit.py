@@ -1,0 +1,69 @@
+"""OffsetCommit v2-10: a group notes how far it has read.
+
+v3 throttle time · v6 leader epoch · v7 static members · v8 flexible · v9 member epochs of KIP-848 · v10 topic ids.
+Left out: the retention time that v2-4 can ask for (offsets live as long as the group, then for the broker's time).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from clarion.broker.broker import Broker, RequestContext
+from clarion.groups.coordinator import GroupCoordinator
+from clarion.model.errors import ErrorCode, KafkaError
+from clarion.wire.messages.k08_offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+
+_FIRST_VERSION_WITH_IDS: Final = 10
+
+
+async def handle(broker: Broker, request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse:
+    topics, refused = _known_topics(broker, request.topics, context.version)
+    try:
+        response: OffsetCommitResponse = await broker.groups.call(
+            request.group_id, GroupCoordinator.offset_commit, replace(request, topics=topics), context
+        )
+    except KafkaError as error:
+        return OffsetCommitResponse(topics=tuple(_refuse(topic, error.code) for topic in request.topics))
+    if context.version >= _FIRST_VERSION_WITH_IDS:
+        ids = {topic.name: topic.topic_id for topic in topics}
+        response = replace(response, topics=tuple(replace(one, topic_id=ids[one.name]) for one in response.topics))
+    return replace(response, topics=response.topics + refused)
+
+
+def _known_topics(
+    broker: Broker, asked: tuple[OffsetCommitRequestTopic, ...], version: int
+) -> tuple[tuple[OffsetCommitRequestTopic, ...], tuple[OffsetCommitResponseTopic, ...]]:
+    """The topics that exist, under their names, and refusals for the others."""
+    known: list[OffsetCommitRequestTopic] = []
+    refused: list[OffsetCommitResponseTopic] = []
+    for one in asked:
+        topic = broker.registry.find_by_id(one.topic_id) if version >= _FIRST_VERSION_WITH_IDS else None
+        name = topic.name if topic else one.name
+        if version >= _FIRST_VERSION_WITH_IDS and topic is None:
+            refused.append(_refuse(one, ErrorCode.UNKNOWN_TOPIC_ID))
+            continue
+        missing = tuple(p for p in one.partitions if broker.partitions.find(name, p.partition_index) is None)
+        if missing:
+            refused.append(_refuse(replace(one, partitions=missing), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        present = tuple(p for p in one.partitions if p not in missing)
+        if present:
+            known.append(replace(one, name=name, partitions=present))
+    return tuple(known), tuple(refused)
+
+
+def _refuse(topic: OffsetCommitRequestTopic, code: ErrorCode) -> OffsetCommitResponseTopic:
+    return OffsetCommitResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=tuple(
+            OffsetCommitResponsePartition(partition_index=one.partition_index, error_code=code)
+            for one in topic.partitions
+        ),
+    )

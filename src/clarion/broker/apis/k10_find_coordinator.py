@@ -1,0 +1,48 @@
+"""FindCoordinator v0-6: which broker coordinates a group.
+
+v1 key type, error message · v3 flexible · v4 several keys · v5 TRANSACTION_ABORTABLE · v6 share groups. With one broker
+the answer is always this one. Left out: transaction and share coordinators, refused at once with an error that clients
+take as final, so that nobody waits for what does not exist.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from clarion.broker.broker import Broker, RequestContext
+from clarion.model.errors import ErrorCode
+from clarion.wire.messages.k10_find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+
+_GROUP: Final = 0
+_TRANSACTION: Final = 1
+_FIRST_VERSION_WITH_KEYS: Final = 4
+
+
+async def handle(broker: Broker, request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
+    if request.key_type == _GROUP:
+        await broker.groups.ensure_topic()
+    if context.version >= _FIRST_VERSION_WITH_KEYS:
+        return FindCoordinatorResponse(
+            coordinators=tuple(_find(broker, key, request.key_type, context) for key in request.coordinator_keys)
+        )
+    found = _find(broker, request.key, request.key_type, context)
+    return FindCoordinatorResponse(
+        error_code=found.error_code,
+        error_message=found.error_message,
+        node_id=found.node_id,
+        host=found.host,
+        port=found.port,
+    )
+
+
+def _find(broker: Broker, key: str, key_type: int, context: RequestContext) -> Coordinator:
+    if key_type == _TRANSACTION:
+        return _refuse(key, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not supported yet")
+    if key_type != _GROUP:
+        return _refuse(key, ErrorCode.INVALID_REQUEST, f"there is no coordinator for key type {key_type}")
+    address = broker.advertised[context.listener]
+    return Coordinator(key=key, node_id=broker.node_id, host=address.host, port=address.port)
+
+
+def _refuse(key: str, code: ErrorCode, message: str) -> Coordinator:
+    return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=message)

@@ -1,0 +1,18 @@
+"""JoinGroup v0-9: a member asks to take part, and waits until the group is complete.
+
+v1 rebalance timeout · v4 MEMBER_ID_REQUIRED · v5 static members · v6 flexible · v8 reason · v9 skip assignment.
+The decisions are in `clarion.groups`.
+"""
+
+from __future__ import annotations
+
+from clarion.broker.broker import Broker, RequestContext
+from clarion.groups.coordinator import GroupCoordinator
+from clarion.wire.messages.k11_join_group import JoinGroupRequest, JoinGroupResponse
+
+
+async def handle(broker: Broker, request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse:
+    response: JoinGroupResponse = await broker.groups.call(
+        request.group_id, GroupCoordinator.join_group, request, context
+    )
+    return response

@@ -1,0 +1,15 @@
+"""ListGroups v0-5: the groups of this broker.
+
+v3 flexible · v4 states, filter by state · v5 types, filter by type.
+"""
+
+from __future__ import annotations
+
+from clarion.broker.broker import Broker, RequestContext
+from clarion.groups.coordinator import GroupCoordinator
+from clarion.wire.messages.k16_list_groups import ListGroupsRequest, ListGroupsResponse
+
+
+async def handle(broker: Broker, request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
+    answers: list[ListGroupsResponse] = await broker.groups.call_all(GroupCoordinator.list_groups, request, context)
+    return ListGroupsResponse(groups=tuple(group for answer in answers for group in answer.groups))

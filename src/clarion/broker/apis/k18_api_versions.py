@@ -1,0 +1,19 @@
+"""ApiVersions v0-4: what this broker speaks.
+
+v3 flexible, client's name and version, features · v4 features with a minimum of 0. An unknown version is answered in
+version 0 with error 35 and the ranges (`dispatch`), and the response header is never flexible, since the client cannot
+know yet.
+"""
+
+from __future__ import annotations
+
+from clarion.broker.broker import Broker, RequestContext
+from clarion.model.errors import ErrorCode
+from clarion.wire.api_versions import encode_refusal, encode_reply, names_its_software
+from clarion.wire.messages.k18_api_versions import ApiVersionsRequest
+
+
+async def handle(broker: Broker, request: ApiVersionsRequest, context: RequestContext) -> bytes:
+    if not names_its_software(request, context.version):
+        return encode_refusal(context.version, ErrorCode.INVALID_REQUEST)
+    return encode_reply(context.version)

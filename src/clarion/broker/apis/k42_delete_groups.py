@@ -1,0 +1,27 @@
+"""DeleteGroups v0-2: forget groups and their offsets.
+
+v2 flexible. Only empty groups go. Each group is asked of its own coordinator.
+"""
+
+from __future__ import annotations
+
+from clarion.broker.broker import Broker, RequestContext
+from clarion.groups.coordinator import GroupCoordinator
+from clarion.model.errors import KafkaError
+from clarion.wire.messages.k42_delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+
+
+async def handle(broker: Broker, request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
+    return DeleteGroupsResponse(
+        results=tuple([await _one(broker, group_id, context) for group_id in request.groups_names])
+    )
+
+
+async def _one(broker: Broker, group_id: str, context: RequestContext) -> DeletableGroupResult:
+    try:
+        response: DeleteGroupsResponse = await broker.groups.call(
+            group_id, GroupCoordinator.delete_groups, DeleteGroupsRequest(groups_names=(group_id,)), context
+        )
+    except KafkaError as error:
+        return DeletableGroupResult(group_id=group_id, error_code=error.code)
+    return response.results[0]

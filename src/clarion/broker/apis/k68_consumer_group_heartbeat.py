@@ -1,0 +1,22 @@
+"""ConsumerGroupHeartbeat v0-1: everything that a member of a KIP-848 group says and hears.
+
+v1 subscription by regular expression, member id made by the client (KIP-848). The decisions are in `clarion.groups`.
+"""
+
+from __future__ import annotations
+
+from clarion.broker.broker import Broker, RequestContext
+from clarion.groups.coordinator import GroupCoordinator
+from clarion.wire.messages.k68_consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+
+
+async def handle(
+    broker: Broker, request: ConsumerGroupHeartbeatRequest, context: RequestContext
+) -> ConsumerGroupHeartbeatResponse:
+    response: ConsumerGroupHeartbeatResponse = await broker.groups.call(
+        request.group_id, GroupCoordinator.consumer_group_heartbeat, request, context
+    )
+    return response

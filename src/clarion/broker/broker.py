@@ -1,0 +1,128 @@
+"""The broker's state as handlers see it, and the changes that more than one handler makes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from clarion.broker.config import BrokerConfig
+from clarion.broker.fetch_sessions import FetchSessions
+from clarion.broker.metadata_cache import MetadataCache
+from clarion.broker.partitions import Partitions
+from clarion.broker.waiting import WaitingProduces
+from clarion.cluster import Topic, TopicRegistry
+from clarion.model.errors import ErrorCode, KafkaError
+from clarion.model.names import INTERNAL_TOPICS, OFFSETS_TOPIC
+from clarion.model.topic_settings import parse
+from clarion.world import Clock, Randomness, event_log, new_session_id
+
+if TYPE_CHECKING:
+    from clarion.broker.group_service import GroupService
+
+log = event_log("broker")
+
+Result = TypeVar("Result")
+
+
+class Address(NamedTuple):
+    host: str
+    port: int
+
+
+class RequestContext(NamedTuple):
+    """Who asks, and how."""
+
+    version: int
+    client_id: str
+    host: str
+    listener: int
+
+
+class Broker:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        randomness: Randomness,
+        registry: TopicRegistry,
+        partitions: Partitions,
+    ) -> None:
+        self.config = config
+        self.clock = clock
+        self.registry = registry
+        self.partitions = partitions
+        self.node_id = config.node_id
+        self.cluster_id = registry.cluster_id
+        self.advertised: list[Address] = []  # one per listener
+        self.groups: GroupService  # set by the server, which knows both
+        self.closed_to_clients = INTERNAL_TOPICS  # topics that only the broker itself writes
+        self.waiting_produces = WaitingProduces()
+        self.sessions = FetchSessions(config.limits.fetch_sessions_max, lambda: new_session_id(randomness))
+        self.metadata = MetadataCache(self)
+        self._changing = asyncio.Lock()  # one change of the topics at a time; reading needs no lock
+        self._listeners_of_change: list[Callable[[Topic | None], None]] = []
+
+    # Topics
+
+    def on_topics_changed(self, callback: Callable[[Topic | None], None]) -> None:
+        """Called after every change, with the topic if it was deleted."""
+        self._listeners_of_change.append(callback)
+
+    async def create_topic(self, name: str, partition_count: int, overrides: Mapping[str, str]) -> Topic:
+        async with self._changing:
+            self.registry.check_new(name, partition_count)
+            parse(overrides, self.partitions.defaults)
+            topic = await self._in_thread(lambda: self.registry.create(name, partition_count, overrides))
+            made = await self._in_thread(lambda: self.partitions.make(topic))
+            self.partitions.adopt(topic, made)
+        log.info("topic_created", topic=name, partitions=partition_count, id=topic.id)
+        self._tell_change(topic.name)
+        return topic
+
+    async def delete_topic(self, name: str) -> Topic:
+        async with self._changing:
+            if name == OFFSETS_TOPIC:
+                raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{name} is internal and cannot be deleted")
+            topic = await self._in_thread(lambda: self.registry.delete(name))
+            retired = self.partitions.retire(topic)
+            self._tell_change(topic.name, deleted=topic)
+            await self._in_thread(lambda: self.partitions.remove_files(retired))
+        log.info("topic_deleted", topic=name, id=topic.id)
+        return topic
+
+    async def grow_topic(self, name: str, partition_count: int) -> Topic:
+        async with self._changing:
+            known = self.known_topic(name)
+            if name == OFFSETS_TOPIC:
+                raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"{name} keeps its number of partitions for life")
+            topic = await self._in_thread(lambda: self.registry.grow(name, partition_count))
+            made = await self._in_thread(lambda: self.partitions.make(topic, known.partition_count))
+            self.partitions.adopt(topic, made)
+        log.info("topic_grown", topic=name, partitions=partition_count)
+        self._tell_change(topic.name)
+        return topic
+
+    async def configure_topic(self, name: str, overrides: Mapping[str, str]) -> Topic:
+        async with self._changing:
+            parse(overrides, self.partitions.defaults)
+            topic = await self._in_thread(lambda: self.registry.configure(name, overrides))
+            self.partitions.configure(topic)
+        log.info("topic_configured", topic=name, settings=dict(overrides))
+        self._tell_change(topic.name)
+        return topic
+
+    def known_topic(self, name: str) -> Topic:
+        topic = self.registry.find(name)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+        return topic
+
+    def _tell_change(self, name: str, deleted: Topic | None = None) -> None:
+        self.metadata.forget(name)
+        for callback in self._listeners_of_change:
+            callback(deleted)
+
+    @staticmethod
+    async def _in_thread(work: Callable[[], Result]) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(None, work)

@@ -1,0 +1,131 @@
+"""From a frame to a handler, and from whatever the handler did to a reply.
+
+Produce and Fetch are served inside the call, on views of the socket's buffer. Everything else is decoded by the bridge
+and handled by a coroutine of its own, `handle(broker, request, context)` in the API's module. A KafkaError that a
+handler lets through becomes a reply here, and only here; any other exception is our own mistake: it is logged with its
+traceback, the client's connection ends, and everybody else goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import fields
+from importlib import import_module
+from typing import Any, Final
+
+from clarion.broker.apis import k00_produce, k01_fetch
+from clarion.broker.broker import Broker, RequestContext
+from clarion.model.errors import ErrorCode, KafkaError, MalformedError
+from clarion.net import Connection, PendingReply, Reply
+from clarion.wire.apis import API_VERSIONS, APIS, FETCH, PRODUCE, Api
+from clarion.wire.bridge import decode, encode
+from clarion.wire.frames import RequestHeader, parse_request_header, reply_head
+from clarion.world import event_log
+
+log = event_log("broker")
+
+Handler = Callable[[Broker, Any, RequestContext], Awaitable[Any]]
+
+_FALLBACK_VERSION: Final = 0  # of ApiVersions, for clients that ask in a version we do not know
+
+
+class Dispatch:
+    """The service of a `net.Server`."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._handlers: dict[int, Handler] = {}
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._small_frame_bytes_max = broker.config.limits.small_frame_bytes_max
+        self.requests_total: dict[int, int] = dict.fromkeys(APIS, 0)
+        self.errors_total = 0
+
+    def __call__(self, connection: Connection, frame: memoryview) -> Reply | PendingReply | None:
+        header = parse_request_header(frame)
+        key = header.api_key
+        if key == PRODUCE and header.api_version >= 3:
+            self.requests_total[PRODUCE] += 1
+            if header.api_version > APIS[PRODUCE].max_version:
+                raise MalformedError(f"Produce v{header.api_version} is not supported")
+            return k00_produce.serve(self._broker, connection, header, frame[header.body_at :])
+        if key == FETCH and APIS[FETCH].speaks(header.api_version):
+            self.requests_total[FETCH] += 1
+            return k01_fetch.serve(self._broker, connection, header, frame[header.body_at :])
+        return self._dispatch(connection, header, frame)
+
+    def _dispatch(self, connection: Connection, header: RequestHeader, frame: memoryview) -> Reply | PendingReply:
+        api = APIS.get(header.api_key)
+        if api is None:
+            raise MalformedError(f"API {header.api_key} is not supported")
+        if not api.speaks(header.api_version):
+            return _answer_unknown_version(api, header)
+        if len(frame) > self._small_frame_bytes_max:
+            raise MalformedError(f"{api.name} of {len(frame)} bytes; at most {self._small_frame_bytes_max} are taken")
+        self.requests_total[api.key] += 1
+        request = decode(api.request, api.key, header.api_version, "request", frame[header.body_at :])
+        connection.client_id = header.client_id or ""
+        context = RequestContext(header.api_version, header.client_id or "", connection.peer, connection.listener)
+        pending = PendingReply(connection)
+        task = asyncio.get_running_loop().create_task(self._handle(api, header, request, context, pending))
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
+        return pending
+
+    async def _handle(
+        self, api: Api, header: RequestHeader, request: Any, context: RequestContext, pending: PendingReply
+    ) -> None:
+        """The boundary of one request: whatever goes wrong inside ends here."""
+        try:
+            response = await self._handler(api)(self._broker, request, context)
+            body = _encoded(api, header.api_version, response)
+        except KafkaError as error:
+            refusal = _refusal(api, error)
+            if refusal is None:
+                log.error("request_failed", api=api.name, version=header.api_version, error=error)
+                pending.fail()
+                return
+            body = _encoded(api, header.api_version, refusal)
+        except Exception as error:
+            self.errors_total += 1
+            log.error("request_failed", api=api.name, version=header.api_version, client=context.client_id, error=error)
+            pending.fail()
+            return
+        pending.resolve([reply_head(api.key, header.api_version, header.correlation_id, len(body)) + body])
+
+    def _handler(self, api: Api) -> Handler:
+        handler = self._handlers.get(api.key)
+        if handler is None:
+            module = import_module(f"clarion.broker.apis.k{api.key:02d}_{api.snake_name}")
+            handler = self._handlers[api.key] = module.handle
+        return handler
+
+    async def stop(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _answer_unknown_version(api: Api, header: RequestHeader) -> Reply:
+    if api.key != API_VERSIONS:
+        raise MalformedError(f"{api.name} v{header.api_version} is not supported")
+    # Trap 4: the client learns from a reply in version 0 what it may ask.
+    from clarion.wire.api_versions import encode_reply
+
+    body = encode_reply(header.api_version)
+    return [reply_head(API_VERSIONS, _FALLBACK_VERSION, header.correlation_id, len(body)) + body]
+
+
+def _encoded(api: Api, version: int, response: Any) -> bytes:
+    return response if isinstance(response, bytes) else encode(response, api.key, version, "response")
+
+
+def _refusal(api: Api, error: KafkaError) -> Any:
+    """A reply that carries nothing but the error, where the API has a place for it at the top."""
+    names = {one.name for one in fields(api.response)}
+    if "error_code" not in names:
+        return None
+    values: dict[str, object] = {"error_code": int(error.code)}
+    if "error_message" in names:
+        values["error_message"] = error.message or ErrorCode(error.code).name
+    return api.response(**values)

@@ -1,0 +1,188 @@
+"""Fetch sessions (KIP-227): a reader names its partitions once, and from then on only what changes.
+
+A session watches its partitions, and keeps those with news in `ready`. So a fetch over two thousand partitions costs
+what the few with new messages cost, on both sides. A fetch without a session is answered through one that lives for
+this request only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from clarion.model.errors import ErrorCode, KafkaError
+from clarion.model.ids import TopicId
+from clarion.replication import Partition
+from clarion.wire.fetch import FetchPartition, FetchRequest, ForgottenTopic
+
+NO_SESSION: Final = 0
+FIRST_EPOCH: Final = 0
+FINAL_EPOCH: Final = -1
+_EPOCH_MAX: Final = 2**31 - 1
+EVICTION_SECONDS: Final = 120.0  # Kafka's min.incremental.fetch.session.eviction.ms: a session idle for longer may go
+
+Key = tuple[object, int]  # topic name or id, and partition
+
+
+class SessionPartition:
+    """What a reader said of one partition, and what it was told."""
+
+    __slots__ = (
+        "index",
+        "key",
+        "last_fetched_epoch",
+        "leader_epoch",
+        "max_bytes",
+        "name",
+        "next_offset",
+        "partition",
+        "reported_start",
+        "reported_watermark",
+        "topic_id",
+    )
+
+    def __init__(self, key: Key, name: str, topic_id: TopicId, asked: FetchPartition) -> None:
+        self.key = key
+        self.name = name
+        self.topic_id = topic_id
+        self.index = asked.index
+        self.partition: Partition | None = None
+        self.reported_watermark = -1
+        self.reported_start = -1
+        self.ask(asked)
+
+    def ask(self, asked: FetchPartition) -> None:
+        self.next_offset = asked.fetch_offset
+        self.max_bytes = asked.max_bytes
+        self.leader_epoch = asked.current_leader_epoch
+        self.last_fetched_epoch = asked.last_fetched_epoch
+
+
+class FetchSession:
+    """Implements `replication.Watcher`."""
+
+    __slots__ = ("_by_partition", "epoch", "id", "last_used", "on_news", "partitions", "ready", "wants_all")
+
+    def __init__(self, session_id: int) -> None:
+        self.id = session_id
+        self.epoch = FIRST_EPOCH
+        self.partitions: dict[Key, SessionPartition] = {}
+        self.ready: dict[Key, SessionPartition] = {}  # in the order in which they are served next
+        self.wants_all = True  # the next reply names every partition, not only those with news
+        self.last_used = 0.0
+        self.on_news: Callable[[], None] | None = None  # set while a fetch waits
+        self._by_partition: dict[Partition, SessionPartition] = {}
+
+    def ask(self, request: FetchRequest) -> None:
+        for topic in request.topics:
+            name_or_id: object = topic.name or topic.topic_id
+            for asked in topic.partitions:
+                key = (name_or_id, asked.index)
+                known = self.partitions.get(key)
+                if known is None:
+                    known = self.partitions[key] = SessionPartition(key, topic.name, topic.topic_id, asked)
+                else:
+                    known.ask(asked)
+                self.ready[key] = known
+
+    def forget(self, forgotten: Iterable[ForgottenTopic]) -> None:
+        for topic in forgotten:
+            for index in topic.partitions:
+                key = (topic.name or topic.topic_id, index)
+                known = self.partitions.pop(key, None)
+                self.ready.pop(key, None)
+                if known is not None:
+                    self._unwatch(known)
+
+    def watch(self, asked: SessionPartition, partition: Partition) -> None:
+        if asked.partition is not partition:
+            self._unwatch(asked)
+            asked.partition = partition
+            self._by_partition[partition] = asked
+            partition.watchers[self] = None
+
+    def served(self, asked: SessionPartition) -> None:
+        """It got its share: the others come first next time."""
+        self.ready.pop(asked.key, None)
+        self.ready[asked.key] = asked
+
+    def has_no_news(self, asked: SessionPartition) -> None:
+        self.ready.pop(asked.key, None)
+
+    def on_progress(self, partition: Partition) -> None:
+        asked = self._by_partition.get(partition)
+        if asked is not None:
+            self.ready.setdefault(asked.key, asked)
+            if self.on_news is not None:
+                self.on_news()
+
+    def close(self) -> None:
+        for asked in self.partitions.values():
+            self._unwatch(asked)
+
+    def _unwatch(self, asked: SessionPartition) -> None:
+        if asked.partition is not None:
+            asked.partition.watchers.pop(self, None)
+            self._by_partition.pop(asked.partition, None)
+            asked.partition = None
+
+
+class FetchSessions:
+    def __init__(self, sessions_max: int, new_id: Callable[[], int]) -> None:
+        self._sessions_max = sessions_max
+        self._new_id = new_id
+        self._sessions: dict[int, FetchSession] = {}  # least recently used first
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def open(self, request: FetchRequest, now: float) -> FetchSession:
+        """The session that a request continues, begins, or does without; asked and forgotten partitions are noted."""
+        if request.session_epoch in (FIRST_EPOCH, FINAL_EPOCH):
+            self._close(request.session_id)
+            session = self._begin(now) if request.session_epoch == FIRST_EPOCH else FetchSession(NO_SESSION)
+            session.ask(request)
+            return session
+        session = self._continue(request)
+        session.last_used = now
+        session.ask(request)
+        session.forget(request.forgotten)
+        return session
+
+    def expire(self, now: float) -> int:
+        """Close sessions that nobody has used for long; the client begins a new one when it comes back."""
+        stale = [
+            one for one in self._sessions.values() if one.on_news is None and now - one.last_used > EVICTION_SECONDS
+        ]
+        for session in stale:
+            self._close(session.id)
+        return len(stale)
+
+    def _begin(self, now: float) -> FetchSession:
+        if len(self._sessions) >= self._sessions_max and not self.expire(now):
+            return FetchSession(NO_SESSION)  # legal: the client goes on without one
+        session_id = self._new_id()
+        while session_id in self._sessions:
+            session_id = self._new_id()
+        session = self._sessions[session_id] = FetchSession(session_id)
+        session.last_used = now
+        session.epoch = FIRST_EPOCH + 1
+        return session
+
+    def _continue(self, request: FetchRequest) -> FetchSession:
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"there is no fetch session {request.session_id}")
+        if request.session_epoch != session.epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+                f"fetch session {session.id} expects epoch {session.epoch}, not {request.session_epoch}",
+            )
+        session.epoch = FIRST_EPOCH + 1 if session.epoch == _EPOCH_MAX else session.epoch + 1
+        session.wants_all = False
+        return session
+
+    def _close(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            session.close()

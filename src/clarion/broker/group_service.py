@@ -1,0 +1,264 @@
+"""The driver of the group coordinator: it appends what the coordinator decides, and sends replies once that is safe.
+
+Groups are spread over the partitions of `__consumer_offsets`; each partition has a coordinator of its own (a shard).
+The protocol between the two is in `clarion.groups.coordinator`: a request goes in with a ticket, an outcome of records
+and replies comes out; the records are appended and replayed, and the replies leave when the watermark has passed them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from clarion.broker.broker import RequestContext
+from clarion.cluster import Topic
+from clarion.groups.config import GroupConfig
+from clarion.groups.coordinator import GroupCoordinator, GroupSummary
+from clarion.groups.outcome import Call, Outcome
+from clarion.groups.placement import partition_for
+from clarion.groups.topics import TopicInfo, TopicsView
+from clarion.model.errors import ErrorCode, KafkaError
+from clarion.model.ids import TopicPartition
+from clarion.model.names import OFFSETS_TOPIC
+from clarion.replication import Partition
+from clarion.wire.batch import read_header
+from clarion.wire.records import decode_batch, encode_batch
+from clarion.world import Randomness, event_log, new_uuid
+
+if TYPE_CHECKING:
+    from clarion.broker.broker import Broker
+
+log = event_log("broker")
+
+OFFSETS_TOPIC_SETTINGS: Final = {
+    "cleanup.policy": "compact",
+    "segment.bytes": "104857600",  # Kafka's offsets.topic.segment.bytes: compaction leaves the active segment alone
+    "compression.type": "producer",
+}
+_TELL_TOPICS_SECONDS: Final = 0.05  # a thousand topics made in a row are told to the coordinators once
+_RECORDS_PER_TURN: Final = 2_000  # while loading: others wait no longer than these take
+
+Method = Callable[[GroupCoordinator, Any, Call], Outcome]
+
+
+class GroupService:
+    def __init__(self, broker: Broker, config: GroupConfig, randomness: Randomness) -> None:
+        self._broker = broker
+        self._config = config
+        self._randomness = randomness
+        self._loop = asyncio.get_running_loop()
+        self.shards: list[Shard] = []
+        self._creating = asyncio.Lock()
+        self._telling: asyncio.TimerHandle | None = None
+        self._loading: asyncio.Task[None] | None = None
+        broker.on_topics_changed(self._on_topics_changed)
+
+    def start(self) -> None:
+        """Begin to load the groups; until a shard is loaded its groups answer COORDINATOR_LOAD_IN_PROGRESS."""
+        if self._broker.registry.find(OFFSETS_TOPIC) is not None:
+            self._make_shards()
+            self._loading = self._loop.create_task(self._load())
+
+    async def when_loaded(self) -> None:
+        if self._loading is not None:
+            await self._loading
+
+    def stop(self) -> None:
+        if self._loading is not None:
+            self._loading.cancel()
+        if self._telling is not None:
+            self._telling.cancel()
+        for shard in self.shards:
+            shard.stop()
+
+    async def call(self, group_id: str, method: Method, request: Any, context: RequestContext) -> Any:
+        """Ask the coordinator of a group. KafkaError if it cannot answer."""
+        if not group_id:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID, "a group id cannot be empty")
+        shard = await self._shard_of(group_id)
+        return await shard.call(method, request, context)
+
+    async def call_all(self, method: Method, request: Any, context: RequestContext) -> list[Any]:
+        """Ask every coordinator, for requests that are about all groups."""
+        return [await shard.call(method, request, context) for shard in self.shards]
+
+    def committed_offset(self, group_id: str, tp: TopicPartition) -> int | None:
+        """What a group has committed, as far as it is known here and now."""
+        if not self.shards:
+            return None
+        shard = self.shards[partition_for(group_id, len(self.shards))]
+        return shard.coordinator.committed_offsets(group_id).get(tp)
+
+    def summaries(self) -> Iterator[GroupSummary]:
+        for shard in self.shards:
+            yield from shard.coordinator.summaries()
+
+    def committed(self) -> Iterator[tuple[str, TopicPartition, int]]:
+        """Every committed offset of every group."""
+        for shard in self.shards:
+            for summary in shard.coordinator.summaries():
+                for tp, offset in shard.coordinator.committed_offsets(summary.group_id).items():
+                    yield summary.group_id, tp, offset
+
+    async def ensure_topic(self) -> None:
+        """The internal topic is made when the first group appears."""
+        if self.shards:
+            return
+        async with self._creating:
+            if self.shards:
+                return
+            if self._broker.registry.find(OFFSETS_TOPIC) is None:
+                count = self._broker.config.offsets_partitions
+                await self._broker.create_topic(OFFSETS_TOPIC, count, OFFSETS_TOPIC_SETTINGS)
+            self._make_shards()
+            await self._load()
+
+    async def _shard_of(self, group_id: str) -> Shard:
+        await self.ensure_topic()
+        return self.shards[partition_for(group_id, len(self.shards))]
+
+    def _make_shards(self) -> None:
+        def new_id() -> Any:
+            return new_uuid(self._randomness)
+
+        self.shards = [
+            Shard(self._broker, partition, GroupCoordinator(self._config, new_id))
+            for partition in self._broker.partitions.of_topic(OFFSETS_TOPIC)
+        ]
+
+    async def _load(self) -> None:
+        self._tell_topics()
+        for shard in self.shards:
+            await shard.load()
+
+    def _on_topics_changed(self, deleted: Topic | None) -> None:
+        if deleted is not None:
+            for shard in self.shards:
+                shard.forget_topic(deleted.name)
+        if self._telling is None and self.shards:
+            self._telling = self._loop.call_later(_TELL_TOPICS_SECONDS, self._tell_topics)
+
+    def _tell_topics(self) -> None:
+        self._telling = None
+        view = TopicsView({one.name: TopicInfo(one.id, one.partition_count) for one in self._broker.registry})
+        for shard in self.shards:
+            shard.tell_topics(view)
+
+
+class Shard:
+    """One coordinator and the partition it writes to."""
+
+    def __init__(self, broker: Broker, partition: Partition, coordinator: GroupCoordinator) -> None:
+        self._broker = broker
+        self.partition = partition
+        self.coordinator = coordinator
+        self._loop = asyncio.get_running_loop()
+        self._is_loaded = False
+        self._last_offset = -1  # of our own appends
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+
+    @property
+    def is_loaded(self) -> bool:
+        return self._is_loaded
+
+    async def load(self) -> None:
+        records = 0
+        for batch in self.partition.log.batches(self.partition.start_offset):
+            if read_header(batch).is_control:
+                continue
+            for record in decode_batch(batch):
+                self.coordinator.replay(record.key or b"", record.value)
+                records += 1
+                if records % _RECORDS_PER_TURN == 0:
+                    await asyncio.sleep(0)
+        self._is_loaded = True
+        if records:
+            log.info("groups_loaded", partition=self.partition.tp, records=records)
+        self.coordinator.after_load(self._now_ms(), self._broker.clock.now_ms())
+        self._set_timer()
+
+    async def call(self, method: Method, request: Any, context: RequestContext) -> Any:
+        if not self._is_loaded:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        ticket: asyncio.Future[Any] = self._loop.create_future()
+        call = Call(
+            ticket, context.version, self._now_ms(), self._broker.clock.now_ms(), context.client_id, f"/{context.host}"
+        )
+        self._perform(method(self.coordinator, request, call))
+        return await ticket
+
+    def forget_topic(self, name: str) -> None:
+        if self._is_loaded:
+            self._perform(self.coordinator.delete_topic_offsets(name))
+
+    def tell_topics(self, view: TopicsView) -> None:
+        self.coordinator.on_topics_changed(view)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _perform(self, outcome: Outcome) -> None:
+        if outcome.records:
+            try:
+                self._append(outcome)
+            except KafkaError as error:
+                log.error("group_append_failed", partition=self.partition.tp, reason=error.message)
+                _fail(outcome, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+                return
+        if outcome.replies:
+            self._reply_when_safe(outcome)
+        self._set_timer()
+
+    def _append(self, outcome: Outcome) -> None:
+        wall_ms = self._broker.clock.now_ms()
+        batch = encode_batch([(record.key, record.value, (), wall_ms) for record in outcome.records])
+        self._last_offset = self.partition.append_own(batch, wall_ms).last_offset
+        for record in outcome.records:
+            self.coordinator.replay(record.key, record.value)
+
+    def _reply_when_safe(self, outcome: Outcome) -> None:
+        """Also a reply without records waits: what it tells may rest on a change that is not committed yet."""
+
+        def on_commit(code: ErrorCode) -> None:
+            if code is ErrorCode.NONE:
+                _reply(outcome)
+            else:
+                _fail(outcome, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+        if self.partition.when_committed(self._last_offset, on_commit):
+            _reply(outcome)
+
+    def _set_timer(self) -> None:
+        deadline_ms = self.coordinator.next_deadline_ms()
+        if deadline_ms is None:
+            self.stop()
+            self._timer = None
+            return
+        at = deadline_ms / 1000
+        if self._timer is None or at < self._timer_at:
+            self.stop()
+            self._timer_at = at
+            self._timer = self._loop.call_at(max(at, self._loop.time() + 0.001), self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._perform(self.coordinator.on_tick(self._now_ms(), self._broker.clock.now_ms()))
+        self._set_timer()
+
+    def _now_ms(self) -> int:
+        return int(self._loop.time() * 1000)
+
+
+def _reply(outcome: Outcome) -> None:
+    for ticket, response in outcome.replies:
+        if not ticket.done():
+            ticket.set_result(response)
+
+
+def _fail(outcome: Outcome, code: ErrorCode) -> None:
+    for ticket, _response in outcome.replies:
+        if not ticket.done():
+            ticket.set_exception(KafkaError(code))

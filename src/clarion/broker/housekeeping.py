@@ -1,0 +1,90 @@
+"""What a broker does when nobody asks: retention, compaction, checkpoints, forgetting what is over.
+
+Each duty is one small step, run again and again by a task of its own. The steps yield between partitions, so that ten
+thousand of them are swept without anybody noticing; what reads much runs in a thread (`cleaning`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final
+
+from clarion.broker.cleaning import Cleaner
+from clarion.log.clock_watch import ClockWatch, watch_clock
+from clarion.world import event_log
+
+if TYPE_CHECKING:
+    from clarion.broker.broker import Broker
+    from clarion.broker.offset_files import OffsetFiles
+
+log = event_log("broker")
+
+_PARTITIONS_PER_TURN: Final = 50  # between two of these others get their turn
+_EXPIRY_SECONDS: Final = 60.0
+
+
+class Housekeeping:
+    def __init__(self, broker: Broker, offset_files: OffsetFiles) -> None:
+        self._broker = broker
+        self._offset_files = offset_files
+        self._loop = asyncio.get_running_loop()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._clock: ClockWatch | None = None
+        self.cleaner = Cleaner(broker)
+
+    def start(self) -> None:
+        config = self._broker.config
+        self._every(config.retention_check_seconds, self.retain)
+        self._every(config.compaction_check_seconds, self.compact)
+        self._every(config.checkpoint_seconds, self.save_checkpoints)
+        self._every(_EXPIRY_SECONDS, self.expire)
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _every(self, seconds: float, duty: Callable[[], Awaitable[None]]) -> None:
+        self._tasks.append(self._loop.create_task(self._repeat(seconds, duty)))
+
+    async def _repeat(self, seconds: float, duty: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await asyncio.sleep(seconds)
+            try:
+                await duty()
+            except Exception as error:
+                # The boundary of a duty: it is tried again next time, and the others go on.
+                log.error("duty_failed", duty=getattr(duty, "__name__", "?"), error=error)
+
+    async def retain(self) -> None:
+        """What is past its time or beyond its size goes, unless the clock cannot be trusted with that."""
+        now_ms = self._broker.clock.now_ms()
+        self._clock = watch_clock(self._clock, now_ms, int(self._loop.time() * 1000))
+        if not self._clock.is_trusted:
+            log.warning("deletion_paused", reason=self._clock.sentence)
+            return
+        for number, partition in enumerate(list(self._broker.partitions), start=1):
+            await self.cleaner.retain(partition, now_ms)
+            if number % _PARTITIONS_PER_TURN == 0:
+                await asyncio.sleep(0)
+        self.cleaner.forget_gone()
+
+    async def compact(self) -> None:
+        """Of every key the newest value stays."""
+        now_ms = self._broker.clock.now_ms()
+        for partition in [one for one in self._broker.partitions if one.settings.is_compacted]:
+            await self.cleaner.compact(partition, now_ms)
+
+    async def save_checkpoints(self) -> None:
+        """How far the logs are known to be good: a start after a crash looks only at what came later."""
+        snapshot = self._offset_files.take(self._broker.partitions)
+        await self._loop.run_in_executor(None, self._offset_files.save, snapshot)
+
+    async def expire(self) -> None:
+        """Forget readers' sessions and producers that have been silent for long."""
+        self._broker.sessions.expire(self._loop.time())
+        before_ms = self._broker.clock.now_ms() - self._broker.config.producer_id_expiration_ms
+        for partition in list(self._broker.partitions):
+            if len(partition.producers):
+                partition.producers.expire(before_ms)

@@ -1,0 +1,46 @@
+"""Metadata replies, with the bytes of every topic encoded once per version.
+
+A client with ten thousand topics asks for all of them every few minutes; encoding them anew would block everybody.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from clarion.cluster import Topic
+from clarion.model.errors import ErrorCode
+from clarion.model.ids import NO_TOPIC_ID, TopicId
+from clarion.model.names import is_internal
+from clarion.wire.metadata import PartitionMetadata, TopicMetadata, encode_topic
+
+if TYPE_CHECKING:
+    from clarion.broker.broker import Broker
+
+
+class MetadataCache:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._encoded: dict[str, dict[int, bytes]] = {}
+
+    def forget(self, name: str) -> None:
+        self._encoded.pop(name, None)
+
+    def topic(self, topic: Topic, version: int) -> bytes:
+        by_version = self._encoded.setdefault(topic.name, {})
+        encoded = by_version.get(version)
+        if encoded is None:
+            encoded = by_version[version] = encode_topic(version, self._describe(topic))
+        return encoded
+
+    @staticmethod
+    def missing(code: ErrorCode, version: int, name: str = "", topic_id: TopicId = NO_TOPIC_ID) -> bytes:
+        return encode_topic(version, TopicMetadata(int(code), name, topic_id, is_internal(name), []))
+
+    def _describe(self, topic: Topic) -> TopicMetadata:
+        node = [self._broker.node_id]
+        epoch = self._broker.partitions.leader_epoch
+        partitions = [
+            PartitionMetadata(0, index, self._broker.node_id, epoch, node, node, [])
+            for index in range(topic.partition_count)
+        ]
+        return TopicMetadata(0, topic.name, topic.id, is_internal(topic.name), partitions)

@@ -1,0 +1,172 @@
+"""The partitions this broker holds: opening them at start, making and removing them, and finding them quickly."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from clarion.broker.offset_files import Snapshot
+from clarion.cluster import Topic
+from clarion.log.config import LogConfig
+from clarion.log.files import FileCache
+from clarion.log.folder import METADATA
+from clarion.log.log import Log
+from clarion.model.errors import ErrorCode, KafkaError
+from clarion.model.ids import TopicPartition
+from clarion.model.topic_settings import TopicSettings, parse
+from clarion.replication import GroupCommit, Partition
+from clarion.replication.producer_files import load_producers
+from clarion.world import Clock, Disk, event_log
+
+log = event_log("broker")
+
+_DELETED: Final = "-delete"  # a folder on its way out; a start removes what is left of it
+
+
+@dataclass(frozen=True, slots=True)
+class StartReport:
+    """What opening the partitions found."""
+
+    partitions: int
+    was_clean: bool
+    cut_bytes: int
+
+
+class Partitions:
+    """Every partition by topic and index. Only `open_all`, `make` and `remove_files` touch the disk."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        clock: Clock,
+        data_dir: str,
+        files: FileCache,
+        defaults: TopicSettings,
+        commits: GroupCommit,
+        leader_epoch: int,
+    ) -> None:
+        self._disk = disk
+        self._clock = clock
+        self._data_dir = data_dir
+        self._files = files
+        self._commits = commits
+        self.defaults = defaults
+        self.leader_epoch = leader_epoch
+        self._by_topic: dict[str, list[Partition]] = {}
+
+    def __iter__(self) -> Iterator[Partition]:
+        for partitions in list(self._by_topic.values()):
+            yield from partitions
+
+    def of_topic(self, name: str) -> list[Partition]:
+        return self._by_topic.get(name, [])
+
+    def find(self, topic: str, index: int) -> Partition | None:
+        partitions = self._by_topic.get(topic)
+        if partitions is None or not 0 <= index < len(partitions):
+            return None
+        return partitions[index]
+
+    def get(self, topic: str, index: int) -> Partition:
+        partition = self.find(topic, index)
+        if partition is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic}-{index} here")
+        return partition
+
+    def settings_of(self, topic: Topic) -> TopicSettings:
+        return parse(topic.overrides, self.defaults)
+
+    # Life of the files
+
+    def open_all(self, topics: list[Topic], saved: Snapshot, *, was_clean: bool) -> StartReport:
+        self._remove_leftovers(topics)
+        cut = 0
+        for topic in topics:
+            settings = self.settings_of(topic)
+            for index in range(topic.partition_count):
+                tp = TopicPartition(topic.name, index)
+                opened = self._open(topic, tp, settings, was_clean, saved.starts.get(tp, 0), saved.flushed.get(tp, 0))
+                cut += opened.log.recovery.cut_bytes
+                self._by_topic.setdefault(topic.name, []).append(opened)
+        return StartReport(sum(1 for _ in self), was_clean, cut)
+
+    def make(self, topic: Topic, first_index: int = 0) -> list[Partition]:
+        """Make the files of new partitions; `adopt` puts them into service."""
+        settings = self.settings_of(topic)
+        made = [
+            self._open(topic, TopicPartition(topic.name, index), settings, True, 0, 0)
+            for index in range(first_index, topic.partition_count)
+        ]
+        self._disk.sync_folder(self._data_dir)
+        return made
+
+    def adopt(self, topic: Topic, made: list[Partition]) -> None:
+        self._by_topic.setdefault(topic.name, []).extend(made)
+
+    def configure(self, topic: Topic) -> None:
+        settings = self.settings_of(topic)
+        for partition in self.of_topic(topic.name):
+            partition.configure(settings)
+            partition.log.config = LogConfig.of(settings)
+
+    def retire(self, topic: Topic) -> list[Partition]:
+        """Take a topic out of service; `remove_files` follows."""
+        retired = self._by_topic.pop(topic.name, [])
+        for partition in retired:
+            partition.retire(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return retired
+
+    def remove_files(self, retired: list[Partition]) -> None:
+        """Rename first: a crash in the middle leaves a name that says what to do."""
+        doomed = []
+        for partition in retired:
+            partition.log.abandon()
+            path = f"{partition.log.folder}.{partition.topic_id.hex}{_DELETED}"
+            self._disk.rename(partition.log.folder, path)
+            doomed.append(path)
+        self._disk.sync_folder(self._data_dir)
+        for path in doomed:
+            self._disk.remove_folder(path)
+
+    def close_all(self) -> None:
+        now_ms = self._clock.now_ms()
+        for partition in self:
+            if partition.log.failed is None:
+                partition.save_producers()
+                partition.log.close(now_ms)
+
+    def _open(
+        self, topic: Topic, tp: TopicPartition, settings: TopicSettings, clean: bool, start: int, recovery_point: int
+    ) -> Partition:
+        opened = Log.open(
+            self._disk,
+            os.path.join(self._data_dir, str(tp)),
+            LogConfig.of(settings),
+            now_ms=self._clock.now_ms(),
+            clean=clean,
+            topic_id=topic.id,
+            start_offset=start,
+            recovery_point=recovery_point,
+            files=self._files,
+        )
+        if opened.recovery.cut_bytes:
+            log.warning("tail_cut", partition=tp, bytes=opened.recovery.cut_bytes, reason=opened.recovery.reason)
+        producers = load_producers(self._disk, opened, self._clock.now_ms(), clean=clean)
+        return Partition(tp, topic.id, opened, settings, self.leader_epoch, self._commits, self._disk, producers)
+
+    def _remove_leftovers(self, topics: list[Topic]) -> None:
+        """Folders of topics whose deletion a crash interrupted, before or after the rename."""
+        known = {f"{topic.name}-{index}" for topic in topics for index in range(topic.partition_count)}
+        for name in self._disk.names(self._data_dir):
+            path = os.path.join(self._data_dir, name)
+            is_orphan = _is_partition_folder(name) and name not in known and self._disk.exists(f"{path}/{METADATA}")
+            if name.endswith(_DELETED) or is_orphan:
+                log.info("leftover_removed", folder=name)
+                self._disk.remove_folder(path)
+
+
+def _is_partition_folder(name: str) -> bool:
+    _topic, dash, index = name.rpartition("-")
+    return bool(dash) and index.isdigit()
