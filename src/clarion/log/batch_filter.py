@@ -1,0 +1,135 @@
+"""What compaction leaves of one batch. Pure: a batch and a map of keys in; the same, a smaller one or none out."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from clarion.log.key_map import KeyMap
+from clarion.model.errors import ErrorCode, KafkaError
+from clarion.wire.batch import COMPRESSION_MASK, HAS_DELETE_HORIZON, LOG_APPEND_TIME, BatchHeader
+from clarion.wire.records import RecordSpan, assemble_batch, put_shifted, read_whole_header, records_data, scan_spans
+
+# In one batch. An honest megabyte has fewer, even of the smallest records; one made to hurt could have millions.
+RECORDS_MAX: Final = 250_000
+
+
+def is_opaque(header: BatchHeader) -> bool:
+    """Batches whose records cannot be judged by their keys alone: markers, and data that may have been aborted."""
+    return header.is_control or header.is_transactional
+
+
+def read_spans(header: BatchHeader, batch: memoryview) -> tuple[bytes, list[RecordSpan]]:
+    """The records of a batch: all of them, or KafkaError, so that half a lie never counts."""
+    read_whole_header(batch)
+    if header.record_count > RECORDS_MAX:
+        raise KafkaError(ErrorCode.INVALID_RECORD, f"{header.record_count} records are too many to look at")
+    data = records_data(batch, header)
+    return data, list(scan_spans(data, header))
+
+
+class BatchFilter:
+    def __init__(
+        self,
+        *,
+        keys: KeyMap,
+        reach: int,
+        start_offset: int,
+        now_ms: int,
+        delete_retention_ms: int,
+        keep_last_offsets: frozenset[int],
+    ) -> None:
+        """`reach`: the first offset that the map knows nothing about."""
+        self._keys = keys
+        self._reach = reach
+        self._start_offset = start_offset
+        self._now_ms = now_ms
+        self._horizon_ms = min(now_ms + delete_retention_ms, _TIME_MAX)
+        self._keep_last_offsets = keep_last_offsets
+        self.records_dropped = 0
+        self.next_horizon_ms: int | None = None
+
+    def apply(self, header: BatchHeader, batch: memoryview, *, is_last: bool) -> memoryview | bytearray | None:
+        """What stays: `batch` itself where nothing changes, None where nothing stays. KafkaError if it cannot be read.
+
+        `is_last`: it ends its segment, and must go on doing so.
+        """
+        if header.base_offset >= self._reach or is_opaque(header):
+            return batch
+        data, spans = read_spans(header, batch)
+        is_needed = is_last or (header.has_producer and header.last_offset in self._keep_last_offsets)
+        if header.last_offset < self._start_offset:
+            return self._emptied(header, batch) if is_needed else None
+        kept = [span for span in spans if self._stays(header, span)]
+        self.records_dropped += header.record_count - len(kept)
+        if not kept:
+            return self._emptied(header, batch) if is_needed else None
+        horizon = self._horizon_for(header, kept)
+        if len(kept) == header.record_count and horizon is None:
+            return batch
+        return _rebuilt(header, data, kept, horizon)
+
+    def _stays(self, header: BatchHeader, span: RecordSpan) -> bool:
+        _, _, _, _, offset_delta, key, value_at, _ = span
+        offset = header.base_offset + offset_delta
+        if key is None or offset >= self._reach:
+            return True
+        if self._keys.get(key) > offset:
+            return False
+        return value_at >= 0 or not self._is_past_horizon(header)
+
+    def _is_past_horizon(self, header: BatchHeader) -> bool:
+        return bool(header.attributes & HAS_DELETE_HORIZON) and header.base_timestamp <= self._now_ms
+
+    def _horizon_for(self, header: BatchHeader, kept: list[RecordSpan]) -> int | None:
+        """The delete horizon that the batch must get now; None if it needs none, has one, or is not covered yet."""
+        if not any(value_at < 0 for _, _, _, _, _, _, value_at, _ in kept) or header.last_offset >= self._reach:
+            return None
+        has_one = bool(header.attributes & HAS_DELETE_HORIZON)
+        horizon = header.base_timestamp if has_one else self._horizon_ms
+        self.next_horizon_ms = min(horizon, self.next_horizon_ms or horizon)
+        return None if has_one else horizon
+
+    def _emptied(self, header: BatchHeader, batch: memoryview) -> memoryview | bytearray:
+        """A batch without records: offsets, producer, epoch and sequence stay."""
+        if header.record_count == 0:
+            return batch
+        return assemble_batch(
+            header._replace(
+                attributes=header.attributes & ~(COMPRESSION_MASK | HAS_DELETE_HORIZON),
+                base_timestamp=header.max_timestamp,
+                record_count=0,
+            ),
+            b"",
+        )
+
+
+_TIME_MAX: Final = 2**61  # milliseconds, as in `records`
+
+
+def _rebuilt(header: BatchHeader, data: bytes, kept: list[RecordSpan], horizon: int | None) -> bytearray:
+    """The batch with these records only; codec, offsets and times stay. A horizon takes the base timestamp's place."""
+    attributes, base = header.attributes, header.base_timestamp
+    out = bytearray()
+    if horizon is None:
+        for start, _, end, _, _, _, _, _ in kept:
+            out += data[start:end]
+    else:
+        attributes |= HAS_DELETE_HORIZON
+        for span in kept:
+            put_shifted(out, data, span, horizon - base)
+    return assemble_batch(
+        header._replace(
+            attributes=attributes,
+            base_timestamp=base if horizon is None else horizon,
+            max_timestamp=_latest(header, kept),
+            record_count=len(kept),
+        ),
+        out,
+    )
+
+
+def _latest(header: BatchHeader, kept: list[RecordSpan]) -> int:
+    """The greatest timestamp of what stays. Under LogAppendTime the header's is every record's."""
+    if header.attributes & LOG_APPEND_TIME:
+        return header.max_timestamp
+    return header.base_timestamp + max(span[3] for span in kept)

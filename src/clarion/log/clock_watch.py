@@ -1,0 +1,55 @@
+"""Whether the wall clock can be trusted with deletion.
+
+Retention is the one place where a wrong wall clock destroys data: a jump forward by a month makes everything expired at
+once. So every sweep compares how far the wall clock and the monotonic clock have come since the sweep before. If they
+disagree by more than a minute, nothing is deleted until the wall clock is back where it should be, or until the new
+time has stood for a day (an operator had time to notice; or it was right, and the old one wrong), or until a restart.
+
+    watch = watch_clock(watch, wall_ms, monotonic_ms)
+    if not watch.is_trusted: log.warning("deletion_paused", reason=watch.sentence)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+JUMP_MS: Final = 60_000  # slewing by NTP is 0.5 ms per second; what moves a clock by a minute between sweeps is a jump
+GRACE_MS: Final = 24 * 3_600_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClockWatch:
+    wall_ms: int
+    monotonic_ms: int
+    jump_ms: int = 0  # how far the wall clock is from where it should be; 0 while it is trusted
+    jumped_at_ms: int = 0  # on the monotonic clock
+
+    @property
+    def is_trusted(self) -> bool:
+        return self.jump_ms == 0
+
+    @property
+    def sentence(self) -> str:
+        if self.is_trusted:
+            return "the wall clock runs with the monotonic clock"
+        way = "forward" if self.jump_ms > 0 else "back"
+        left_s = max(0, GRACE_MS - (self.monotonic_ms - self.jumped_at_ms)) // 1000
+        return f"the wall clock jumped {way} by {abs(self.jump_ms) / 1000:.0f} s; deletion waits up to {left_s} s more"
+
+
+def watch_clock(before: ClockWatch | None, wall_ms: int, monotonic_ms: int) -> ClockWatch:
+    """The watch after one more look at both clocks."""
+    if before is None:
+        return ClockWatch(wall_ms=wall_ms, monotonic_ms=monotonic_ms)
+    drift_ms = (wall_ms - before.wall_ms) - (monotonic_ms - before.monotonic_ms)
+    jump_ms = before.jump_ms + drift_ms
+    has_grace = before.is_trusted or monotonic_ms - before.jumped_at_ms < GRACE_MS
+    if abs(jump_ms) <= JUMP_MS or not has_grace:
+        return ClockWatch(wall_ms=wall_ms, monotonic_ms=monotonic_ms)
+    return ClockWatch(
+        wall_ms=wall_ms,
+        monotonic_ms=monotonic_ms,
+        jump_ms=jump_ms,
+        jumped_at_ms=monotonic_ms if before.is_trusted else before.jumped_at_ms,
+    )

@@ -1,0 +1,216 @@
+"""What a partition may forget: by time, by size, and held back by groups that have not read it yet.
+
+What is promised, after every sweep:
+- Time. A message whose timestamp is more than `retention.ms` old is no longer readable, to the message, even inside a
+  batch: the log's start moves behind it. Only a prefix of a log can go: a message behind a younger one stays until that
+  one expires.
+- Size. The readable batches add up to at most `retention.bytes`, to the batch; the newest batch stays unless the
+  limit is 0.
+- Disk. Files whose messages have all expired are gone (after `file.delete.delay.ms`). The active segment is rolled as
+  soon as its oldest message has expired, so at most two files hold expired bytes. The first file is rewritten without
+  its expired head when what remains is small or no more than what goes: so a small topic keeps nothing, and a large
+  one at most as much again as it must.
+- Holds. What a group named in `clarion.retention.hold.groups` has not committed stays, until it is older than
+  `clarion.retention.hold.max.ms` or the log is larger than `clarion.retention.hold.max.bytes`. A group without a
+  committed offset holds everything.
+- Time that cannot be believed. A timestamp that is missing, or further ahead than the topic accepts, counts as the
+  time at which a sweep first saw it; so it is kept for at most twice the retention time (longer only if the broker
+  restarts).
+
+Deciding (`plan_retention`, in a thread) is apart from doing (`apply_retention`, in the loop).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from clarion.log.cleaned import CleanedFile, CleanedSegment
+from clarion.log.views import LogView, SegmentView, batches_of, headers_of, read_batch
+from clarion.model.errors import KafkaError
+from clarion.model.topic_settings import TopicSettings
+from clarion.wire.batch import HAS_DELETE_HORIZON, BatchHeader
+from clarion.wire.records import iter_records
+from clarion.world import Disk, event_log
+
+if TYPE_CHECKING:
+    from clarion.log.log import Log
+
+journal = event_log("log")
+
+
+class Noticed(NamedTuple):
+    """Messages below `offset` whose own time cannot be believed count as if they were written at `at_ms`."""
+
+    offset: int
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionPlan:
+    new_start_offset: int
+    roll: bool = False
+    reason: str = ""  # "time", "size", or empty where nothing goes
+    held_by: tuple[str, ...] = ()  # groups without which more would go
+    noticed: Noticed | None = None  # to be given to the next plan of this log
+
+
+def plan_retention(
+    view: LogView,
+    settings: TopicSettings,
+    now_ms: int,
+    *,
+    limit_offset: int,
+    holds: Mapping[str, int | None] | None = None,
+    noticed: Noticed | None = None,
+) -> RetentionPlan:
+    """Where the log should start. Nothing from `limit_offset` (the high watermark) on goes.
+
+    `holds`: for every group that holds deletion back, its committed offset, or None if it has none.
+    """
+    if not settings.is_deleted:
+        return RetentionPlan(new_start_offset=view.start_offset, noticed=noticed)
+    time = _Time(now_ms, settings, noticed, view.next_offset)
+    by_time = _start_by_time(view, settings.retention_ms, time)
+    by_size = _start_by_size(view, settings.retention_bytes)
+    wanted = min(max(by_time, by_size), limit_offset)
+    start = wanted
+    held_by: tuple[str, ...] = ()
+    if holds and wanted > view.start_offset:
+        forced = max(
+            _start_by_time(view, settings.retention_hold_max_ms, time),
+            _start_by_size(view, settings.retention_hold_max_bytes),
+        )
+        start, held_by = _held(wanted, forced, holds)
+    start = max(start, view.start_offset)
+    return RetentionPlan(
+        new_start_offset=start,
+        roll=start > view.segments[-1].base_offset,
+        reason="" if start == view.start_offset else "time" if by_time >= by_size else "size",
+        held_by=held_by,
+        noticed=time.noticed_after(start),
+    )
+
+
+def _held(wanted: int, forced: int, holds: Mapping[str, int | None]) -> tuple[int, tuple[str, ...]]:
+    """How far deletion goes when groups hold it back, and which of them do."""
+    floor = min(offset or 0 for offset in holds.values())
+    start = min(wanted, max(floor, forced))
+    return start, tuple(sorted(group for group, offset in holds.items() if (offset or 0) <= start < wanted))
+
+
+def apply_retention(log: Log, plan: RetentionPlan, now_ms: int) -> None:
+    if plan.roll:
+        log.roll(now_ms)
+    if plan.reason:
+        log.advance_start(plan.new_start_offset)
+
+
+# ------------------------------------------------------------------------------------------------ time
+
+_AHEAD_MS_MAX: Final = 24 * 3_600_000  # a topic may accept timestamps from any future; retention believes a day
+
+
+class _Time:
+    """What time a batch counts from."""
+
+    def __init__(self, now_ms: int, settings: TopicSettings, noticed: Noticed | None, next_offset: int) -> None:
+        self.now_ms = now_ms
+        self._latest = now_ms + min(settings.message_timestamp_after_max_ms, _AHEAD_MS_MAX)
+        self._noticed = noticed
+        self._next_offset = next_offset
+        self._has_met_strange = False
+
+    def of(self, header: BatchHeader) -> int:
+        if self.is_believed(header.max_timestamp):
+            return header.max_timestamp
+        self._has_met_strange = True
+        known = self._noticed
+        return known.at_ms if known and header.last_offset < known.offset else self.now_ms
+
+    def is_believed(self, timestamp: int) -> bool:
+        return 0 <= timestamp <= self._latest
+
+    def noticed_after(self, start: int) -> Noticed | None:
+        known = self._noticed
+        if known and start < known.offset:
+            return known
+        return Noticed(self._next_offset, self.now_ms) if self._has_met_strange else None
+
+
+def _start_by_time(view: LogView, retention_ms: int, time: _Time) -> int:
+    """The first message that has not expired. Each batch is looked at once in its life: the start moves with it."""
+    if retention_ms < 0:
+        return view.start_offset
+    cutoff = time.now_ms - retention_ms
+    for number, segment in enumerate(view.segments):
+        for header, position in headers_of(view.disk, segment, view.start_position if number == 0 else 0):
+            if time.of(header) >= cutoff:
+                return max(view.start_offset, _first_unexpired(view.disk, segment, position, header, cutoff, time))
+    return view.next_offset
+
+
+def _first_unexpired(
+    disk: Disk, segment: SegmentView, position: int, header: BatchHeader, cutoff: int, time: _Time
+) -> int:
+    """Inside the batch where expired and unexpired meet, every message is judged by itself."""
+    if header.is_log_append_time or not time.is_believed(header.max_timestamp):
+        return header.base_offset
+    if header.base_timestamp >= cutoff and not header.attributes & HAS_DELETE_HORIZON:
+        return header.base_offset  # the first message's own time: nothing to decode, which is the usual case
+    try:
+        for record in iter_records(read_batch(disk, segment, position, header)):
+            if record.timestamp >= cutoff:
+                return record.offset
+    except KafkaError as error:
+        # A lie or a bomb: the batch goes as a whole, when its greatest timestamp has expired.
+        journal.warning("batch_unreadable", segment=segment.path, offset=header.base_offset, reason=str(error))
+    return header.base_offset
+
+
+# ------------------------------------------------------------------------------------------------ size
+
+
+def _start_by_size(view: LogView, retention_bytes: int) -> int:
+    """The first offset from which on the batches fit."""
+    if retention_bytes < 0:
+        return view.start_offset
+    over = view.size_bytes - retention_bytes
+    if over <= 0:
+        return view.start_offset
+    if retention_bytes == 0:
+        return view.next_offset
+    last = max(number for number, segment in enumerate(view.segments) if segment.size)
+    for number, segment in enumerate(view.segments[: last + 1]):
+        position = view.start_position if number == 0 else 0
+        if segment.size - position <= over and number < last:
+            over -= segment.size - position
+            continue
+        for header, at in headers_of(view.disk, segment, position):
+            is_newest = number == last and at + header.size_bytes >= segment.size
+            if over <= 0 or is_newest:
+                return max(view.start_offset, header.base_offset)
+            over -= header.size_bytes
+    return view.next_offset
+
+
+# ------------------------------------------------------------------------------------------------ the first file's head
+
+TRIM_ALWAYS_BYTES: Final = 1 << 20  # copying a megabyte is cheaper than thinking about it
+
+
+def is_worth_trimming(view: LogView) -> bool:
+    """Whether the first file should be rewritten without what lies before the log's start."""
+    first, gone = view.segments[0], view.start_position
+    return len(view.segments) > 1 and 0 < gone < first.size and first.size - gone <= max(gone, TRIM_ALWAYS_BYTES)
+
+
+def trim_first(view: LogView) -> CleanedSegment:
+    """Write the first file anew, in a thread, for `swap_in`. Batches are copied as they are."""
+    first = view.segments[0]
+    with CleanedFile(view.disk, view.home.path, first.base_offset, view.home.index_interval_bytes) as cleaned:
+        for header, batch in batches_of(view.disk, first):
+            if header.last_offset >= view.start_offset:
+                cleaned.append(header, batch)
+        return cleaned.finish((first.base_offset,))

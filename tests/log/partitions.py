@@ -1,0 +1,71 @@
+"""A log on a real disk for the tests of retention and compaction, and the few things they do with it."""
+
+from uuid import UUID
+
+from clarion.log.compaction import CompactionResult, compact, plan_compaction
+from clarion.log.config import LogConfig
+from clarion.log.log import Log
+from clarion.log.retention import apply_retention, is_worth_trimming, plan_retention, trim_first
+from clarion.log.views import swap_in, view_of
+from clarion.model.topic_settings import TopicSettings, parse
+from clarion.wire.batch import read_header
+from clarion.wire.records import decode_batch, encode_batch
+from clarion.world import RealDisk
+
+NOW = 1_700_000_000_000
+TOPIC_ID = UUID(int=7)
+DEFAULTS = TopicSettings()
+
+
+def topic(**overrides):
+    """Settings by Kafka's names, with underscores for dots."""
+    return parse({name.replace("_", "."): str(value) for name, value in overrides.items()}, DEFAULTS)
+
+
+def open_log(folder, settings=DEFAULTS, disk=None, *, clean=False):
+    return Log.open(disk or RealDisk(), str(folder), LogConfig.of(settings), now_ms=NOW, clean=clean, topic_id=TOPIC_ID)
+
+
+def append(log, records, now_ms=NOW, **batch):
+    """Append one batch of (key, value, timestamp) at the log's end."""
+    data = encode_batch(
+        [(key, value, (), timestamp) for key, value, timestamp in records], base_offset=log.next_offset, **batch
+    )
+    log.append(data, read_header(data), now_ms)
+    return data
+
+
+def append_bytes(log, data, now_ms=NOW):
+    log.append(data, read_header(data), now_ms)
+
+
+def records(log, start=None):
+    """What a consumer that begins there can read."""
+    start = log.start_offset if start is None else start
+    return [one for batch in log.batches(start) for one in decode_batch(batch) if one.offset >= start]
+
+
+def headers(log):
+    return [header for header, _ in log.batch_headers(log.start_offset)]
+
+
+def sweep(log, settings, now_ms, *, trim=True, **options):
+    """One retention sweep as the broker does it."""
+    options.setdefault("limit_offset", log.next_offset)
+    plan = plan_retention(view_of(log), settings, now_ms, **options)
+    apply_retention(log, plan, now_ms)
+    view = view_of(log)
+    if trim and is_worth_trimming(view):
+        assert swap_in(log, view, trim_first(view))
+    return plan
+
+
+def clean(log, settings, now_ms, *, first_dirty=0, keep=frozenset(), force=True, **options):
+    """One run of compaction as the broker does it; returns the plan and the result."""
+    view = view_of(log)
+    plan = plan_compaction(view, settings, now_ms, first_dirty=first_dirty, limit=log.end)
+    result = CompactionResult(first_dirty)
+    if plan.reason or force:
+        for cleaned in compact(view, plan, settings, now_ms, result, keep_last_offsets=keep, **options):
+            assert swap_in(log, view, cleaned)
+    return plan, result

@@ -1,0 +1,313 @@
+"""Retention: exact to the message by time, to the batch by size, held back by groups."""
+
+import os
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clarion.log.retention import TRIM_ALWAYS_BYTES, Noticed, plan_retention
+from clarion.log.views import view_of
+from clarion.wire.batch import stamp_log_append_time
+from clarion.wire.compression import Codec
+from clarion.wire.records import encode_batch
+from tests.log.partitions import DEFAULTS, NOW, append, append_bytes, headers, open_log, records, sweep, topic
+
+SECOND = 1000
+TEN_SECONDS = topic(retention_ms=10 * SECOND)
+
+
+@pytest.fixture
+def log(tmp_path):
+    log = open_log(tmp_path / "t-0")
+    yield log
+    log.abandon()
+
+
+def one_each(log, *ages_ms, **batch):
+    """A batch per age, with one message of that age."""
+    for age in ages_ms:
+        append(log, [(None, b"x", NOW - age)], **batch)
+
+
+def offsets(log):
+    return [record.offset for record in records(log)]
+
+
+# ------------------------------------------------------------------------------------------------ time
+
+
+def test_young_messages_stay(log):
+    one_each(log, 9000, 5000, 0)
+    plan = sweep(log, TEN_SECONDS, NOW)
+    assert (plan.reason, plan.roll) == ("", False)
+    assert offsets(log) == [0, 1, 2]
+
+
+def test_messages_go_when_they_are_older_than_the_retention_time(log):
+    one_each(log, 10_001, 10_000, 9_999)
+    plan = sweep(log, TEN_SECONDS, NOW)
+    assert plan.reason == "time"
+    assert offsets(log) == [1, 2]
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_inside_a_batch_every_message_counts_by_itself(log, codec):
+    append(log, [(None, b"%d" % n, NOW - 13_500 + n * 1000) for n in range(8)], compression=codec)
+    sweep(log, TEN_SECONDS, NOW)
+    assert log.start_offset == 4
+    assert offsets(log) == [4, 5, 6, 7]
+
+
+def test_nothing_is_left_on_disk_of_a_small_topic_whose_messages_have_all_expired(log, tmp_path):
+    append(log, [(b"k", b"confidential", NOW - 20_000)])
+    plan = sweep(log, TEN_SECONDS, NOW)
+    assert plan.roll
+    assert (log.start_offset, log.next_offset, log.size_bytes) == (1, 1, 0)
+    log.sweep_deleted(NOW)
+    log.sweep_deleted(NOW + 60_001)
+    assert b"confidential" not in everything_in(tmp_path)
+
+
+def test_a_small_topic_keeps_no_expired_batch_beside_the_living(log, tmp_path):
+    append(log, [(b"k", b"confidential", NOW - 20_000)])
+    append(log, [(b"k", b"fresh", NOW)])
+    sweep(log, TEN_SECONDS, NOW)
+    log.sweep_deleted(NOW)
+    log.sweep_deleted(NOW + 60_001)
+    content = everything_in(tmp_path)
+    assert b"confidential" not in content
+    assert b"fresh" in content
+    assert [record.value for record in records(log)] == [b"fresh"]
+
+
+def everything_in(folder):
+    return b"".join(
+        open(os.path.join(where, name), "rb").read() for where, _, names in os.walk(folder) for name in names
+    )
+
+
+def test_a_trimmed_log_is_the_same_after_a_restart(log, tmp_path):
+    one_each(log, 30_000, 20_000, 5_000, 0)
+    sweep(log, TEN_SECONDS, NOW)
+    append(log, [(None, b"later", NOW)])
+    log.close()
+    for clean in (True, False):
+        again = open_log(tmp_path / "t-0", clean=clean)
+        again.advance_start(2)
+        assert not again.recovery.has_cut
+        assert offsets(again) == [2, 3, 4]
+        again.close()
+
+
+def test_the_active_segment_is_rolled_once_per_retention_time_not_once_per_sweep(log):
+    rolls = 0
+    for second in range(60):
+        now = NOW + second * SECOND
+        append(log, [(None, b"x" * 50, now)], now_ms=now)
+        rolls += sweep(log, TEN_SECONDS, now).roll
+        assert log.next_offset - log.start_offset <= 11
+    assert rolls <= 6
+
+
+def test_a_large_first_file_is_rewritten_only_when_half_of_it_has_expired(log):
+    for age in (40, 30, 20, 5, 4, 3, 2, 1):
+        append(log, [(None, os.urandom(TRIM_ALWAYS_BYTES // 2), NOW - age * SECOND)])
+    log.roll(NOW)
+    size = log.size_bytes
+    sweep(log, TEN_SECONDS, NOW)
+    assert log.start_offset == 3
+    assert log.size_bytes == size
+    sweep(log, TEN_SECONDS, NOW + 6500)
+    assert log.start_offset == 5
+    assert log.size_bytes < size / 2
+
+
+def test_an_expired_message_behind_a_younger_one_waits_for_it(log):
+    one_each(log, 5_000, 20_000, 0)
+    sweep(log, TEN_SECONDS, NOW)
+    assert offsets(log) == [0, 1, 2]
+    sweep(log, TEN_SECONDS, NOW + 6_000)
+    assert offsets(log) == [2]
+
+
+def test_minus_one_keeps_for_ever_and_a_compacted_topic_is_not_touched(log):
+    one_each(log, 10**12)
+    for policy in (topic(retention_ms=-1), topic(retention_ms=1, cleanup_policy="compact")):
+        assert sweep(log, policy, NOW).reason == ""
+    assert sweep(log, topic(retention_ms=1, cleanup_policy="compact,delete"), NOW).reason == "time"
+
+
+def test_nothing_that_is_not_committed_goes(log):
+    one_each(log, 30_000, 30_000, 30_000)
+    sweep(log, TEN_SECONDS, NOW, limit_offset=1)
+    assert offsets(log) == [1, 2]
+
+
+def test_append_time_counts_for_the_whole_batch(log):
+    batch = encode_batch([(None, b"x", (), 0), (None, b"x", (), 5)])
+    stamp_log_append_time(batch, NOW - 5000)
+    append_bytes(log, batch)
+    sweep(log, TEN_SECONDS, NOW)
+    assert offsets(log) == [0, 1]
+    sweep(log, TEN_SECONDS, NOW + 5001)
+    assert offsets(log) == []
+
+
+def test_a_batch_that_cannot_be_decoded_goes_as_a_whole_when_its_latest_time_has_expired(log):
+    batch = encode_batch([(None, b"x", (), NOW - 20_000), (None, b"x", (), NOW - 5_000)])
+    batch[61] = 0x7F  # a record that claims to be longer than the batch
+    append_bytes(log, resealed(batch))
+    sweep(log, TEN_SECONDS, NOW)
+    assert log.start_offset == 0
+    sweep(log, TEN_SECONDS, NOW + 5_001)
+    assert log.start_offset == 2
+
+
+def test_a_bomb_at_the_boundary_does_no_harm(log):
+    batch = encode_batch([(None, bytes(80 << 20), (), NOW - 20_000), (None, b"x", (), NOW)], compression=Codec.ZSTD)
+    append_bytes(log, batch)
+    sweep(log, TEN_SECONDS, NOW)
+    assert log.start_offset == 0
+
+
+def resealed(batch):
+    from tests.wire.test_records import reseal
+
+    reseal(batch)
+    return batch
+
+
+def test_messages_without_a_time_count_from_when_they_were_first_seen(log):
+    append(log, [(None, b"x", -1)])
+    plan = sweep(log, TEN_SECONDS, NOW)
+    assert plan.noticed == Noticed(1, NOW)
+    append(log, [(None, b"later", -1)])
+    plan = sweep(log, TEN_SECONDS, NOW + 9_000, noticed=plan.noticed)
+    assert offsets(log) == [0, 1]
+    plan = sweep(log, TEN_SECONDS, NOW + 10_001, noticed=plan.noticed)
+    assert offsets(log) == [1]
+    assert plan.noticed == Noticed(2, NOW + 10_001)
+    plan = sweep(log, TEN_SECONDS, NOW + 20_002, noticed=plan.noticed)
+    assert offsets(log) == []
+
+
+def test_a_time_from_a_far_future_does_not_keep_data_for_ever(log):
+    append(log, [(None, b"x", NOW + 10**11)])
+    append(log, [(None, b"y", NOW)])
+    plan = sweep(log, TEN_SECONDS, NOW)
+    assert offsets(log) == [0, 1]
+    sweep(log, TEN_SECONDS, NOW + 10_001, noticed=plan.noticed)
+    assert offsets(log) == []
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.lists(st.integers(0, 100), min_size=1, max_size=5), max_size=8), st.integers(0, 120), st.data())
+def test_the_start_is_the_first_message_that_has_not_expired(tmp_path_factory, batches, retention, draw):
+    log = open_log(tmp_path_factory.mktemp("log") / "t-0")
+    ages = []
+    for batch in batches:
+        append(log, [(None, b"v", NOW - age) for age in batch])
+        ages += batch
+        if draw.draw(st.booleans()):
+            log.roll(NOW)
+    expected = next((n for n, age in enumerate(ages) if age <= retention), len(ages))
+    sweep(log, topic(retention_ms=retention), NOW)
+    assert log.start_offset == expected
+    assert offsets(log) == list(range(expected, len(ages)))
+    log.abandon()
+
+
+# ------------------------------------------------------------------------------------------------ size
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(1, 300), max_size=12), st.integers(0, 3000), st.data())
+def test_what_remains_is_the_longest_tail_of_batches_that_fits(tmp_path_factory, sizes, limit, draw):
+    log = open_log(tmp_path_factory.mktemp("log") / "t-0")
+    for size in sizes:
+        append(log, [(None, b"v" * size, NOW)])
+        if draw.draw(st.booleans()):
+            log.roll(NOW)
+    every = [header.size_bytes for header in headers(log)]
+    start = next(n for n in range(len(every) + 1) if sum(every[n:]) <= limit)
+    if limit and every:
+        start = min(start, len(every) - 1)
+    plan = sweep(log, topic(retention_bytes=limit, retention_ms=-1), NOW)
+    assert log.start_offset == start
+    assert plan.reason == ("size" if start else "")
+    assert view_of(log).size_bytes == sum(every[start:])
+    log.abandon()
+
+
+def test_the_newest_batch_stays_even_if_it_is_larger_than_the_limit(log):
+    one_each(log, 0, 0)
+    sweep(log, topic(retention_bytes=5), NOW)
+    assert offsets(log) == [1]
+
+
+def test_a_limit_of_nothing_keeps_nothing(log):
+    one_each(log, 0, 0)
+    sweep(log, topic(retention_bytes=0), NOW)
+    assert offsets(log) == []
+
+
+# ------------------------------------------------------------------------------------------------ holds
+
+
+def held(log, policy, now_ms=NOW, **holds):
+    return sweep(log, policy, now_ms, holds=holds)
+
+
+def test_a_group_holds_what_it_has_not_read(log):
+    one_each(log, 30_000, 30_000, 30_000, 30_000)
+    plan = held(log, TEN_SECONDS, bank=2, audit=4)
+    assert offsets(log) == [2, 3]
+    assert plan.held_by == ("bank",)
+    plan = held(log, TEN_SECONDS, bank=4, audit=4)
+    assert offsets(log) == []
+    assert plan.held_by == ()
+
+
+def test_a_group_that_has_never_committed_holds_everything(log):
+    one_each(log, 30_000, 30_000)
+    plan = held(log, TEN_SECONDS, bank=None)
+    assert offsets(log) == [0, 1]
+    assert plan.held_by == ("bank",)
+
+
+def test_a_hold_ends_when_a_message_is_older_than_the_longest_hold(log):
+    one_each(log, 30_000, 19_000, 5_000)
+    policy = topic(retention_ms=10_000, clarion_retention_hold_max_ms=20_000)
+    plan = held(log, policy, bank=0)
+    assert offsets(log) == [1, 2]
+    assert plan.held_by == ("bank",)
+
+
+def test_a_hold_ends_when_the_log_is_larger_than_the_largest_hold(log):
+    one_each(log, *[30_000] * 6)
+    size = headers(log)[0].size_bytes
+    policy = topic(retention_ms=10_000, clarion_retention_hold_max_bytes=size * 4, clarion_retention_hold_max_ms=-1)
+    held(log, policy, bank=0)
+    assert offsets(log) == [2, 3, 4, 5]
+
+
+def test_a_hold_never_shortens_what_retention_keeps(log):
+    one_each(log, 5_000, 5_000)
+    policy = topic(retention_ms=10_000, clarion_retention_hold_max_ms=1, clarion_retention_hold_max_bytes=0)
+    assert held(log, policy, bank=0).reason == ""
+    assert offsets(log) == [0, 1]
+
+
+def test_groups_hold_back_deletion_by_size_as_well(log):
+    one_each(log, 0, 0, 0)
+    plan = held(log, topic(retention_bytes=1), bank=1)
+    assert offsets(log) == [1, 2]
+    assert (plan.reason, plan.held_by) == ("size", ("bank",))
+
+
+def test_planning_changes_nothing(log):
+    one_each(log, 30_000)
+    plan_retention(view_of(log), TEN_SECONDS, NOW, limit_offset=1)
+    assert (log.start_offset, log.segment_count) == (0, 1)
+    assert DEFAULTS.retention_ms == 604_800_000
