@@ -255,11 +255,11 @@ def _check_is_empty(admin: AdminClient, link: Link, group: str) -> None:
 
 
 def _commit(admin: AdminClient, link: Link, group: str, rows: list[dict[str, Any]]) -> None:
-    from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+    from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
     wanted = [TopicPartition(row["topic"], row["partition"], row["to"]) for row in rows]
     future = admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, wanted)])[group]
     done = result_of(future, link, f"reset {group}")
     for each in done.topic_partitions:
         if each.error is not None:
-            raise CliError(f"reset {group}: {each.topic}-{each.partition}: {each.error.str()}") from KafkaException()
+            raise CliError(f"reset {group}: {each.topic}-{each.partition}: {each.error.str()}")
