@@ -1,0 +1,184 @@
+"""What the demo looks like: a live picture in a terminal, one line a second elsewhere, and the summary at the end."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from clarion.cli.demo_cast import PARTITIONS, TOPIC, Publisher, Reader
+from clarion.cli.demo_ledger import Verdict
+from clarion.cli.humane import count_text, duration_text
+from clarion.cli.table import Column, show_rows
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+_BLOCKS = "▁▂▃▄▅▆▇█"
+_HISTORY = 48  # columns of the sparkline, two per second
+_NEWS = 5
+
+
+class Screen:
+    """Draws what it is given; keeps only the history of the rate and the latest news."""
+
+    def __init__(self, publisher: Publisher, readers: Sequence[Reader], where: str, seconds: float | None) -> None:
+        self._publisher = publisher
+        self._readers = readers
+        self._where = where
+        self._seconds = seconds
+        self._rates: deque[float] = deque(maxlen=_HISTORY)
+        self._news: deque[str] = deque(maxlen=_NEWS)
+        self._unsaid: deque[str] = deque()
+        self._next_line_at = 1.0
+        self._live: Any = None
+
+    def __enter__(self) -> Screen:
+        if sys.stdout.isatty():
+            from rich.live import Live
+
+            self._live = Live(refresh_per_second=8, redirect_stderr=False)
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def say(self, elapsed: float, news: str) -> None:
+        line = f"{elapsed:5.1f}s  {news}"
+        self._news.append(line)
+        self._unsaid.append(line)
+
+    def show(self, elapsed: float, phase: str) -> None:
+        if self._live is not None:
+            if elapsed * 2 >= len(self._rates) or len(self._rates) == _HISTORY:
+                self._rates.append(self._publisher.meter.rate())
+            self._live.update(self.picture(elapsed, phase))
+            return
+        while self._unsaid:
+            print(self._unsaid.popleft(), flush=True)
+        if elapsed >= self._next_line_at:
+            self._next_line_at = int(elapsed) + 1.0
+            print(self.line(elapsed), flush=True)
+
+    def line(self, elapsed: float) -> str:
+        published = self._publisher.acknowledged.distinct
+        words = [f"{elapsed:5.1f}s  published {published:,} ({self._publisher.meter.rate():,.0f}/s)"]
+        words += [f"{each.role.name} {each.received:,}" for each in self._readers if each.is_running]
+        return " | ".join(words)
+
+    def picture(self, elapsed: float, phase: str) -> RenderableType:
+        from rich.console import Group
+        from rich.panel import Panel
+        from rich.text import Text
+
+        news = Text("\n".join(self._news) or "…", style="dim", no_wrap=True, overflow="ellipsis")
+        hint = "Ctrl-C drains, counts and ends" if self._seconds is None else "ends by itself, then counts"
+        return Group(
+            Panel(self._head(elapsed, phase), title="[bold]Clarion[/] one log, many readers", border_style="cyan"),
+            self._table(),
+            Panel(news, title="what happened", title_align="left", border_style="dim", height=_NEWS + 2),
+            Text(f" {hint}", style="dim"),
+        )
+
+    def _head(self, elapsed: float, phase: str) -> RenderableType:
+        from rich.console import Group
+        from rich.text import Text
+
+        publisher = self._publisher
+        of = f" of {self._seconds:g}s" if self._seconds is not None else ""
+        first = Text.assemble(
+            ("● ", "green" if phase == "live" else "yellow"), (phase, "bold"), f"  {elapsed:.0f}s{of}   ",
+            (f"{TOPIC}, {PARTITIONS} partitions, {self._where}", "dim"),
+        )  # fmt: skip
+        second = Text.assemble(
+            "published ", (count_text(publisher.acknowledged.distinct), "bold green"), " acknowledged on disk   ",
+            (f"{publisher.meter.rate():,.0f}/s", "bold"), f"   ack p50 {_ms(publisher.meter.latency_ms(0.5))}",
+            f"  p99 {_ms(publisher.meter.latency_ms(0.99))}",
+        )  # fmt: skip
+        lines = [first, second, Text(sparkline(self._rates) or " ", style="cyan", no_wrap=True)]
+        if publisher.error:
+            lines.append(Text(f"publisher: {publisher.error}", style="bold red"))
+        return Group(*lines)
+
+    def _table(self) -> RenderableType:
+        from rich import box
+        from rich.table import Table
+
+        table = Table(box=box.SIMPLE_HEAD, expand=True, header_style="bold", pad_edge=False)
+        table.add_column("reader", no_wrap=True)
+        table.add_column("how it reads", no_wrap=True, style="dim")
+        table.add_column("partitions", no_wrap=True)
+        for header in ("received", "per s", "behind", "p50"):
+            table.add_column(header, justify="right", no_wrap=True)
+        table.add_column("last event", no_wrap=True, overflow="ellipsis", ratio=1)
+        previous: str | None = None
+        for reader in self._readers:
+            if previous is not None and previous != reader.role.what:
+                table.add_section()
+            previous = reader.role.what
+            table.add_row(*self._cells(reader))
+        return table
+
+    def _cells(self, reader: Reader) -> list[Any]:
+        from rich.text import Text
+
+        if not reader.is_running and not reader.received:
+            waiting = reader.error or "waits for its turn"
+            style = "red" if reader.error else "dim"
+            return [Text(reader.role.name, "dim"), reader.role.what, "", "", "", "", "", Text(waiting, style)]
+        behind = max(self._publisher.acknowledged.distinct - reader.tally.distinct, 0)
+        return [
+            Text(reader.role.name, "bold cyan"),
+            reader.role.what,
+            partition_boxes(reader.partitions),
+            count_text(reader.received),
+            f"{reader.meter.rate():,.0f}",
+            Text(count_text(behind), "green" if behind < 1_000 else "yellow"),
+            _ms(reader.meter.latency_ms()),
+            Text(reader.error, "bold red") if reader.error else Text(reader.last),
+        ]
+
+
+def sparkline(rates: Iterable[float]) -> str:
+    shown = list(rates)
+    top = max(shown, default=0.0)
+    if top <= 0:
+        return ""
+    return "".join(_BLOCKS[min(int(rate / top * len(_BLOCKS)), len(_BLOCKS) - 1)] for rate in shown)
+
+
+def partition_boxes(held: Sequence[int]) -> str:
+    """One box per partition, filled where the reader holds it: who shares what is seen at a glance."""
+    return "".join("■" if each in held else "·" for each in range(PARTITIONS))
+
+
+def show_summary(verdicts: Sequence[Verdict], elapsed: float) -> None:
+    rows = [
+        {
+            "reader": each.reader,
+            "received": each.received,
+            "missing": each.missing,
+            "repeated": each.repeated,
+            "order": "-" if each.may_repeat else ("kept" if each.order_breaks == 0 else f"{each.order_breaks} breaks"),
+            "verdict": "✓ all there" if each.is_good else "✗",
+        }
+        for each in verdicts
+    ]
+    columns = [
+        Column("reader", "READER", style="cyan"),
+        Column("received", "RECEIVED", count_text, right=True),
+        Column("missing", "MISSING", count_text, right=True),
+        Column("repeated", "REPEATED", count_text, right=True),
+        Column("order", "ORDER PER KEY"),
+        Column("verdict", "VERDICT", style="bold green" if all(each.is_good for each in verdicts) else "bold red"),
+    ]
+    show_rows(rows, columns, as_json=False, title=f"After {duration_text(elapsed * 1000)}")
+
+
+def _ms(latency: float | None) -> str:
+    if latency is None:
+        return "-"
+    return f"{latency:.1f} ms" if latency < 1000 else f"{latency / 1000:.1f} s"
