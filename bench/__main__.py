@@ -18,7 +18,7 @@ from rich.console import Console
 
 from bench import plot, report
 from bench.arena import Arena
-from bench.experiment import ALL, Experiment, Outcome, run
+from bench.experiment import ALL, METRICS, Experiment, Outcome, run
 from bench.peers.process import ROOT
 from bench.rows import experiments
 from bench.sizes import DEFAULT, FULL, QUICK, Sizes
@@ -66,7 +66,7 @@ def _headline(outcome: Outcome) -> str:
         f"{peer} {report.figure_text(metric, outcome.figure(peer, metric)) or 'n/a'}"
         for peer in outcome.experiment.peers
     ]
-    label = report.METRICS[metric].label
+    label = METRICS[metric].label
     durability = outcome.experiment.durability
     return f"{outcome.experiment.title} ({durability}), {label}: {', '.join(cells)}"
 

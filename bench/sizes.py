@@ -19,14 +19,14 @@ class Sizes:
     users_messages: int = 300_000
     latency_rate: int = 1000
     latency_rate_fsync: int = 500
-    recovery_bytes: tuple[int, ...] = (GB,)
+    recovery_bytes: tuple[int, ...] = (GB // 1000, GB)  # the small one shows what is not the log
     idle_connections: int = 10_000
     many_partitions: int = 10_000
     pretouch_bytes: int = 4 * GB
 
 
 DEFAULT = Sizes()
-FULL = Sizes(rounds=5, recovery_bytes=(GB, 5 * GB))
+FULL = Sizes(rounds=5, recovery_bytes=(GB // 1000, GB, 5 * GB))
 QUICK = Sizes(
     rounds=1, seconds=0.7, latency_seconds=1.5, warm_seconds=0.8, produce_bytes=400_000_000, filled_bytes=200_000_000,
     fanout_bytes=100_000_000, users_messages=100_000, recovery_bytes=(GB // 4,), idle_connections=1000,

@@ -7,12 +7,13 @@ message's time runs from the moment its send begins to the moment the reader has
 from __future__ import annotations
 
 import select
+import socket
 import time
 from dataclasses import dataclass
 
 from bench import frames
 from bench.figures import percentile
-from bench.load.dialects import dialect_named
+from bench.load.dialects import Readings, dialect_named
 from bench.load.meter import Meter
 from bench.load.pump import RECEIVE_BYTES
 
@@ -55,7 +56,9 @@ def run(job: LatencyJob) -> dict[str, float]:
     }
 
 
-def _exchange(job: LatencyJob, writer, reader, frame: bytes, readings) -> tuple[list[float], list[float]]:
+def _exchange(
+    job: LatencyJob, writer: socket.socket, reader: socket.socket, frame: bytes, readings: Readings
+) -> tuple[list[float], list[float]]:
     count = int(job.rate * job.seconds)
     sent: list[float] = []
     received: list[float] = []

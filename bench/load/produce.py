@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from bench.load.admin import admin_for
-from bench.load.dialects import Dialect, dialect_named
+from bench.load.dialects import Dialect, Replies, Shots, dialect_named
 from bench.load.meter import Meter
 from bench.load.pump import DRAIN_WITHIN_S, Writer, pump
 
@@ -29,19 +31,27 @@ class ProduceJob:
     bytes_max: int = 1 << 62
 
 
+class Prepared(NamedTuple):
+    """One connection that has had its first frame answered."""
+
+    connection: socket.socket
+    shots: Shots
+    replies: Replies
+
+
 def run(job: ProduceJob) -> dict[str, float]:
     dialect = dialect_named(job.dialect)
     address = ("127.0.0.1", job.port)
     admin = admin_for(job.dialect, address)
     before = admin.messages(job.topic, job.partitions)
-    probes = [_prepare(dialect, address, job, line) for line in range(job.connections)]
+    prepared = [_prepare(dialect, address, job, line) for line in range(job.connections)]
     deadline = time.perf_counter() + job.seconds
-    writers = [_writer(job, parts, deadline) for parts in probes]
+    writers = [_writer(job, one, deadline) for one in prepared]
     with Meter(job.pid) as meter:
         for writer in writers:
             writer.fill()
         pump(writers, deadline + DRAIN_WITHIN_S)
-    shots = probes[0][1]
+    shots = prepared[0].shots
     frames = sum(writer.acked for writer in writers)
     arrived = admin.messages(job.topic, job.partitions) - before
     expected = (frames + job.connections) * shots.messages_per_frame
@@ -50,20 +60,19 @@ def run(job: ProduceJob) -> dict[str, float]:
     return meter.figures() | _rates(frames, shots, meter.seconds)
 
 
-def _prepare(dialect: Dialect, address: tuple[str, int], job: ProduceJob, line: int):
+def _prepare(dialect: Dialect, address: tuple[str, int], job: ProduceJob, line: int) -> Prepared:
     connection = dialect.connect(address, line)
     partitions = range(line % job.partitions, job.partitions, job.connections)
     shots = dialect.shots(job.topic, partitions, job.value_bytes, job.batch_bytes, job.acks, line)
-    return connection, shots, dialect.replies(connection, shots)
+    return Prepared(connection, shots, dialect.replies(connection, shots))
 
 
-def _writer(job: ProduceJob, parts, deadline: float) -> Writer:
-    connection, shots, replies = parts
-    frames_max = max(1, job.bytes_max // shots.value_bytes_per_frame // job.connections)
-    return Writer(connection, shots, replies, window=job.window, frames_max=frames_max, deadline=deadline)
+def _writer(job: ProduceJob, one: Prepared, deadline: float) -> Writer:
+    frames_max = max(1, job.bytes_max // one.shots.value_bytes_per_frame // job.connections)
+    return Writer(one.connection, one.shots, one.replies, window=job.window, frames_max=frames_max, deadline=deadline)
 
 
-def _rates(frames: int, shots, seconds: float) -> dict[str, float]:
+def _rates(frames: int, shots: Shots, seconds: float) -> dict[str, float]:
     return {
         "requests": frames,
         "requests_per_s": frames / seconds,

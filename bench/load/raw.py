@@ -10,6 +10,7 @@ import os
 import select
 import socket
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +24,7 @@ _REPLY = bytes(60)  # about as long as a Produce v9 reply
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawJob:
-    """`how` is read by the loop at hand: the chunk in bytes, `sendfile` or `pread`, and the number of connections."""
+    """Each loop reads what concerns it; a chunk below 64 KB asks `run_ping` for tiny requests."""
 
     folder: str
     chunk_bytes: int = 65536
@@ -68,22 +69,17 @@ def run_out(job: RawJob) -> dict[str, float]:
 
 
 def run_ping(job: RawJob) -> dict[str, float]:
-    """Tiny requests against a server that only answers: the ceiling of the load generator on this machine."""
-    pid, port = _serve(lambda listener: _answer(listener, job.connections, job.chunk_bytes))
-    dialect = KafkaDialect()
-    batch_bytes = 1 if job.chunk_bytes < 65536 else 65536
-    shots = dialect.shots("raw", range(1), 100 if batch_bytes == 1 else 1024, batch_bytes, 1, 0)
+    """Requests against a server that only answers: the ceiling of the load generator on this machine."""
+    is_tiny = job.chunk_bytes < 65536
+    value_bytes, batch_bytes, window = (100, 1, 1) if is_tiny else (1024, 65536, 5)
+    shots = KafkaDialect().shots("raw", range(1), value_bytes, batch_bytes, 1, 0)
+    pid, port = _serve(lambda listener: _answer(listener, job, len(shots.frames[0])))
     connections = [socket.create_connection(("127.0.0.1", port), 30.0) for _ in range(job.connections)]
     deadline = time.perf_counter() + job.seconds
-    window = 1 if batch_bytes == 1 else 5
     writers = [
         Writer(one, shots, EqualReplies(len(_REPLY)), window=window, frames_max=1 << 62, deadline=deadline)
         for one in connections
     ]
-    for one in connections:
-        one.setblocking(True)
-        one.sendall(len(shots.frames[0]).to_bytes(4, "big"))
-        one.setblocking(False)
     with Meter(pid) as meter:
         for writer in writers:
             writer.fill()
@@ -98,7 +94,7 @@ def run_ping(job: RawJob) -> dict[str, float]:
     }
 
 
-def _serve(loop) -> tuple[int, int]:
+def _serve(loop: Callable[[socket.socket], None]) -> tuple[int, int]:
     """Forks a server that runs this loop on one listener and ends with it."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
     listener.settimeout(30.0)
@@ -143,27 +139,28 @@ def _file_to_socket(listener: socket.socket, path: Path, job: RawJob) -> None:
     connection.shutdown(socket.SHUT_WR)
 
 
-def _answer(listener: socket.socket, connections: int, chunk_bytes: int) -> None:
+def _answer(listener: socket.socket, job: RawJob, request_bytes: int) -> None:
     """An epoll loop that skips requests of one length and answers each: as little as a broker can possibly do."""
-    lines = {}
+    view = memoryview(bytearray(max(job.chunk_bytes, 65536)))
     with select.epoll() as epoll:
-        for _ in range(connections):
-            one, _ = listener.accept()
-            size = int.from_bytes(one.recv(4, socket.MSG_WAITALL), "big")
-            lines[one.fileno()] = [one, size, 0]
-            epoll.register(one.fileno(), select.EPOLLIN)
-        view = memoryview(bytearray(max(chunk_bytes, 65536)))
+        lines = dict(_accepted(listener, epoll) for _ in range(job.connections))
+        pending = dict.fromkeys(lines, 0)
         while lines:
             for fd, _ in epoll.poll(10.0):
-                line = lines[fd]
-                got = line[0].recv_into(view)
+                got = lines[fd].recv_into(view)
                 if not got:
                     epoll.unregister(fd)
                     del lines[fd]
                     continue
-                done, line[2] = divmod(line[2] + got, line[1])
+                done, pending[fd] = divmod(pending[fd] + got, request_bytes)
                 if done:
-                    line[0].send(_REPLY * done)
+                    lines[fd].send(_REPLY * done)
+
+
+def _accepted(listener: socket.socket, epoll: select.epoll) -> tuple[int, socket.socket]:
+    connection, _ = listener.accept()
+    epoll.register(connection.fileno(), select.EPOLLIN)
+    return connection.fileno(), connection
 
 
 def _write_file(path: Path, size: int) -> None:
