@@ -111,7 +111,9 @@ class ClarionProcess:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-            raise AssertionError(f"clarion did not stop within {STOP_SECONDS} s of {how.name}\n{self.stderr[-8000:]}") from None
+            raise AssertionError(
+                f"clarion did not stop within {STOP_SECONDS} s of {how.name}\n{self.stderr[-8000:]}"
+            ) from None
 
 
 def peer_name() -> str:

@@ -113,7 +113,9 @@ def test_an_unknown_topic_appears_when_somebody_writes_to_it(client: Client, uni
 
 @pytest.mark.needs("auto-create")
 @pytest.mark.parametrize("allowed", [True, False], ids=["allowed", "not-allowed"])
-def test_asking_about_an_unknown_topic_creates_it_only_if_the_client_allows_it(client: Confluent, unique: str, allowed: bool) -> None:
+def test_asking_about_an_unknown_topic_creates_it_only_if_the_client_allows_it(
+    client: Confluent, unique: str, allowed: bool
+) -> None:
     settings = client.settings(**{"group.id": unique, "allow.auto.create.topics": allowed})
     consumer = ck.Consumer(settings)
     for _ in range(3):

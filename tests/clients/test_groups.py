@@ -11,7 +11,9 @@ PARTITIONS = 6
 
 
 @pytest.mark.needs("groups")
-def test_members_come_and_go_under_load_and_every_message_is_processed(client: Client, admin: Client, unique: str) -> None:
+def test_members_come_and_go_under_load_and_every_message_is_processed(
+    client: Client, admin: Client, unique: str
+) -> None:
     admin.create_topic(unique, PARTITIONS)
     everything = {(unique, partition) for partition in range(PARTITIONS)}
 
@@ -124,7 +126,9 @@ def test_cooperative_members_keep_what_they_need_not_give_away(client: Confluent
 
 
 @pytest.mark.needs("kip848")
-def test_the_new_group_protocol_shares_and_moves_partitions_under_load(client: Confluent, admin: Client, unique: str) -> None:
+def test_the_new_group_protocol_shares_and_moves_partitions_under_load(
+    client: Confluent, admin: Client, unique: str
+) -> None:
     admin.create_topic(unique, PARTITIONS)
     everything = {(unique, partition) for partition in range(PARTITIONS)}
     pump = Pump(admin, unique, PARTITIONS)
@@ -144,7 +148,9 @@ def test_the_new_group_protocol_shares_and_moves_partitions_under_load(client: C
 
 @pytest.mark.needs("kip848")
 @pytest.mark.parametrize("assignor", ["range", "uniform"])
-def test_the_new_group_protocol_lets_the_member_choose_an_assignor(client: Confluent, admin: Client, unique: str, assignor: str) -> None:
+def test_the_new_group_protocol_lets_the_member_choose_an_assignor(
+    client: Confluent, admin: Client, unique: str, assignor: str
+) -> None:
     admin.create_topic(unique, 4)
     chosen = {"group.protocol": "consumer", "group.remote.assignor": assignor}
     workers = [Worker(lambda: client.member(unique, [unique], **chosen)) for _ in range(2)]
@@ -159,5 +165,7 @@ def test_the_new_group_protocol_follows_a_regular_expression(client: Confluent, 
     admin.create_topic(f"{unique}-one")
     admin.create_topic(f"other-{unique}")
     worker = Worker(lambda: client.member(unique, [f"^{unique}-.*"], **{"group.protocol": "consumer"}))
-    wait_for(lambda: worker.owned == {(f"{unique}-one", 0)} or worker.problem, seconds=PATIENCE_S, what="the first topic")
+    wait_for(
+        lambda: worker.owned == {(f"{unique}-one", 0)} or worker.problem, seconds=PATIENCE_S, what="the first topic"
+    )
     worker.leave()

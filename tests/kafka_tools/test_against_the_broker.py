@@ -13,7 +13,9 @@ pytestmark = pytest.mark.kafka
 
 
 def test_topics_are_created_listed_described_altered_and_deleted(tool: Tool, unique: str) -> None:
-    assert "Created topic" in tool("topics", "--create", "--topic", unique, "--partitions", "2", "--config", "retention.ms=3600000")
+    assert "Created topic" in tool(
+        "topics", "--create", "--topic", unique, "--partitions", "2", "--config", "retention.ms=3600000"
+    )
     tool("topics", "--alter", "--topic", unique, "--partitions", "3")
     described = tool("topics", "--describe", "--topic", unique)
     assert re.search(r"PartitionCount: 3\s+ReplicationFactor: 1\s+Configs: \S*retention.ms=3600000", described)
@@ -30,14 +32,24 @@ def test_configs_are_described_and_altered(tool: Tool, unique: str) -> None:
     assert "retention.ms=3600000" in tool("configs", "--describe", *which)
     changes = ("--add-config", "max.message.bytes=2000000", "--delete-config", "retention.ms")
     assert "Completed updating" in tool("configs", "--alter", *which, *changes)
-    assert re.search(r"max.message.bytes=2000000 sensitive=false synonyms=\{DYNAMIC_TOPIC_CONFIG", tool("configs", "--describe", *which))
+    assert re.search(
+        r"max.message.bytes=2000000 sensitive=false synonyms=\{DYNAMIC_TOPIC_CONFIG",
+        tool("configs", "--describe", *which),
+    )
     everything = tool("configs", "--describe", "--all", *which)
     assert "  retention.ms=604800000 sensitive=false" in everything
-    for name in ("cleanup.policy=delete", "compression.type=producer", "segment.bytes=1073741824", "min.insync.replicas=1"):
+    for name in (
+        "cleanup.policy=delete",
+        "compression.type=producer",
+        "segment.bytes=1073741824",
+        "min.insync.replicas=1",
+    ):
         assert f"  {name} sensitive=false" in everything
 
 
-def test_console_producer_and_consumer_pass_messages_and_the_group_tool_sees_and_moves_the_group(tool: Tool, unique: str) -> None:
+def test_console_producer_and_consumer_pass_messages_and_the_group_tool_sees_and_moves_the_group(
+    tool: Tool, unique: str
+) -> None:
     group = f"{unique}-group"
     tool("topics", "--create", "--topic", unique, "--partitions", "3")
     keyed = ("--reader-property", "parse.key=true", "--reader-property", "key.separator=:")
@@ -63,7 +75,9 @@ def test_the_new_group_protocol_works_for_the_java_consumer(tool: Tool, unique: 
     assert sum(_committed(tool("consumer-groups", "--describe", "--group", unique), unique).values()) == 2
 
 
-def test_the_java_producer_with_its_defaults_is_acknowledged_and_offsets_are_told(tool: Tool, unique: str, tmp_path: Path) -> None:
+def test_the_java_producer_with_its_defaults_is_acknowledged_and_offsets_are_told(
+    tool: Tool, unique: str, tmp_path: Path
+) -> None:
     """Its defaults are idempotence and acks=all."""
     report = tool("verifiable-producer", "--topic", unique, "--max-messages", "100")
     events = [json.loads(line) for line in report.splitlines() if line.startswith("{")]

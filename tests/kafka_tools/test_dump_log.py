@@ -58,12 +58,18 @@ def _check_snapshots(folder: Path, offline_tool: Tool) -> None:
     snapshots = sorted(folder.glob("*.snapshot"))
     assert snapshots, "a clean stop leaves the producers' state"
     dumped = offline_tool("dump-log", "--files", _files(snapshots[-1:]))
-    assert len(re.findall(r"producerId: \d+ producerEpoch: 0 ", dumped)) == len(COMPRESSIONS) + 1, "one producer per codec, and one more"
+    assert len(re.findall(r"producerId: \d+ producerEpoch: 0 ", dumped)) == len(COMPRESSIONS) + 1, (
+        "one producer per codec, and one more"
+    )
     assert dumped.count(f"lastSequence: {MESSAGES_PER_CODEC - 1} ") == len(COMPRESSIONS) + 1
 
 
 def _message(compression: str, n: int) -> Outgoing:
-    return Outgoing(b"%s %d " % (compression.encode(), n) + b"%016d" % (n * n) * 80, b"key %d" % n, (("codec", compression.encode()),))
+    return Outgoing(
+        b"%s %d " % (compression.encode(), n) + b"%016d" % (n * n) * 80,
+        b"key %d" % n,
+        (("codec", compression.encode()),),
+    )
 
 
 def _files(paths: list[Path]) -> str:

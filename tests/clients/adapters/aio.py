@@ -50,7 +50,9 @@ class _Loop:
 
 class Aio(Client):
     name = "aiokafka"
-    can = frozenset("acks admin groups static members commit-metadata idempotence timestamps binary transactions".split())
+    can = frozenset(
+        "acks admin groups static members commit-metadata idempotence timestamps binary transactions".split()
+    )
 
     def __init__(self, bootstrap: str) -> None:
         super().__init__(bootstrap)
@@ -70,7 +72,9 @@ class Aio(Client):
 
         return self._loop.run(started())
 
-    def stream(self, *, compression: str = "none", idempotent: bool = False, max_bytes: int | None = None) -> ProducerStream:
+    def stream(
+        self, *, compression: str = "none", idempotent: bool = False, max_bytes: int | None = None
+    ) -> ProducerStream:
         settings = {
             "compression_type": None if compression == "none" else compression,
             "enable_idempotence": idempotent,
@@ -85,7 +89,9 @@ class Aio(Client):
         await producer.start()
         return producer
 
-    def read(self, topic: str, partition: int, start: int, count: int, *, seconds: float = PATIENCE_S) -> list[Incoming]:
+    def read(
+        self, topic: str, partition: int, start: int, count: int, *, seconds: float = PATIENCE_S
+    ) -> list[Incoming]:
         where = TopicPartition(topic, partition)
         consumer = self._loop.run(self._reader(where, start))
         found: list[Incoming] = []

@@ -55,15 +55,21 @@ class Confluent(Client):
             settings["message.max.bytes"] = max_bytes
         return _Stream(ck.Producer(settings))
 
-    def read(self, topic: str, partition: int, start: int, count: int, *, seconds: float = PATIENCE_S) -> list[Incoming]:
+    def read(
+        self, topic: str, partition: int, start: int, count: int, *, seconds: float = PATIENCE_S
+    ) -> list[Incoming]:
         return self._read([ck.TopicPartition(topic, partition, _SPECIAL_OFFSETS.get(start, start))], count, seconds)
 
     def read_all(self, topic: str, partitions: int, count: int) -> list[Incoming]:
         """Every partition from its beginning, with one consumer."""
-        return self._read([ck.TopicPartition(topic, p, ck.OFFSET_BEGINNING) for p in range(partitions)], count, PATIENCE_S)
+        return self._read(
+            [ck.TopicPartition(topic, p, ck.OFFSET_BEGINNING) for p in range(partitions)], count, PATIENCE_S
+        )
 
     def _read(self, places: list[ck.TopicPartition], count: int, seconds: float) -> list[Incoming]:
-        consumer = ck.Consumer(self.settings(**{"group.id": "reads-by-assignment", "enable.auto.commit": False, "fetch.wait.max.ms": 20}))
+        consumer = ck.Consumer(
+            self.settings(**{"group.id": "reads-by-assignment", "enable.auto.commit": False, "fetch.wait.max.ms": 20})
+        )
         try:
             consumer.assign(places)
             found: list[Incoming] = []
@@ -78,11 +84,17 @@ class Confluent(Client):
             consumer.close()
 
     def offset_for(self, topic: str, partition: int, timestamp_ms: int) -> int:
-        special = {EARLIEST: ca.OffsetSpec.earliest, LATEST: ca.OffsetSpec.latest, MAX_TIMESTAMP: ca.OffsetSpec.max_timestamp}
+        special = {
+            EARLIEST: ca.OffsetSpec.earliest,
+            LATEST: ca.OffsetSpec.latest,
+            MAX_TIMESTAMP: ca.OffsetSpec.max_timestamp,
+        }
         spec = special[timestamp_ms]() if timestamp_ms < 0 else ca.OffsetSpec.for_timestamp(timestamp_ms)
         return _answer(self.admin.list_offsets({ck.TopicPartition(topic, partition): spec})).offset
 
-    def member(self, group: str, topics: Sequence[str], *, instance: str | None = None, **more: object) -> "ConfluentMember":
+    def member(
+        self, group: str, topics: Sequence[str], *, instance: str | None = None, **more: object
+    ) -> "ConfluentMember":
         settings = {
             "group.id": group,
             "auto.offset.reset": "earliest",
@@ -157,7 +169,9 @@ class _Stream(ProducerStream):
         self._results.append(None)
 
         def delivered(error: ck.KafkaError | None, message: ck.Message) -> None:
-            self._results[place] = Refused(error.code(), str(error)) if error else (message.partition(), message.offset())
+            self._results[place] = (
+                Refused(error.code(), str(error)) if error else (message.partition(), message.offset())
+            )
 
         optional: dict[str, object] = {} if record.partition is None else {"partition": record.partition}
         if record.timestamp_ms is not None:
@@ -221,7 +235,11 @@ def _polled(consumer: ck.Consumer, seconds: float) -> list[Incoming]:
 def _good(messages: list[ck.Message]) -> list[ck.Message]:
     for message in messages:
         error = message.error()
-        if error and not error.retriable() and error.code() not in (ck.KafkaError._PARTITION_EOF, ck.KafkaError._ALL_BROKERS_DOWN):
+        if (
+            error
+            and not error.retriable()
+            and error.code() not in (ck.KafkaError._PARTITION_EOF, ck.KafkaError._ALL_BROKERS_DOWN)
+        ):
             raise Refused(error.code(), str(error))
     return [message for message in messages if not message.error()]
 

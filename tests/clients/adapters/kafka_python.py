@@ -26,7 +26,11 @@ from tests.clients.adapters.model import (
 )
 from tests.waiting import wait_for
 
-_CODECS = {"snappy": (codec.has_snappy, "python-snappy"), "lz4": (codec.has_lz4, "lz4"), "zstd": (codec.has_zstd, "zstandard")}
+_CODECS = {
+    "snappy": (codec.has_snappy, "python-snappy"),
+    "lz4": (codec.has_lz4, "lz4"),
+    "zstd": (codec.has_zstd, "zstandard"),
+}
 
 
 def _refusing(verb: Callable) -> Callable:
@@ -66,7 +70,9 @@ class KafkaPython(Client):
         if "admin" in self.__dict__:
             self.admin.close()
 
-    def stream(self, *, compression: str = "none", idempotent: bool = False, max_bytes: int | None = None) -> ProducerStream:
+    def stream(
+        self, *, compression: str = "none", idempotent: bool = False, max_bytes: int | None = None
+    ) -> ProducerStream:
         settings = self.settings(
             compression_type=None if compression == "none" else compression,
             enable_idempotence=idempotent,
@@ -75,7 +81,9 @@ class KafkaPython(Client):
         )
         return _Stream(kafka.KafkaProducer(**settings))
 
-    def read(self, topic: str, partition: int, start: int, count: int, *, seconds: float = PATIENCE_S) -> list[Incoming]:
+    def read(
+        self, topic: str, partition: int, start: int, count: int, *, seconds: float = PATIENCE_S
+    ) -> list[Incoming]:
         consumer = kafka.KafkaConsumer(**self.settings(group_id=None))
         try:
             where = TopicPartition(topic, partition)
@@ -107,7 +115,9 @@ class KafkaPython(Client):
         (found,) = self.admin.list_partition_offsets({TopicPartition(topic, partition): spec}).values()
         return found.offset
 
-    def member(self, group: str, topics: Sequence[str], *, instance: str | None = None, **more: object) -> "KafkaPythonMember":
+    def member(
+        self, group: str, topics: Sequence[str], *, instance: str | None = None, **more: object
+    ) -> "KafkaPythonMember":
         settings = self.settings(
             group_id=group,
             group_instance_id=instance,

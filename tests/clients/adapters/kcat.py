@@ -42,16 +42,22 @@ class Kcat(Client):
     def why_absent(cls) -> str:
         return "" if shutil.which("kcat") else "kcat is not installed (Debian: apt install kcat)"
 
-    def stream(self, *, compression: str = "none", idempotent: bool = False, max_bytes: int | None = None) -> ProducerStream:
+    def stream(
+        self, *, compression: str = "none", idempotent: bool = False, max_bytes: int | None = None
+    ) -> ProducerStream:
         options = [f"compression.codec={compression}", f"enable.idempotence={str(idempotent).lower()}"]
         options.append("topic.partitioner=murmur2_random")
         if max_bytes:
             options.append(f"message.max.bytes={max_bytes}")
         return _Stream(self.bootstrap, options)
 
-    def read(self, topic: str, partition: int, start: int, count: int, *, seconds: float = PATIENCE_S) -> list[Incoming]:
+    def read(
+        self, topic: str, partition: int, start: int, count: int, *, seconds: float = PATIENCE_S
+    ) -> list[Incoming]:
         offset = {EARLIEST: "beginning", LATEST: "end"}.get(start, str(start))
-        command = _kcat(self.bootstrap, "-C", "-t", topic, "-p", str(partition), "-o", offset, "-c", str(count), "-f", _FORMAT)
+        command = _kcat(
+            self.bootstrap, "-C", "-t", topic, "-p", str(partition), "-o", offset, "-c", str(count), "-f", _FORMAT
+        )
         done = subprocess.run(command, capture_output=True, timeout=seconds, check=False)
         _check(done.returncode, done.stderr)
         return list(_parsed(done.stdout))
@@ -82,14 +88,18 @@ class _Stream(ProducerStream):
         self._records.append((topic, record))
 
     def finish(self) -> list[tuple[int, int]]:
-        for (topic, partition, headers), records in groupby(self._records, lambda sent: (sent[0], sent[1].partition, sent[1].headers)):
+        for (topic, partition, headers), records in groupby(
+            self._records, lambda sent: (sent[0], sent[1].partition, sent[1].headers)
+        ):
             self._run(topic, partition, headers, [record for _, record in records])
         return []
 
     def _run(self, topic: str, partition: int | None, headers: tuple, records: list[Outgoing]) -> None:
         where = [] if partition is None else ["-p", str(partition)]
         named = [part for name, value in headers for part in ("-H", f"{name}={value.decode()}")]
-        command = _kcat(self._bootstrap, "-v", "-P", "-t", topic, *where, *named, "-K", r"\x1f", "-D", r"\x1e", *self._options)
+        command = _kcat(
+            self._bootstrap, "-v", "-P", "-t", topic, *where, *named, "-K", r"\x1f", "-D", r"\x1e", *self._options
+        )
         done = subprocess.run(command, input=_joined(records), capture_output=True, timeout=PATIENCE_S, check=False)
         _check(done.returncode, done.stderr)
 
@@ -98,7 +108,12 @@ class KcatMember(Member):
     """A running `kcat -G`; it commits by itself, often and when it leaves."""
 
     def __init__(self, bootstrap: str, group: str, topics: Sequence[str]) -> None:
-        options = ("auto.offset.reset=earliest", "session.timeout.ms=6000", "heartbeat.interval.ms=200", "auto.commit.interval.ms=50")
+        options = (
+            "auto.offset.reset=earliest",
+            "session.timeout.ms=6000",
+            "heartbeat.interval.ms=200",
+            "auto.commit.interval.ms=50",
+        )
         named = [part for option in options for part in ("-X", option)]
         command = [*_kcat(bootstrap, "-G", group, *named, "-u", "-f", _FORMAT), *topics]
         command.remove("-q")  # it says on stderr which partitions it was given
@@ -107,7 +122,9 @@ class KcatMember(Member):
         self._given: set[tuple[str, int]] = set()
         self._read = 0
         self._arrived = threading.Event()
-        self._readers = [threading.Thread(target=work, daemon=True) for work in (self._read_messages, self._read_events)]
+        self._readers = [
+            threading.Thread(target=work, daemon=True) for work in (self._read_messages, self._read_events)
+        ]
         for reader in self._readers:
             reader.start()
 
@@ -147,7 +164,9 @@ def _kcat(bootstrap: str, *args: str) -> list[str]:
 
 
 def _joined(records: Sequence[Outgoing]) -> bytes:
-    lines = [record.value if record.key is None else record.key + _KEY_END.encode() + record.value for record in records]
+    lines = [
+        record.value if record.key is None else record.key + _KEY_END.encode() + record.value for record in records
+    ]
     return _MESSAGE_END.encode().join(lines)
 
 

@@ -106,7 +106,9 @@ class Client:
         pass
 
     # Messages
-    def stream(self, *, compression: str = "none", idempotent: bool = False, max_bytes: int | None = None) -> ProducerStream:
+    def stream(
+        self, *, compression: str = "none", idempotent: bool = False, max_bytes: int | None = None
+    ) -> ProducerStream:
         raise NotImplementedError
 
     def produce(self, topic: str, records: Sequence[Outgoing], **settings: object) -> list[tuple[int, int]]:
@@ -116,7 +118,9 @@ class Client:
             stream.send(topic, record)
         return stream.finish()
 
-    def read(self, topic: str, partition: int, start: int, count: int, *, seconds: float = PATIENCE_S) -> list[Incoming]:
+    def read(
+        self, topic: str, partition: int, start: int, count: int, *, seconds: float = PATIENCE_S
+    ) -> list[Incoming]:
         """At least `count` messages of one partition from `start` (an offset, EARLIEST or LATEST); fails if they do not come."""
         raise NotImplementedError
 
