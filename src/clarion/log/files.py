@@ -12,7 +12,6 @@ from typing import Final, Protocol
 
 from clarion.world import Disk, DiskFile
 
-
 _TRIES_MAX: Final = 64  # when all are dirty, a search through all of them would cost more than it saves
 
 

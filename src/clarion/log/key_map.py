@@ -21,7 +21,7 @@ _FREE: Final = -1
 class KeyMap:
     def __init__(self, memory_bytes_max: int, keys_wanted: int) -> None:
         """Room for `keys_wanted` keys, or as many as the memory allows."""
-        self._slots = max(8, min(memory_bytes_max // SLOT_BYTES, int(keys_wanted / _LOAD_MAX) + 1))
+        self._slots = max(2, min(memory_bytes_max // SLOT_BYTES, int(keys_wanted / _LOAD_MAX) + 1))
         self._digests = bytearray(self._slots * _DIGEST_BYTES)
         self._offsets = array("q", [_FREE]) * self._slots
         self.keys_max = int(self._slots * _LOAD_MAX)

@@ -16,7 +16,7 @@ from typing import Final
 from crc32c import crc32c
 
 from clarion.log.active import ActiveSegment, end_of, last_entry
-from clarion.log.folder import INDEX, LOG, TIME_INDEX, Folder, remove_if_there, sync_files
+from clarion.log.folder import INDEX, LOG, TIME_INDEX, Folder, parent_of, remove_if_there, sync_files
 from clarion.log.hops import DamagedSegment
 from clarion.log.index import IndexBuilder
 from clarion.log.segment import Segment
@@ -233,6 +233,7 @@ def _settle(
         sync_files(folder.disk, paths)
         sealed.append(Segment(folder, scan.base_offset, scan.good_bytes))
     folder.disk.sync_folder(folder.path)
+    folder.disk.sync_folder(parent_of(folder.path))  # the folder itself may be as new as what is in it
     last = scans[-1]
     active = ActiveSegment(folder, last.base_offset, last.good_bytes, now_ms, last.builder)
     epochs = [entry for scan in scans for entry in scan.epochs]

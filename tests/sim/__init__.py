@@ -1,0 +1,1 @@
+"""What the tests simulate: a disk that loses power."""
