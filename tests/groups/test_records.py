@@ -25,7 +25,7 @@ classic_members = st.builds(
     r.ClassicMemberSnapshot, names, maybe_names, names, names, st.integers(0, 10**6), int32s, blobs, blobs
 )
 VALUES = [
-    (r.encode_offset, r.decode_offset, st.builds(r.CommittedOffset, int64s, int32s, names, int64s)),
+    (r.encode_offset, r.decode_offset, st.builds(r.CommittedOffset, int64s, int32s, names, int64s, st.just(-1))),
     (
         r.encode_classic,
         r.decode_classic,

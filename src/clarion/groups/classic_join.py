@@ -1,5 +1,4 @@
-"""JoinGroup on classic groups: newcomers, those who rejoin, and static members who come back (KIP-345, KIP-394,
-KIP-814)."""
+"""JoinGroup on classic groups: newcomers, those who rejoin, static members who come back (KIP-345, 394, 814)."""
 
 from __future__ import annotations
 
@@ -145,13 +144,13 @@ def _is_same_work(group: ClassicGroup, member: ClassicMember, old_subscription: 
 
 
 def _as_follower(reply: JoinGroupResponse, old_leader: str | None) -> JoinGroupResponse:
-    # Before KIP-814 a returning leader would assign anew, in a generation that is not gathering: let it believe that the
-    # member it used to be still leads.
+    # Before KIP-814 a returning leader would assign anew, in a generation that nobody else joins: let it believe that
+    # the member it used to be still leads.
     return replace(reply, leader=old_leader or "")
 
 
 def _wait(step: Step, group: ClassicGroup, member: ClassicMember, request: JoinGroupRequest, call: Call) -> None:
-    """Take the member's new wishes, and let its JoinGroup wait. A request that it repeats takes the earlier one's place."""
+    """Take the member's new wishes, and let its JoinGroup wait; a repeated one takes the earlier one's place."""
     if member.joining:
         reply = join_error(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id, member.joining.version)
         step.out.reply(member.joining.ticket, reply)

@@ -4,13 +4,13 @@ The protocol between the coordinator and its driver
     1. The driver hands in an event: a request with its `Call` (ticket, version, times, client), a tick, new topics.
        It gets an `Outcome`: records, and answers to this or to earlier tickets. A ticket is answered exactly once,
        now or later (JoinGroup and SyncGroup wait for other members).
-    2. If there are records, the driver appends them to the partition's log, all in one batch, and calls `replay` for each.
-       Between the event and the end of the replay it calls nothing else on the coordinator.
-    3. It waits until everything that it has appended so far is durable, then sends the answers; also those of an outcome
-       without records, for they may tell what an earlier record said.
-    4. If the append fails, it does not replay; it answers the tickets of that outcome with COORDINATOR_NOT_AVAILABLE and goes
-       on. State that must survive changes in `replay` only. Soft state (who waits, timers, a classic group between two
-       snapshots) may have changed already: the clients' retries and the timers bring it to an end.
+    2. If there are records, the driver appends them to the partition's log, all in one batch, and calls `replay` for
+       each. Between the event and the end of the replay it calls nothing else on the coordinator.
+    3. It waits until everything that it has appended so far is durable, then sends the answers; also those of an
+       outcome without records, for they may tell what an earlier record said.
+    4. If the append fails, it does not replay; it answers the tickets of that outcome with COORDINATOR_NOT_AVAILABLE
+       and goes on. State that must survive changes in `replay` only. Soft state (who waits, timers, a classic group
+       between two snapshots) may have changed already: the clients' retries and the timers bring it to an end.
 
 Life: replay the whole log, `after_load`, then events; `on_tick` whenever `next_deadline_ms` has come. When the
 partition moves away, `resign` gives the last answers, and the coordinator is thrown away. Classic and KIP-848
