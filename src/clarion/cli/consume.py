@@ -244,7 +244,7 @@ def _opened(output: str) -> Iterator[IO[bytes]]:
         yield _Terminal() if sys.stdout.isatty() else sys.stdout.buffer  # type: ignore[misc]
         return
     try:
-        target = Path(output).open("wb")
+        target = Path(output).open("wb")  # noqa: SIM115 (closed below)
     except OSError as error:
         raise CliError(f"cannot write {output}: {error.strerror}") from error
     with target:

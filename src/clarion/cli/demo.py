@@ -1,4 +1,4 @@
-"""`clarion demo`: a broker, a live stream of orders, and several readers of the one log, counted to the last message."""
+"""`clarion demo`: a broker, a live stream of orders, several readers of the one log, counted to the last message."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import typer
 
 from clarion.cli.errors import CliError
 from clarion.cli.humane import plural
-from clarion.cli.link import BootstrapOption, Link, result_of
+from clarion.cli.link import BootstrapOption, Link, admin_api, result_of
 
 if TYPE_CHECKING:
     from clarion.cli.demo_cast import Publisher, Reader
@@ -188,12 +188,10 @@ class Stage:
 
 
 def _make_topic(link: Link) -> None:
-    from confluent_kafka.admin import NewTopic
-
     from clarion.cli.demo_cast import PARTITIONS, TOPIC
 
     admin = link.admin()  # must outlive its call
-    result_of(admin.create_topics([NewTopic(TOPIC, PARTITIONS, -1)])[TOPIC], link, f"create {TOPIC}")
+    result_of(admin.create_topics([admin_api().NewTopic(TOPIC, PARTITIONS, -1)])[TOPIC], link, f"create {TOPIC}")
 
 
 @contextmanager
@@ -207,4 +205,4 @@ def _stop_on_terminate() -> Iterator[None]:
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, previous)  # type: ignore[arg-type]
+        signal.signal(signal.SIGTERM, previous)

@@ -140,7 +140,7 @@ class Role:
 
 @dataclass
 class Reader:
-    """One consumer in a thread. Members of a group share a tally; `watch` is None for them, for work moves between them."""
+    """One consumer in a thread. Members of a group share a tally; they have no `watch`, for work moves on."""
 
     role: Role
     link: Link

@@ -1,4 +1,5 @@
 """stub"""
+
 import typer
 
 

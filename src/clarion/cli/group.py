@@ -58,9 +58,7 @@ def describe(
     shown = [{**row, "places": [f"{topic}-{partition}" for topic, partition in row["places"]]} for row in members]
     state, assignor = found.state.name.lower(), found.partition_assignor
     if as_json:
-        show_json(
-            {"group": group, "state": state, "assignor": assignor, "members": shown, "partitions": partitions}
-        )
+        show_json({"group": group, "state": state, "assignor": assignor, "members": shown, "partitions": partitions})
         return
     lag = sum(row["lag"] or 0 for row in partitions)
     print(f"{clean(group)}: {state}, {plural(len(members), 'member')}, {plural(lag, 'message')} behind")
@@ -91,7 +89,7 @@ def reset(
 ) -> None:
     """Move a group's offsets. Shows what would happen; --execute does it.
 
-    Examples: clarion group reset billing --to-earliest · clarion group reset billing -t orders --by-duration 2h --execute
+    Examples: clarion group reset billing --to-earliest · clarion group reset billing --by-duration 2h --execute
     """
     goal = goal_of(to_earliest, to_latest, to_offset, to_time, by_duration, shift)
     link = Link.of(context, bootstrap)

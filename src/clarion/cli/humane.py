@@ -74,7 +74,7 @@ def duration_text(milliseconds: float) -> str:
         return f"{milliseconds:.3g} ms"
     if milliseconds < 60_000:
         return f"{milliseconds / 1000:.3g}s"
-    parts = []
+    parts: list[str] = []
     rest = int(milliseconds)
     for unit in ("d", "h", "m", "s"):
         amount, rest = divmod(rest, _UNIT_MS[unit])

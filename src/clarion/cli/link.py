@@ -76,7 +76,7 @@ class Link:
         with plain_errors(self):
             return Consumer(self._config(settings))
 
-    def _config(self, settings: Mapping[str, Any] = {}) -> dict[str, Any]:  # noqa: B006 (never changed)
+    def _config(self, settings: Mapping[str, Any] | None = None) -> dict[str, Any]:
         quiet = logging.getLogger("clarion.librdkafka")
         quiet.propagate = False
         quiet.addHandler(logging.NullHandler())
@@ -84,9 +84,16 @@ class Link:
             "bootstrap.servers": self.bootstrap,
             "client.id": "clarion-cli",
             "logger": quiet,
-            **settings,
+            **(settings or {}),
             **self._settings,
         }
+
+
+def admin_api() -> Any:
+    """confluent-kafka's admin module; untyped, for it does not declare what it exports."""
+    import confluent_kafka.admin
+
+    return confluent_kafka.admin
 
 
 def result_of(future: Future[T], link: Link, what: str) -> T:

@@ -1,4 +1,4 @@
-"""Where a broker listens: addresses, what clients are told, TLS, and the rule that nobody listens to the world by chance."""
+"""Where a broker listens: addresses, what clients are told, TLS; and nobody listens to the world by chance."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """One message as text: the JSON form that `consume --json` writes and `produce --json-lines` reads, and templates.
 
-The JSON form loses nothing: bytes that are not UTF-8 travel as `key_base64`, `value_base64` and `{"base64": …}` headers.
+The JSON form loses nothing: bytes that are not UTF-8 travel as `key_base64`, `value_base64` and `{"base64": …}`.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from clarion.cli.link import Link, result_of
+from clarion.cli.link import Link, admin_api, result_of
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -14,23 +14,17 @@ Place = tuple[str, int]  # topic and partition
 
 
 def start_offsets(admin: AdminClient, link: Link, places: Sequence[Place]) -> dict[Place, int]:
-    from confluent_kafka.admin import OffsetSpec
-
-    return _offsets(admin, link, places, OffsetSpec.earliest())
+    return _offsets(admin, link, places, admin_api().OffsetSpec.earliest())
 
 
 def end_offsets(admin: AdminClient, link: Link, places: Sequence[Place]) -> dict[Place, int]:
     """The first offset not yet written (to readers: not yet committed)."""
-    from confluent_kafka.admin import OffsetSpec
-
-    return _offsets(admin, link, places, OffsetSpec.latest())
+    return _offsets(admin, link, places, admin_api().OffsetSpec.latest())
 
 
 def offsets_at(admin: AdminClient, link: Link, places: Sequence[Place], time_ms: int) -> dict[Place, int]:
     """The first offset at or after a moment; the partition's end where nothing is that young."""
-    from confluent_kafka.admin import OffsetSpec
-
-    found = _offsets(admin, link, places, OffsetSpec.for_timestamp(max(time_ms, 0)))
+    found = _offsets(admin, link, places, admin_api().OffsetSpec.for_timestamp(max(time_ms, 0)))
     later = [place for place in places if found[place] < 0]
     return {**found, **end_offsets(admin, link, later)}
 

@@ -14,7 +14,7 @@ import typer
 
 from clarion.cli.errors import CliError
 from clarion.cli.humane import bytes_text, count_text, duration_text, plural
-from clarion.cli.link import BootstrapOption, JsonOption, Link, explain, plain_errors
+from clarion.cli.link import BootstrapOption, JsonOption, Link, admin_api, explain, plain_errors, result_of
 from clarion.cli.message import Headers, Message, from_json
 from clarion.cli.table import show_json, show_notice
 from clarion.cli.topic import describe_topic, setting_pair
@@ -197,7 +197,9 @@ def _reader(
         raise CliError("either --key or --key-separator, not both")
     if separator == "":
         raise CliError("--key-separator cannot be empty")
-    fixed: Headers = [(name, value.encode()) for name, value in (setting_pair("--header", each) for each in header or ())]
+    fixed: Headers = [
+        (name, value.encode()) for name, value in (setting_pair("--header", each) for each in header or ())
+    ]
     moment = None if timestamp is None else parse_time_ms(timestamp, time.time_ns() // 1_000_000)
 
     def read(line: bytes) -> Message:
@@ -232,11 +234,7 @@ def _check_topic(link: Link, topic: str, partition: int | None, create: bool) ->
     except CliError as error:
         if not create or "there is no topic" not in str(error):
             raise
-        from confluent_kafka.admin import NewTopic
-
-        from clarion.cli.link import result_of
-
-        result_of(admin.create_topics([NewTopic(topic)])[topic], link, f"create {topic}")
+        result_of(admin.create_topics([admin_api().NewTopic(topic)])[topic], link, f"create {topic}")
         return
     if partition is not None and partition not in {each.id for each in found.partitions}:
         raise CliError(f"{topic} has no partition {partition}: it has 0 to {len(found.partitions) - 1}")
@@ -255,7 +253,7 @@ def _opened(file: str) -> Iterator[IO[bytes]]:
         yield sys.stdin.buffer
         return
     try:
-        source = Path(file).open("rb")
+        source = Path(file).open("rb")  # noqa: SIM115 (closed below)
     except OSError as error:
         raise CliError(f"cannot read {file}: {error.strerror}") from error
     with source:

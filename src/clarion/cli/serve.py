@@ -2,38 +2,40 @@
 
 from __future__ import annotations
 
+import argparse
 import errno
-import inspect
 import logging
 import os
+import re
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from clarion.cli.errors import CliError
 from clarion.cli.setting_kinds import ADDRESSES, SWITCH, HostPort
-from clarion.cli.setting_table import SETTINGS, Setting
+from clarion.cli.setting_table import SETTINGS
 
 if TYPE_CHECKING:
     from clarion.broker.server import BrokerServer
     from clarion.cli.settings import ServeSettings
 
+_ADDRESS = re.compile(r"\('([^']+)', (\d+)")
 
-def add_to(app: typer.Typer) -> None:
-    """The flags come from the table of settings, so that each is declared once."""
 
-    def serve(**flags: Any) -> None:
-        """Run a broker until SIGTERM or Ctrl-C.
+def parse_flags(words: list[str]) -> dict[str, Any]:
+    """The flags of the settings table, by parameter name. (`serve_command` shows the same ones as help.)"""
+    parser = _Parser(prog="clarion serve", allow_abbrev=False, add_help=False)
+    parser.add_argument("--config")
+    parser.add_argument("--set", action="append")
+    for setting in SETTINGS:
+        if setting.flag is not None:
+            action = "store_true" if setting.kind is SWITCH else "append" if setting.kind is ADDRESSES else "store"
+            parser.add_argument(setting.flag, dest=setting.parameter, action=action)
+    return vars(parser.parse_args(words))
 
-        Settings come from --config, then CLARION_* variables, then flags; docs/configuration.md lists them.
-        """
-        run(flags)
 
-    parameters = [_config_parameter(), *map(_parameter, filter(lambda each: each.flag, SETTINGS)), _set_parameter()]
-    serve.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    serve.__annotations__ = {each.name: each.annotation for each in parameters}
-    app.command()(serve)
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise CliError(f"{message} (see `clarion serve --help`)")
 
 
 def run(flags: dict[str, Any]) -> None:
@@ -78,11 +80,10 @@ async def _start(server: BrokerServer) -> None:
     from clarion.broker.identity import WrongFolderError
     from clarion.world.lock import FolderTakenError
 
-    data_dir = server.config.data_dir
     try:
         await server.start()
     except FolderTakenError as error:
-        raise CliError(f"{data_dir} is in use by another broker; stop it, or choose another --data-dir") from error
+        raise CliError(str(error)) from error
     except WrongFolderError as error:
         raise CliError(f"{error}; choose another --data-dir, or the right --node-id") from error
     except ssl.SSLError as error:
@@ -93,10 +94,14 @@ async def _start(server: BrokerServer) -> None:
 
 def _os_error(error: OSError, server: BrokerServer) -> str:
     listeners = ", ".join(str(HostPort(each.host, each.port)) for each in server.config.listeners)
+    named = _ADDRESS.search(str(error))  # the event loop puts it into its words
+    address = str(HostPort(named[1], int(named[2]))) if named else listeners
     if error.errno == errno.EADDRINUSE:
-        return f"the port is taken: {error.strerror or listeners}; stop what listens there, or choose another --listen"
+        return f"{address} is taken; stop what listens there, or choose another --listen"
     if error.errno == errno.EADDRNOTAVAIL:
-        return f"this machine does not have that address: {error.strerror or listeners}; choose another --listen"
+        return f"this machine does not have the address {address}; choose another --listen"
+    if error.errno == errno.EACCES and named:
+        return f"only root may listen on {address}; choose a --listen port from 1024 on"
     where = error.filename or server.config.data_dir
     return f"cannot start with {where}: {error.strerror or error}"
 
@@ -117,33 +122,3 @@ def _set_up_log(settings: ServeSettings) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if settings.log_format == "json" else TextFormatter())
     logging.basicConfig(level=settings.log_level.upper(), handlers=[handler], force=True)
-
-
-def _parameter(setting: Setting) -> inspect.Parameter:
-    assert setting.flag is not None
-    default = "" if setting.default is None else f" Default: {setting.default}."
-    words = setting.doc.replace("`", "") + ("" if setting.kind is SWITCH else default)
-    if setting.kind is SWITCH:
-        return _option(setting.parameter, bool, typer.Option(setting.flag, help=words, show_default=False), False)
-    if setting.kind is ADDRESSES:
-        option = typer.Option(setting.flag, metavar="HOST:PORT", help=words + " Repeatable.", show_default=False)
-        return _option(setting.parameter, list[str] | None, option, None)
-    metavar = setting.kind.words.replace("`", "").replace(" or ", "|") if "or `" in setting.kind.words else None
-    option = typer.Option(setting.flag, metavar=metavar, help=words, show_default=False)
-    return _option(setting.parameter, str | None, option, None)
-
-
-def _config_parameter() -> inspect.Parameter:
-    option = typer.Option("--config", metavar="FILE", help="Settings as TOML.", show_default=False)
-    return _option("config", str | None, option, None)
-
-
-def _set_parameter() -> inspect.Parameter:
-    words = "Any other setting, e.g. limits.connections_max=100 or topic_defaults.retention.ms=60000. Repeatable."
-    return _option("set", list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help=words), None)
-
-
-def _option(name: str, kind: Any, option: Any, default: Any) -> inspect.Parameter:
-    return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option]
-    )

@@ -67,7 +67,9 @@ def one_of(*choices: str) -> Kind:
 
 
 def _read_switch(raw: Any) -> bool:
-    value = raw if isinstance(raw, bool) else {"true": True, "1": True, "false": False, "0": False}.get(str(raw).lower())
+    value = (
+        raw if isinstance(raw, bool) else {"true": True, "1": True, "false": False, "0": False}.get(str(raw).lower())
+    )
     if value is None:
         raise SenselessError("must be true or false")
     return value

@@ -48,7 +48,11 @@ def _limit(name: str, kind: Kind, doc: str) -> Setting:
 SETTINGS: Final = (
     Setting("data_dir", PATH, "clarion-data", "Where the messages are kept. Made if missing.", "--data-dir"),
     Setting(
-        "listen", ADDRESSES, "127.0.0.1:9092", "Where clients connect. Beyond loopback only with `insecure`.", "--listen"
+        "listen",
+        ADDRESSES,
+        "127.0.0.1:9092",
+        "Where clients connect. Beyond loopback only with `insecure`.",
+        "--listen",
     ),
     Setting(
         "advertise",
@@ -58,7 +62,9 @@ SETTINGS: Final = (
         "the listening address.",
         "--advertise",
     ),
-    Setting("tls_certificate", PATH, None, "With it, every `listen` speaks TLS: the chain, as PEM.", "--tls-certificate"),
+    Setting(
+        "tls_certificate", PATH, None, "With it, every `listen` speaks TLS: the chain, as PEM.", "--tls-certificate"
+    ),
     Setting("tls_key", PATH, None, "The certificate's private key, as PEM.", "--tls-key"),
     Setting(
         "tls_client_ca", PATH, None, "With it, clients must show a certificate it signed, as PEM.", "--tls-client-ca"
@@ -79,7 +85,13 @@ SETTINGS: Final = (
         "power loss may take it. A topic can differ (`clarion.durability`).",
         "--durability",
     ),
-    Setting("metrics", ADDRESS, None, "Where `/metrics`, `/healthz` and `/readyz` are served. Off unless given.", "--metrics"),
+    Setting(
+        "metrics",
+        ADDRESS,
+        None,
+        "Where `/metrics`, `/healthz` and `/readyz` are served. Off unless given.",
+        "--metrics",
+    ),
     Setting("log_format", one_of("text", "json"), "text", "How log lines look, on stderr.", "--log-format"),
     Setting(
         "log_level", one_of("debug", "info", "warning", "error"), "info", "Which log lines are written.", "--log-level"
@@ -89,19 +101,21 @@ SETTINGS: Final = (
     _broker("default_partitions", _COUNT, "Partitions of a topic that does not say how many."),
     _broker("offsets_partitions", _COUNT, "Partitions of `__consumer_offsets`; fixed once the topic exists."),
     _broker(
-        "retention_check_seconds", seconds(0.05), "How often old messages are deleted: they are kept at most so much longer."
+        "retention_check_seconds",
+        seconds(0.05),
+        "How often old messages are deleted: they are kept at most so much longer.",
     ),
     _broker("compaction_check_seconds", seconds(0.05), "How often compacted topics are looked at."),
     _broker("checkpoint_seconds", seconds(0.05), "How much of the log a start after a crash has to check again."),
     _broker(
-        "group_initial_rebalance_delay_ms", _MILLISECONDS, "How long a new group waits for more members before it starts."
+        "group_initial_rebalance_delay_ms",
+        _MILLISECONDS,
+        "How long a new group waits for more members before it starts.",
     ),
     _broker("group_min_session_timeout_ms", whole_number(1), "The shortest session time-out a member may ask for."),
     _broker("group_max_session_timeout_ms", whole_number(1), "The longest."),
     _broker("group_max_size", _COUNT, "Members of one group."),
-    _broker(
-        "offsets_retention_minutes", whole_number(1), "How long an abandoned group's committed offsets are kept."
-    ),
+    _broker("offsets_retention_minutes", whole_number(1), "How long an abandoned group's committed offsets are kept."),
     _broker(
         "producer_id_expiration_ms", whole_number(1), "How long an idle idempotent producer's sequence is remembered."
     ),
@@ -114,10 +128,14 @@ SETTINGS: Final = (
     _limit("idle_seconds_max", seconds(1), "A connection that is silent for so long is closed."),
     _limit("fetch_bytes_max", whole_number(1024, 2**31 - 1), "The most bytes in one answer to a Fetch."),
     _limit("fetch_sessions_max", _COUNT, "Incremental fetch sessions of all connections."),
-    _limit("open_files_max", whole_number(0), "Files of the log kept open; 0 takes a share of what the process may open."),
+    _limit(
+        "open_files_max", whole_number(0), "Files of the log kept open; 0 takes a share of what the process may open."
+    ),
     _limit("topics_max", _COUNT, "Topics."),
     _limit("partitions_max", _COUNT, "Partitions of all topics."),
 )
 BY_NAME: Final = {each.name: each for each in SETTINGS}
-BROKER_NAMES: Final = tuple(name for name in BY_NAME if hasattr(_BROKER, name) and name not in ("data_dir", "durability"))
+BROKER_NAMES: Final = tuple(
+    name for name in BY_NAME if hasattr(_BROKER, name) and name not in ("data_dir", "durability")
+)
 LIMIT_NAMES: Final = tuple(name.removeprefix("limits.") for name in BY_NAME if name.startswith("limits."))

@@ -1,19 +1,17 @@
 """From a TOML file, then `CLARION_*`, then flags, to what a broker is told. Whatever makes no sense is refused by name.
 
-    [topic_defaults]
-    "retention.ms" = 86400000
+[topic_defaults]
+"retention.ms" = 86400000
 
-    [[listeners]]
-    listen = "127.0.0.1:9092"
+[[listeners]]
+listen = "127.0.0.1:9092"
 """
 
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
@@ -85,6 +83,8 @@ def _assemble(
 
 
 def _from_file(path: str) -> Given:
+    import tomllib
+
     try:
         content = tomllib.loads(Path(path).read_text())
     except OSError as error:
@@ -142,6 +142,8 @@ def _read(where: str, name: str, raw: Any) -> Any:
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
+    from difflib import get_close_matches
+
     close = get_close_matches(name[:100], [*known, TOPIC_DEFAULTS, LISTENERS], n=1)
     return f"; did you mean {close[0]}?" if close else ""
 

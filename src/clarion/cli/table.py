@@ -18,7 +18,9 @@ class Column(NamedTuple):
     style: str = ""
 
 
-def show_rows(rows: Sequence[Row], columns: Sequence[Column], *, as_json: bool, title: str = "", none: str = "") -> None:
+def show_rows(
+    rows: Sequence[Row], columns: Sequence[Column], *, as_json: bool, title: str = "", none: str = ""
+) -> None:
     """Print rows; `none` is said where there are no rows at all."""
     if as_json:
         show_json(list(rows))
@@ -51,7 +53,9 @@ def _show_rich(rows: Sequence[Row], columns: Sequence[Column], title: str) -> No
 
     table = Table(title=title or None, title_justify="left", title_style="bold", header_style="bold", box=_box())
     for column in columns:
-        table.add_column(column.header, justify="right" if column.right else "left", style=column.style, overflow="fold")
+        table.add_column(
+            column.header, justify="right" if column.right else "left", style=column.style, overflow="fold"
+        )
     for row in rows:
         table.add_row(*(Text(cell) for cell in _cells(row, columns)))
     Console().print(table)

@@ -10,7 +10,7 @@ import typer
 
 from clarion.cli.errors import CliError
 from clarion.cli.humane import count_text, plural
-from clarion.cli.link import BootstrapOption, JsonOption, Link, result_of
+from clarion.cli.link import BootstrapOption, JsonOption, Link, admin_api, result_of
 from clarion.cli.offsets import end_offsets, start_offsets
 from clarion.cli.table import Column, show_json, show_rows
 from clarion.model.errors import KafkaError
@@ -48,8 +48,6 @@ def create(
 
     Example: clarion topic create orders --partitions 6 --config retention.ms=86400000
     """
-    from confluent_kafka.admin import NewTopic
-
     for name in names:
         _check_name(name)
     _check_count("--partitions", partitions)
@@ -57,10 +55,12 @@ def create(
     settings = dict(setting_pair("--config", each) for each in config or ())
     link = Link.of(context, bootstrap)
     admin = link.admin()
-    wanted = [NewTopic(name, partitions, replication_factor, config=settings) for name in names]
+    wanted = [admin_api().NewTopic(name, partitions, replication_factor, config=settings) for name in names]
     futures = admin.create_topics(wanted)
     rows = [{"topic": name, "created": _created(futures[name], link, name, if_not_exists)} for name in names]
-    _report(rows, as_json, lambda row: f"created {row['topic']}" if row["created"] else f"{row['topic']} exists already")
+    _report(
+        rows, as_json, lambda row: f"created {row['topic']}" if row["created"] else f"{row['topic']} exists already"
+    )
 
 
 @commands.command("list")
@@ -166,8 +166,8 @@ def delete(
 
 def describe_topic(admin: AdminClient, link: Link, name: str) -> Any:
     """A topic's description; where there is none, an error that says how to make one."""
-    from confluent_kafka import KafkaException, TopicCollection
     from confluent_kafka import KafkaError as ClientError
+    from confluent_kafka import KafkaException, TopicCollection
 
     _check_name(name)
     future = admin.describe_topics(TopicCollection([name]))[name]
@@ -257,11 +257,9 @@ def _partition_row(partition: Any, start: int, end: int) -> dict[str, Any]:
 
 
 def _setting_rows(admin: AdminClient, link: Link, name: str) -> list[dict[str, Any]]:
-    from confluent_kafka.admin import ConfigResource, ConfigSource
-
-    resource = ConfigResource(ConfigResource.Type.TOPIC, name)
+    resource = admin_api().ConfigResource(admin_api().ConfigResource.Type.TOPIC, name)
     entries = result_of(admin.describe_configs([resource])[resource], link, f"settings of {name}")
-    topic_source = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+    topic_source = admin_api().ConfigSource.DYNAMIC_TOPIC_CONFIG.value
     return [
         {"name": entry.name, "value": entry.value, "is_default": entry.source != topic_source}
         for entry in sorted(entries.values(), key=lambda each: each.name)
@@ -271,22 +269,24 @@ def _setting_rows(admin: AdminClient, link: Link, name: str) -> list[dict[str, A
 def _alter_settings(
     admin: AdminClient, link: Link, name: str, settings: dict[str, str], removed: Iterable[str]
 ) -> None:
-    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
-
     entries = [
-        *(ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in settings.items()),
-        *(ConfigEntry(key, None, incremental_operation=AlterConfigOpType.DELETE) for key in removed),
+        *(
+            admin_api().ConfigEntry(key, value, incremental_operation=admin_api().AlterConfigOpType.SET)
+            for key, value in settings.items()
+        ),
+        *(
+            admin_api().ConfigEntry(key, None, incremental_operation=admin_api().AlterConfigOpType.DELETE)
+            for key in removed
+        ),
     ]
-    resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=entries)
+    resource = admin_api().ConfigResource(admin_api().ConfigResource.Type.TOPIC, name, incremental_configs=entries)
     result_of(admin.incremental_alter_configs([resource])[resource], link, f"alter {name}")
 
 
 def _grow(admin: AdminClient, link: Link, name: str, partitions: int) -> None:
-    from confluent_kafka.admin import NewPartitions
-
     if partitions < 1:
         raise CliError(f"--partitions {partitions}: a positive number, larger than what the topic has")
-    result_of(admin.create_partitions([NewPartitions(name, partitions)])[name], link, f"alter {name}")
+    result_of(admin.create_partitions([admin_api().NewPartitions(name, partitions)])[name], link, f"alter {name}")
 
 
 def confirm(question: str, yes: bool) -> None:
@@ -304,5 +304,3 @@ def _report(rows: Sequence[dict[str, Any]], as_json: bool, sentence: Callable[[d
     else:
         for row in rows:
             print(sentence(row))
-
-
