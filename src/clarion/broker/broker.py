@@ -56,7 +56,7 @@ class Broker:
         self.cluster_id = registry.cluster_id
         self.advertised: list[Address] = []  # one per listener
         self.groups: GroupService  # set by the server, which knows both
-        self.closed_to_clients = INTERNAL_TOPICS  # topics that only the broker itself writes
+        self.closed_to_clients = INTERNAL_TOPICS  # topics that only the broker itself makes and writes
         self.waiting_produces = WaitingProduces()
         self.sessions = FetchSessions(config.limits.fetch_sessions_max, lambda: new_session_id(randomness))
         self.metadata = MetadataCache(self)

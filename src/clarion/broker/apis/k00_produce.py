@@ -10,12 +10,13 @@ the watermark has passed it. Left out: transactional batches, which come with tr
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import TopicId
 from clarion.net import Connection, PendingReply, Reply
-from clarion.replication import Partition
+from clarion.replication import Appended, Partition
 from clarion.wire.apis import PRODUCE
 from clarion.wire.frames import RequestHeader, reply_head
 from clarion.wire.produce import PartitionProduced, ProduceRequest, ProduceTopic, decode_request, encode_response
@@ -23,10 +24,10 @@ from clarion.wire.produce import PartitionProduced, ProduceRequest, ProduceTopic
 if TYPE_CHECKING:
     from clarion.broker.broker import Broker
 
-ACKS_NONE = 0
-ACKS_LEADER = 1
-ACKS_ALL = -1
-FIRST_VERSION_WITH_IDS = 13
+ACKS_NONE: Final = 0
+ACKS_LEADER: Final = 1
+ACKS_ALL: Final = -1
+FIRST_VERSION_WITH_IDS: Final = 13
 
 TopicResult = tuple[str, TopicId, list[PartitionProduced]]
 
@@ -36,49 +37,34 @@ def serve(
 ) -> Reply | PendingReply | None:
     request = decode_request(body, header.api_version)
     results: list[TopicResult] = []
-    waiting = WaitingProduce(broker, header, results, request.timeout_ms)
+    uncommitted: list[Uncommitted] = []
     has_failed = False
     now_ms = broker.clock.now_ms()
     for topic in request.topics:
         produced: list[PartitionProduced] = []
         results.append((topic.name, topic.topic_id, produced))
-        for partition in topic.partitions:
+        for index, records in topic.partitions:
             try:
-                produced.append(
-                    _append(broker, header, request, topic, partition.index, partition.records, now_ms, waiting)
-                )
+                partition = _find(broker, header, topic, index)
+                appended = _append(partition, request, records, now_ms)
             except KafkaError as error:
                 has_failed = True
-                produced.append(PartitionProduced(partition.index, int(error.code), -1, -1, -1, error.message or None))
+                produced.append(PartitionProduced(index, int(error.code), -1, -1, -1, error.message or None))
+                continue
+            if request.acks == ACKS_ALL and appended.last_offset >= partition.high_watermark.offset:
+                uncommitted.append(Uncommitted(partition, appended.last_offset, produced, len(produced)))
+            produced.append(
+                PartitionProduced(
+                    index, 0, appended.base_offset, appended.log_append_time_ms, partition.log.start_offset
+                )
+            )
     if request.acks == ACKS_NONE:
         if has_failed:
             connection.close()
         return None
-    if request.acks == ACKS_LEADER or not waiting.subscribe():
-        return _reply(header, results)
-    return waiting.wait(connection)
-
-
-def _append(
-    broker: Broker,
-    header: RequestHeader,
-    request: ProduceRequest,
-    topic: ProduceTopic,
-    index: int,
-    records: memoryview | None,
-    now_ms: int,
-    waiting: WaitingProduce,
-) -> PartitionProduced:
-    partition = _find(broker, header, topic, index)
-    if request.acks not in (ACKS_ALL, ACKS_LEADER, ACKS_NONE):
-        raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is 0, 1 or all (-1), not {request.acks}")
-    if request.transactional_id is not None:
-        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not supported yet")
-    if records is None or not len(records):
-        raise KafkaError(ErrorCode.INVALID_RECORD, "there is no record batch to append")
-    appended = partition.append(records, now_ms)
-    waiting.add(partition, appended.last_offset)
-    return PartitionProduced(index, 0, appended.base_offset, appended.log_append_time_ms, partition.start_offset)
+    if uncommitted:
+        return WaitingProduce(broker, header, results, uncommitted).wait(connection, request.timeout_ms)
+    return _reply(header, results)
 
 
 def _find(broker: Broker, header: RequestHeader, topic: ProduceTopic, index: int) -> Partition:
@@ -93,64 +79,76 @@ def _find(broker: Broker, header: RequestHeader, topic: ProduceTopic, index: int
     return broker.partitions.get(name, index)
 
 
+def _append(partition: Partition, request: ProduceRequest, records: memoryview | None, now_ms: int) -> Appended:
+    if not -1 <= request.acks <= 1:
+        raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is 0, 1 or all (-1), not {request.acks}")
+    if request.transactional_id is not None:
+        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not supported yet")
+    if not records:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "there is no record batch to append")
+    return partition.append(records, now_ms)
+
+
 def _reply(header: RequestHeader, results: list[TopicResult]) -> Reply:
     body = encode_response(header.api_version, results)
     return [reply_head(PRODUCE, header.api_version, header.correlation_id, len(body)) + body]
 
 
+class Uncommitted:
+    """One appended batch that the watermark has not passed, and its place in the reply."""
+
+    __slots__ = ("at", "last_offset", "partition", "produced")
+
+    def __init__(self, partition: Partition, last_offset: int, produced: list[PartitionProduced], at: int) -> None:
+        self.partition = partition
+        self.last_offset = last_offset
+        self.produced = produced
+        self.at = at
+
+    @property
+    def is_committed(self) -> bool:
+        return self.last_offset < self.partition.high_watermark.offset
+
+    def fail(self, code: ErrorCode) -> None:
+        self.produced[self.at] = PartitionProduced(self.produced[self.at].index, int(code), -1, -1, -1)
+
+
 class WaitingProduce:
     """A produce with acks=all whose batches are appended and not all committed."""
 
-    __slots__ = ("_broker", "_header", "_left", "_pending", "_results", "_timeout_ms", "_written", "deadline")
+    __slots__ = ("_broker", "_header", "_left", "_pending", "_results", "_uncommitted", "deadline")
 
-    def __init__(self, broker: Broker, header: RequestHeader, results: list[TopicResult], timeout_ms: int) -> None:
+    def __init__(
+        self, broker: Broker, header: RequestHeader, results: list[TopicResult], uncommitted: list[Uncommitted]
+    ) -> None:
         self._broker = broker
         self._header = header
         self._results = results
-        self._timeout_ms = timeout_ms
-        self._written: list[tuple[Partition, int, int, int]] = []
-        self._left = 0
+        self._uncommitted = uncommitted
+        self._left = len(uncommitted)
         self._pending: PendingReply | None = None
         self.deadline = 0.0
 
-    def add(self, partition: Partition, last_offset: int) -> None:
-        at = self._results[-1][2]
-        self._written.append((partition, last_offset, len(self._results) - 1, len(at)))
-
-    def subscribe(self) -> bool:
-        """True if anything is still to be committed."""
-        for partition, last_offset, topic_at, partition_at in self._written:
-            self._left += 1
-
-            def on_commit(code: ErrorCode, topic_at: int = topic_at, partition_at: int = partition_at) -> None:
-                self._on_commit(code, topic_at, partition_at)
-
-            if partition.when_committed(last_offset, on_commit):
-                self._left -= 1
-        return self._left > 0
-
-    def wait(self, connection: Connection) -> PendingReply:
+    def wait(self, connection: Connection, timeout_ms: int) -> PendingReply:
         self._pending = PendingReply(connection)
-        self.deadline = self._broker.waiting_produces.add(self, self._timeout_ms)
+        self.deadline = self._broker.waiting_produces.add(self, timeout_ms)
+        for one in self._uncommitted:
+            one.partition.when_committed(one.last_offset, partial(self._on_commit, one))
         return self._pending
 
-    def _on_commit(self, code: ErrorCode, topic_at: int, partition_at: int) -> None:
+    def _on_commit(self, one: Uncommitted, code: ErrorCode) -> None:
         if code is not ErrorCode.NONE:
-            self._fail(code, topic_at, partition_at)
+            one.fail(code)
         self._left -= 1
         if self._left == 0:
             self._resolve()
 
     def time_out(self) -> None:
         """Nothing is known of what is not committed by now: it may still be."""
-        for partition, last_offset, topic_at, partition_at in self._written:
-            if last_offset >= partition.high_watermark.offset:
-                self._fail(ErrorCode.REQUEST_TIMED_OUT, topic_at, partition_at)
+        for one in self._uncommitted:
+            if not one.is_committed:
+                one.fail(ErrorCode.REQUEST_TIMED_OUT)
         self._resolve()
-
-    def _fail(self, code: ErrorCode, topic_at: int, partition_at: int) -> None:
-        produced = self._results[topic_at][2]
-        produced[partition_at] = PartitionProduced(produced[partition_at].index, int(code), -1, -1, -1)
 
     def _resolve(self) -> None:
         pending, self._pending = self._pending, None
