@@ -39,7 +39,7 @@ class ClarionProcess:
         self.bootstrap = ""
         self._listen = listen
         self._args = ["--durability", durability, *args]
-        self._env = {**os.environ, **QUICK_GROUPS, **(env or {})}
+        self._env = {**_clean_environment(), **QUICK_GROUPS, **(env or {})}
         self._output = self.data_dir.with_name(self.data_dir.name + ".out")
         self._errors = self.data_dir.with_name(self.data_dir.name + ".err")
         self._process: subprocess.Popen[bytes] | None = None
@@ -114,6 +114,11 @@ class ClarionProcess:
             raise AssertionError(
                 f"clarion did not stop within {STOP_SECONDS} s of {how.name}\n{self.stderr[-8000:]}"
             ) from None
+
+
+def _clean_environment() -> dict[str, str]:
+    """Settings of whoever runs the tests must not leak into the broker under test."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("CLARION_")}
 
 
 def peer_name() -> str:

@@ -124,7 +124,7 @@ def test_asking_about_an_unknown_topic_creates_it_only_if_the_client_allows_it(
     consumer.close()
 
 
-def _refusal(deed) -> int:  # noqa: ANN001
+def _refusal(deed) -> int:
     with pytest.raises(Refused) as caught:
         deed()
     return caught.value.code

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 import pytest
-
 from bench.peers.kafka import jars, run_tool
 from bench.peers.process import PeerUnavailable
 

@@ -5,9 +5,9 @@ import threading
 import time
 
 import pytest
+from kio.index import load_response_schema
 
 from clarion.wire.records import encode_batch
-from kio.index import load_response_schema
 from tests.raw_client import API_KEYS, RawClient, decode
 from tests.servers import peer_name
 from tests.traps.words import (

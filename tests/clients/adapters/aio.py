@@ -51,7 +51,7 @@ class _Loop:
 class Aio(Client):
     name = "aiokafka"
     can = frozenset(
-        "acks admin groups static members commit-metadata idempotence timestamps binary transactions".split()
+        ["acks", "admin", "groups", "static", "members", "commit-metadata", "idempotence", "timestamps", "binary", "transactions"]
     )
 
     def __init__(self, bootstrap: str) -> None:

@@ -29,8 +29,7 @@ _SPECIAL_OFFSETS = {EARLIEST: ck.OFFSET_BEGINNING, LATEST: ck.OFFSET_END}
 class Confluent(Client):
     name = "confluent"
     can = frozenset(
-        "acks admin topic-ids groups static members commit-metadata delete-group idempotence timestamps null-headers "
-        "max-timestamp binary cooperative kip848 transactions auto-create".split()
+        ["acks", "admin", "topic-ids", "groups", "static", "members", "commit-metadata", "delete-group", "idempotence", "timestamps", "null-headers", "max-timestamp", "binary", "cooperative", "kip848", "transactions", "auto-create"]
     )
 
     def settings(self, **more: object) -> dict[str, object]:
@@ -203,7 +202,7 @@ class ConfluentMember(Member):
         self.events: list[tuple[str, int]] = []
         consumer.subscribe(list(topics), on_assign=self._note("assigned"), on_revoke=self._note("revoked"))
 
-    def _note(self, what: str):  # noqa: ANN202
+    def _note(self, what: str):
         return lambda _, partitions: self.events.append((what, len(partitions)))
 
     def poll(self, seconds: float = 0.1) -> list[Incoming]:
@@ -256,7 +255,7 @@ def _incoming(message: ck.Message) -> Incoming:
     )
 
 
-def _answer(futures: dict[object, Future]):  # noqa: ANN202
+def _answer(futures: dict[object, Future]):
     """The one answer of an admin call about one thing."""
     (future,) = futures.values()
     try:

@@ -51,8 +51,7 @@ def _refused(problem: BaseException) -> Refused:
 class KafkaPython(Client):
     name = "kafka-python"
     can = frozenset(
-        "acks admin topic-ids groups static members commit-metadata delete-group idempotence timestamps max-timestamp binary "
-        "transactions".split()
+        ["acks", "admin", "topic-ids", "groups", "static", "members", "commit-metadata", "delete-group", "idempotence", "timestamps", "max-timestamp", "binary", "transactions"]
     )
 
     def why_no_codec(self, compression: str) -> str:
@@ -261,7 +260,7 @@ def _polled(consumer: kafka.KafkaConsumer, seconds: float) -> list[Incoming]:
     return [_incoming(message) for batch in batches.values() for message in batch]
 
 
-def _incoming(message) -> Incoming:  # noqa: ANN001
+def _incoming(message) -> Incoming:
     return Incoming(
         message.topic,
         message.partition,

@@ -36,7 +36,7 @@ _PARTITION = re.compile(rb"(\S+) \[(\d+)\]")
 
 class Kcat(Client):
     name = "kcat"
-    can = frozenset("groups idempotence".split())
+    can = frozenset(["groups", "idempotence"])
 
     @classmethod
     def why_absent(cls) -> str:
@@ -185,7 +185,7 @@ def _parsed(output: bytes) -> Iterator[Incoming]:
         yield message
 
 
-def _read_one(stream) -> Incoming | None:  # noqa: ANN001
+def _read_one(stream) -> Incoming | None:
     head = stream.readline()
     if not head.strip():
         return None

@@ -19,7 +19,7 @@ INVALID_RECORD = 87
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
-class Refused(Exception):  # noqa: N818 - the broker's answer, not a fault of the test
+class Refused(Exception):
     """The broker (or the client on its behalf) said no; `code` is Kafka's error code."""
 
     def __init__(self, code: int, text: str = "") -> None:
