@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-from clarion.broker.apis.k18_api_versions import FEATURES
 from clarion.broker.broker import Broker, RequestContext
 from clarion.model.errors import ErrorCode, KafkaError
+from clarion.wire.api_versions import FEATURES
 from clarion.wire.messages.k57_update_features import (
     FeatureUpdateKey,
     UpdatableFeatureResult,
@@ -46,11 +46,11 @@ def _answer(update: FeatureUpdateKey, is_named_twice: bool) -> UpdatableFeatureR
 
 
 def _check(update: FeatureUpdateKey) -> None:
-    if update.feature not in FEATURES:
+    level = FEATURES.get(update.feature)
+    if level is None:
         raise KafkaError(
             ErrorCode.INVALID_UPDATE_VERSION, f"this broker does not know the feature {update.feature[:100]!r}"
         )
-    _lowest, level = FEATURES[update.feature]
     if update.max_version_level != level:
         raise KafkaError(
             ErrorCode.INVALID_UPDATE_VERSION,

@@ -1,0 +1,100 @@
+"""A real broker on a real socket inside the test's loop, and a client that speaks any version of any API.
+
+async with running(tmp_path) as node:
+    reply = await node.ask(MetadataRequest(topics=None), 12)
+"""
+
+import asyncio
+import struct
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from clarion.broker.broker import Broker
+from clarion.broker.config import BrokerConfig, ListenerConfig
+from clarion.broker.server import BrokerServer
+from clarion.model.errors import ErrorCode
+from clarion.wire.apis import APIS
+from clarion.wire.bridge import decode, encode
+from clarion.wire.frames import parse_response_header, request_frame
+from clarion.wire.records import encode_batch
+
+REPLY_SECONDS = 20
+BY_NAME = {api.name: api for api in APIS.values()}
+
+
+@asynccontextmanager
+async def running(data_dir: Path, **settings: Any) -> AsyncIterator["Node"]:
+    """A broker with one client; `settings` are those of BrokerConfig."""
+    settings.setdefault("listeners", (ListenerConfig(port=0),))
+    server = BrokerServer(BrokerConfig(data_dir=str(data_dir), **settings))
+    await server.start()
+    try:
+        client = await Client.connect(*server.addresses[0])
+        try:
+            yield Node(server, client)
+        finally:
+            client.close()
+    finally:
+        await server.stop(drain_seconds=0)
+
+
+def versions_of(name: str) -> range:
+    api = BY_NAME[name]
+    return range(api.min_version, api.max_version + 1)
+
+
+class Client:
+    """One connection; one request at a time."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._correlation = 0
+
+    @classmethod
+    async def connect(cls, host: str, port: int) -> "Client":
+        return cls(*await asyncio.open_connection(host, port))
+
+    async def ask(self, request: Any, version: int) -> Any:
+        api = BY_NAME[type(request).__name__.removesuffix("Request")]
+        self._correlation += 1
+        body = encode(request, api.key, version, "request")
+        self._writer.write(request_frame(api.key, version, self._correlation, "tests", body))
+        frame = await asyncio.wait_for(self._read_frame(), REPLY_SECONDS)
+        correlation, body_at = parse_response_header(frame, api.key, version)
+        assert correlation == self._correlation
+        return decode(api.response, api.key, version, "response", frame[body_at:])
+
+    async def _read_frame(self) -> bytes:
+        (length,) = struct.unpack(">i", await self._reader.readexactly(4))
+        return await self._reader.readexactly(length)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class Node:
+    def __init__(self, server: BrokerServer, client: Client) -> None:
+        self.server = server
+        self.client = client
+        self.ask = client.ask
+
+    @property
+    def broker(self) -> Broker:
+        return self.server.broker
+
+    async def topic(self, name: str = "t", partitions: int = 1, **overrides: str) -> None:
+        """Settings by Kafka's names, with `_` for `.`."""
+        given = {key.replace("_", "."): value for key, value in overrides.items()}
+        await self.broker.create_topic(name, partitions, given)
+
+    async def write(self, topic: str, timestamps: Sequence[int], partition: int = 0) -> None:
+        """One batch with a record per timestamp; returns when it is committed."""
+        target = self.broker.partitions.get(topic, partition)
+        batch = encode_batch([(b"k%d" % number, b"v", (), at) for number, at in enumerate(timestamps)])
+        committed: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+        appended = target.append(memoryview(batch), self.broker.clock.now_ms())
+        if not target.when_committed(appended.last_offset, committed.set_result):
+            assert await asyncio.wait_for(committed, REPLY_SECONDS) is ErrorCode.NONE

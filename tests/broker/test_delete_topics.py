@@ -1,0 +1,79 @@
+from uuid import uuid4
+
+import pytest
+
+from clarion.model.errors import ErrorCode
+from clarion.model.ids import NO_TOPIC_ID
+from clarion.wire.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicState
+from tests.broker.harness import Node, running, versions_of
+
+
+async def delete(node: Node, *names: str, version: int = 5):
+    if version >= 6:
+        return await delete_states(node, *(DeleteTopicState(name=name, topic_id=NO_TOPIC_ID) for name in names))
+    return (await node.ask(DeleteTopicsRequest(topic_names=names, timeout=1000), version)).responses
+
+
+async def delete_states(node: Node, *states: DeleteTopicState):
+    return (await node.ask(DeleteTopicsRequest(topics=states, timeout=1000), 6)).responses
+
+
+@pytest.mark.parametrize("version", versions_of("DeleteTopics"))
+async def test_every_version_deletes_a_topic_and_its_files(tmp_path, version):
+    async with running(tmp_path) as node:
+        await node.topic("t", 2)
+        await node.topic("other")
+        (result,) = await delete(node, "t", version=version)
+        assert (result.name, result.error_code) == ("t", 0)
+        assert [topic.name for topic in node.broker.registry] == ["other"]
+        assert [path.name for path in tmp_path.iterdir() if path.name.startswith("t-")] == []
+
+
+async def test_a_topic_is_deleted_by_its_id(tmp_path):
+    async with running(tmp_path) as node:
+        await node.topic("t")
+        topic_id = node.broker.known_topic("t").id
+        (result,) = await delete_states(node, DeleteTopicState(name=None, topic_id=topic_id))
+        assert (result.error_code, result.name, result.topic_id) == (0, "t", topic_id)
+        (result,) = await delete_states(node, DeleteTopicState(name=None, topic_id=topic_id))
+        assert result.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+async def test_what_cannot_be_deleted_has_a_reason_and_the_rest_goes(tmp_path):
+    async with running(tmp_path) as node:
+        await node.topic("t")
+        results = await delete_states(
+            node,
+            DeleteTopicState(name="nowhere", topic_id=NO_TOPIC_ID),
+            DeleteTopicState(name=None, topic_id=uuid4()),
+            DeleteTopicState(name=None, topic_id=NO_TOPIC_ID),
+            DeleteTopicState(name="t", topic_id=uuid4()),
+            DeleteTopicState(name="t", topic_id=NO_TOPIC_ID),
+        )
+        assert [result.error_code for result in results] == [
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ErrorCode.UNKNOWN_TOPIC_ID,
+            ErrorCode.INVALID_REQUEST,
+            ErrorCode.INVALID_REQUEST,
+            0,
+        ]
+        assert all(result.error_message for result in results[:4])
+
+
+async def test_a_topic_that_is_named_twice_is_kept(tmp_path):
+    async with running(tmp_path) as node:
+        await node.topic("t")
+        (result,) = await delete(node, "t", "t")
+        assert result.error_code == ErrorCode.INVALID_REQUEST
+        assert node.broker.registry.find("t") is not None
+
+
+async def test_a_name_can_be_used_again(tmp_path):
+    async with running(tmp_path) as node:
+        await node.topic("t")
+        await node.write("t", [1_700_000_000_000])
+        old = node.broker.known_topic("t").id
+        await delete(node, "t")
+        await node.topic("t")
+        assert node.broker.known_topic("t").id != old
+        assert node.broker.partitions.get("t", 0).next_offset == 0
