@@ -12,6 +12,7 @@ import asyncio
 import os
 import resource
 import ssl
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
@@ -29,7 +30,7 @@ from clarion.groups.config import GroupConfig
 from clarion.log.checkpoints import CleanShutdown
 from clarion.log.files import FileCache
 from clarion.model.topic_settings import TopicSettings, parse
-from clarion.net import NetLimits, Server
+from clarion.net import NetLimits, Server, Service
 from clarion.replication import GroupCommit
 from clarion.world import Clock, Disk, Randomness, RealDisk, SystemClock, SystemRandomness, event_log, new_uuid
 
@@ -49,11 +50,14 @@ class BrokerServer:
         disk: Disk | None = None,
         clock: Clock | None = None,
         randomness: Randomness | None = None,
+        intercept: Callable[[Service], Service] | None = None,
     ) -> None:
+        """`intercept` may stand between the sockets and the broker, as a test that injects faults does."""
         self.config = config
         self._disk = disk or RealDisk()
         self._clock = clock or SystemClock()
         self._randomness = randomness or SystemRandomness()
+        self._intercept = intercept
         self.addresses: list[Address] = []
         self.metrics_address: Address | None = None
 
@@ -99,7 +103,8 @@ class BrokerServer:
         self.housekeeping = Housekeeping(self.broker, self._offset_files)
 
     async def _listen(self) -> None:
-        self.net = Server(self.dispatch, _net_limits(self.config))
+        service = self._intercept(self.dispatch) if self._intercept else self.dispatch
+        self.net = Server(service, _net_limits(self.config))
         for listener in self.config.listeners:
             host, port = await self.net.listen(listener.host, listener.port, _tls_context(listener.tls))
             self.addresses.append(Address(host, port))
