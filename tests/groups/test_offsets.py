@@ -1,0 +1,322 @@
+"""Committed offsets: who may commit, what comes back, and when they are forgotten."""
+
+from __future__ import annotations
+
+import pytest
+
+from clarion.groups.config import DAY_MS, GroupConfig
+from clarion.model.errors import ErrorCode
+from clarion.wire.messages import k08_offset_commit as k08
+from clarion.wire.messages import k09_offset_fetch as k09
+from clarion.wire.messages import k47_offset_delete as k47
+from clarion.wire.messages.k16_list_groups import ListGroupsRequest
+from clarion.wire.messages.k15_describe_groups import DescribeGroupsRequest
+from clarion.wire.messages.k42_delete_groups import DeleteGroupsRequest
+from tests.groups.driver import ClassicClient, ConsumerClient, Driver, settle, subscription
+
+WEEK_MS = 7 * DAY_MS
+CHECK_MS = GroupConfig().offsets_retention_check_interval_ms
+
+
+@pytest.fixture
+def driver():
+    driver = Driver()
+    driver.set_topics(t=4, u=2)
+    yield driver
+    driver.close()
+
+
+def _group_fetch(driver, group, topics, *, version=9, member=None, epoch=-1):
+    asked = k09.OffsetFetchRequestGroup(group_id=group, member_id=member, member_epoch=epoch, topics=topics)
+    request = k09.OffsetFetchRequest(groups=(asked,), require_stable=True)
+    return driver.tell("offset_fetch", request, version=version).groups[0]
+
+
+def test_a_simple_consumer_commits_without_being_a_member(driver):
+    assert driver.commit("g", {("t", 0): 5, ("u", 1): 6}) == [ErrorCode.NONE, ErrorCode.NONE]
+    assert driver.committed("g") == {("t", 0): 5, ("u", 1): 6}
+    assert [(one.group_id, one.state) for one in driver.coordinator.summaries()] == [("g", "Empty")]
+
+
+def test_metadata_and_leader_epoch_come_back(driver):
+    partition = k08.OffsetCommitRequestPartition(
+        partition_index=2, committed_offset=9, committed_metadata="why not", committed_leader_epoch=4
+    )
+    topic = k08.OffsetCommitRequestTopic(name="t", partitions=(partition,))
+    driver.tell("offset_commit", k08.OffsetCommitRequest(group_id="g", topics=(topic,)), version=8)
+    topics = (k09.OffsetFetchRequestTopics(name="t", partition_indexes=(2,)),)
+    fetched = _group_fetch(driver, "g", topics).topics[0].partitions[0]
+    assert (fetched.committed_offset, fetched.metadata, fetched.committed_leader_epoch) == (9, "why not", 4)
+
+
+def test_what_was_never_committed_is_minus_one(driver):
+    topics = (k09.OffsetFetchRequestTopics(name="t", partition_indexes=(0, 3)),)
+    fetched = _group_fetch(driver, "nobody", topics)
+    assert (fetched.error_code, [one.committed_offset for one in fetched.topics[0].partitions]) == (0, [-1, -1])
+    assert fetched.topics[0].partitions[0].metadata == ""
+
+
+@pytest.mark.parametrize("version", range(1, 8))
+def test_old_versions_fetch_one_group(driver, version):
+    driver.commit("g", {("t", 0): 5})
+    topic = k09.OffsetFetchRequestTopic(name="t", partition_indexes=(0, 1))
+    answer = driver.tell("offset_fetch", k09.OffsetFetchRequest(group_id="g", topics=(topic,)), version=version)
+    assert [one.committed_offset for one in answer.topics[0].partitions] == [5, -1]
+
+
+def test_metadata_above_the_limit_is_refused_for_its_partition_alone(driver):
+    big = k08.OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="é" * 2049)
+    fine = k08.OffsetCommitRequestPartition(partition_index=1, committed_offset=1, committed_metadata="é" * 2048)
+    topic = k08.OffsetCommitRequestTopic(name="t", partitions=(big, fine))
+    answer = driver.tell("offset_commit", k08.OffsetCommitRequest(group_id="g", topics=(topic,)), version=8)
+    codes = [one.error_code for one in answer.topics[0].partitions]
+    assert codes == [ErrorCode.OFFSET_METADATA_TOO_LARGE, ErrorCode.NONE]
+    assert driver.committed("g") == {("t", 1): 1}
+
+
+def test_a_lost_append_commits_nothing(driver):
+    driver.loses_appends = True
+    topic = k08.OffsetCommitRequestTopic(
+        name="t", partitions=(k08.OffsetCommitRequestPartition(partition_index=0, committed_offset=1),)
+    )
+    driver.tell("offset_commit", k08.OffsetCommitRequest(group_id="g", topics=(topic,)), version=8)
+    driver.loses_appends = False
+    assert driver.committed("g") == {}
+    assert list(driver.coordinator.summaries()) == []
+
+
+def test_a_member_commits_in_its_generation_and_zombies_do_not(driver):
+    client = ClassicClient(driver).join()
+    settle(client)
+    assert client.commit(5) == ErrorCode.NONE
+    assert driver.commit("g", {("t", 0): 1}, epoch=0, member=client.member_id) == ErrorCode.ILLEGAL_GENERATION
+    assert driver.commit("g", {("t", 0): 1}, epoch=1, member="ghost") == ErrorCode.UNKNOWN_MEMBER_ID
+    assert driver.commit("g", {("t", 0): 1}) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert driver.committed("g") == {("t", 0): 5}
+
+
+def test_a_member_may_commit_while_the_others_are_called_back_but_not_before_its_new_work(driver):
+    first = ClassicClient(driver).join()
+    settle(first)
+    second = ClassicClient(driver).join()
+    assert first.commit(5) == ErrorCode.NONE
+    first.join()
+    first.joined(), second.joined()
+    assert first.commit(6) == ErrorCode.REBALANCE_IN_PROGRESS
+    settle(first, second)
+    assert first.commit(6) == ErrorCode.NONE
+
+
+def test_committing_is_a_sign_of_life(driver):
+    client = ClassicClient(driver, session=10_000).join()
+    settle(client)
+    for offset in range(5):
+        driver.advance(8_000)
+        assert client.commit(offset) == ErrorCode.NONE
+
+
+def test_a_generation_of_a_group_that_does_not_exist_is_refused(driver):
+    assert driver.commit("g", {("t", 0): 1}, epoch=1, member="m") == ErrorCode.ILLEGAL_GENERATION
+    assert driver.commit("g", {("t", 0): 1}, epoch=1, member="m", version=9) == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_a_modern_member_commits_and_fetches_with_its_epoch(driver):
+    client = ConsumerClient(driver, "a", "t")
+    client.join()
+    assert driver.commit("g", {("t", 0): 5}, epoch=1, member="a", version=9) == ErrorCode.NONE
+    assert driver.commit("g", {("t", 0): 6}, epoch=0, member="a", version=9) == ErrorCode.STALE_MEMBER_EPOCH
+    assert driver.commit("g", {("t", 0): 6}, epoch=1, member="x", version=9) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert driver.commit("g", {("t", 0): 6}, version=9) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert _group_fetch(driver, "g", None, member="a", epoch=1).topics[0].partitions[0].committed_offset == 5
+    assert _group_fetch(driver, "g", None, member="a", epoch=3).error_code == ErrorCode.STALE_MEMBER_EPOCH
+    assert _group_fetch(driver, "g", None, member="x", epoch=1).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert _group_fetch(driver, "g", None).error_code == ErrorCode.NONE
+
+
+def test_several_groups_are_fetched_at_once(driver):
+    driver.commit("g", {("t", 0): 5})
+    driver.commit("h", {("u", 0): 6})
+    groups = tuple(k09.OffsetFetchRequestGroup(group_id=one) for one in ("g", "h", "none"))
+    answer = driver.tell("offset_fetch", k09.OffsetFetchRequest(groups=groups), version=8)
+    assert [len(one.topics) for one in answer.groups] == [1, 1, 0]
+
+
+def _delete(driver, topic, group="g"):
+    asked = k47.OffsetDeleteRequestTopic(name=topic, partitions=(k47.OffsetDeleteRequestPartition(partition_index=0),))
+    answer = driver.tell("offset_delete", k47.OffsetDeleteRequest(group_id=group, topics=(asked,)), version=0)
+    return answer.error_code or answer.topics[0].partitions[0].error_code
+
+
+def test_offsets_are_deleted_for_topics_that_nobody_subscribes_to(driver):
+    driver.commit("g", {("t", 0): 5, ("u", 0): 6})
+    client = ClassicClient(driver, protocols=(("range", subscription("t")),)).join()
+    settle(client)
+    assert _delete(driver, "t") == ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+    assert _delete(driver, "u") == ErrorCode.NONE
+    assert _delete(driver, "u", group="none") == ErrorCode.GROUP_ID_NOT_FOUND
+    assert driver.committed("g") == {("t", 0): 5}
+    client.leave()
+    assert _delete(driver, "t") == ErrorCode.NONE
+    assert driver.committed("g") == {}
+
+
+def test_offsets_of_a_modern_group_are_protected_by_names_and_patterns(driver):
+    driver.commit("g", {("t", 0): 5, ("u", 0): 6})
+    client = ConsumerClient(driver, "a", regex="t.*")
+    client.topics = ()
+    client.join()
+    assert _delete(driver, "t") == ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+    assert _delete(driver, "u") == ErrorCode.NONE
+
+
+def test_offsets_of_a_live_group_with_a_protocol_we_cannot_read_are_not_deleted(driver):
+    driver.commit("g", {("t", 0): 5})
+    settle(ClassicClient(driver, protocol_type="connect", protocols=(("x", b"?"),)).join())
+    assert _delete(driver, "t") == ErrorCode.NON_EMPTY_GROUP
+
+
+def test_a_deleted_topic_takes_the_offsets_of_all_groups_along(driver):
+    driver.commit("g", {("t", 0): 5, ("u", 0): 6})
+    driver.commit("h", {("t", 1): 5})
+    driver.perform(driver.coordinator.delete_topic_offsets("t"))
+    assert (driver.committed("g"), driver.committed("h")) == ({("u", 0): 6}, {})
+    assert [one.group_id for one in driver.coordinator.summaries()] == ["g"]
+
+
+def test_an_empty_group_is_deleted_with_its_offsets_and_a_live_one_is_not(driver):
+    client = ClassicClient(driver).join()
+    settle(client)
+    client.commit(5)
+    request = DeleteGroupsRequest(groups_names=("g", "none", "g"))
+    codes = [(one.group_id, one.error_code) for one in driver.tell("delete_groups", request, version=2).results]
+    assert codes == [("g", ErrorCode.NON_EMPTY_GROUP), ("none", ErrorCode.GROUP_ID_NOT_FOUND)]
+    client.leave()
+    driver.tell("delete_groups", request, version=2)
+    assert (list(driver.coordinator.summaries()), driver.committed("g")) == ([], {})
+
+
+def test_an_empty_modern_group_is_deleted_without_a_trace(driver):
+    client = ConsumerClient(driver, "a", regex="t.*")
+    client.topics = ()
+    client.join()
+    client.leave()
+    driver.commit("g", {("t", 0): 5})
+    driver.tell("delete_groups", DeleteGroupsRequest(groups_names=("g",)), version=2)
+    assert driver.compacted(keep_tombstones=False) == []
+
+
+def test_offsets_expire_a_week_after_the_group_became_empty(driver):
+    client = ClassicClient(driver, session=1_800_000).join()
+    settle(client)
+    client.commit(5)
+    for _ in range(0, 2 * WEEK_MS, 1_500_000):
+        driver.advance(1_500_000)
+        assert client.beat() == ErrorCode.NONE
+    assert driver.committed("g") == {("t", 0): 5}
+    client.leave()
+    driver.advance(WEEK_MS - CHECK_MS)
+    assert driver.committed("g") == {("t", 0): 5}
+    driver.advance(2 * CHECK_MS)
+    assert driver.committed("g") == {}
+    assert list(driver.coordinator.summaries()) == []
+
+
+def test_a_commit_to_an_empty_group_starts_the_week_anew(driver):
+    client = ClassicClient(driver).join()
+    settle(client)
+    client.commit(5)
+    client.leave()
+    driver.advance(WEEK_MS - DAY_MS)
+    driver.commit("g", {("t", 0): 1})
+    driver.advance(2 * DAY_MS)
+    assert driver.committed("g") == {("t", 0): 1}
+
+
+def test_a_live_group_loses_only_what_it_no_longer_subscribes_to(driver):
+    driver.commit("g", {("t", 0): 5, ("u", 0): 6})
+    client = ClassicClient(driver, session=1_800_000).join()
+    settle(client)
+    for _ in range(0, WEEK_MS + DAY_MS, 1_500_000):
+        driver.advance(1_500_000)
+        client.beat()
+    assert driver.committed("g") == {("t", 0): 5}
+
+
+def test_a_modern_groups_week_starts_when_its_last_member_leaves():
+    driver = Driver(GroupConfig(consumer_session_timeout_ms=2 * DAY_MS))
+    client = ConsumerClient(driver, "a", "t")
+    client.join()
+    driver.commit("g", {("t", 0): 5}, epoch=1, member="a", version=9)
+    for _ in range(8):
+        driver.advance(DAY_MS)
+        assert client.beat().error_code == ErrorCode.NONE
+    client.leave()
+    driver.restart()
+    driver.advance(WEEK_MS - CHECK_MS)
+    assert driver.committed("g") == {("t", 0): 5}
+    driver.advance(2 * CHECK_MS)
+    assert list(driver.coordinator.summaries()) == []
+    driver.close()
+
+
+def test_a_simple_groups_offsets_expire_a_week_after_their_commit(driver):
+    driver.commit("g", {("t", 0): 5})
+    driver.advance(WEEK_MS - CHECK_MS)
+    driver.commit("g", {("t", 1): 5})
+    driver.advance(2 * CHECK_MS)
+    assert driver.committed("g") == {("t", 1): 5}
+
+
+def test_a_client_may_set_its_own_retention_time(driver):
+    driver.commit("g", {("t", 0): 5}, retention=DAY_MS, version=4)
+    driver.advance(DAY_MS + CHECK_MS)
+    assert driver.committed("g") == {}
+
+
+def test_groups_are_listed_by_state_and_type(driver):
+    settle(ClassicClient(driver, "stable").join())
+    driver.commit("empty", {("t", 0): 1})
+    ConsumerClient(driver, "a", "t", group="modern").join()
+
+    def listed(**filters):
+        answer = driver.tell("list_groups", ListGroupsRequest(**filters), version=5)
+        return [(one.group_id, one.protocol_type, one.group_state, one.group_type) for one in answer.groups]
+
+    assert listed() == [
+        ("empty", "", "Empty", "classic"),
+        ("modern", "consumer", "Stable", "consumer"),
+        ("stable", "consumer", "Stable", "classic"),
+    ]
+    assert [one[0] for one in listed(states_filter=("STABLE",))] == ["modern", "stable"]
+    assert [one[0] for one in listed(types_filter=("Consumer",))] == ["modern"]
+    assert listed(states_filter=("Dead",)) == []
+
+
+def test_an_unknown_group_is_dead_or_not_found_as_the_version_has_it(driver):
+    def described(version):
+        return driver.tell("describe_groups", DescribeGroupsRequest(groups=("none",)), version=version).groups[0]
+
+    assert (described(5).error_code, described(5).group_state) == (ErrorCode.NONE, "Dead")
+    assert (described(6).error_code, described(6).group_state) == (ErrorCode.GROUP_ID_NOT_FOUND, "Dead")
+
+
+def test_a_group_is_described_with_its_members(driver):
+    client = ClassicClient(driver, instance="i").join()
+    assert driver.tell("describe_groups", DescribeGroupsRequest(groups=("g",)), version=5).groups[0].group_state == (
+        "CompletingRebalance"
+    )
+    settle(client)
+    group = driver.tell("describe_groups", DescribeGroupsRequest(groups=("g",)), version=5).groups[0]
+    assert (group.group_state, group.protocol_type, group.protocol_data) == ("Stable", "consumer", "range")
+    member = group.members[0]
+    assert (member.group_instance_id, member.client_id, member.client_host) == ("i", "app", "/10.0.0.1")
+    assert (member.member_metadata, member.member_assignment) == (
+        subscription("t"),
+        f"work-of-{client.member_id}".encode(),
+    )
+
+
+def test_the_accessors_tell_offsets_for_lag_and_retention(driver):
+    driver.commit("g", {("t", 0): 5, ("u", 1): 7})
+    assert driver.coordinator.committed_offsets("g") == {("t", 0): 5, ("u", 1): 7}
+    assert driver.coordinator.committed_offsets("none") == {}
