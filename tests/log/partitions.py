@@ -55,7 +55,7 @@ def sweep(log, settings, now_ms, *, trim=True, **options):
     plan = plan_retention(view_of(log), settings, now_ms, **options)
     apply_retention(log, plan, now_ms)
     view = view_of(log)
-    if trim and is_worth_trimming(view):
+    if trim and is_worth_trimming(view, log.end):
         assert swap_in(log, view, trim_first(view))
     return plan
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clarion.log.retention import TRIM_ALWAYS_BYTES, Noticed, plan_retention
+from clarion.log.retention import TRIM_ALWAYS_BYTES, Noticed, is_worth_trimming, plan_retention
 from clarion.log.views import view_of
 from clarion.wire.batch import stamp_log_append_time
 from clarion.wire.compression import Codec
@@ -123,6 +123,16 @@ def test_a_large_first_file_is_rewritten_only_when_half_of_it_has_expired(log):
     assert log.size_bytes < size / 2
 
 
+def test_the_first_file_is_not_rewritten_while_the_watermark_is_in_it(log):
+    one_each(log, 20_000)
+    watermark = log.end
+    one_each(log, 20_000)
+    sweep(log, TEN_SECONDS, NOW, limit_offset=1, trim=False)
+    assert log.start_offset == 1
+    assert not is_worth_trimming(view_of(log), watermark)
+    assert is_worth_trimming(view_of(log), log.end)
+
+
 def test_an_expired_message_behind_a_younger_one_waits_for_it(log):
     one_each(log, 5_000, 20_000, 0)
     sweep(log, TEN_SECONDS, NOW)
@@ -201,7 +211,7 @@ def test_a_time_from_a_far_future_does_not_keep_data_for_ever(log):
     assert offsets(log) == []
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.lists(st.integers(0, 100), min_size=1, max_size=5), max_size=8), st.integers(0, 120), st.data())
 def test_the_start_is_the_first_message_that_has_not_expired(tmp_path_factory, batches, retention, draw):
     log = open_log(tmp_path_factory.mktemp("log") / "t-0")
@@ -221,7 +231,7 @@ def test_the_start_is_the_first_message_that_has_not_expired(tmp_path_factory, b
 # ------------------------------------------------------------------------------------------------ size
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(1, 300), max_size=12), st.integers(0, 3000), st.data())
 def test_what_remains_is_the_longest_tail_of_batches_that_fits(tmp_path_factory, sizes, limit, draw):
     log = open_log(tmp_path_factory.mktemp("log") / "t-0")

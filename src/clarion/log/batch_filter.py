@@ -59,7 +59,7 @@ class BatchFilter:
         is_needed = is_last or (header.has_producer and header.last_offset in self._keep_last_offsets)
         if header.last_offset < self._start_offset:
             return self._emptied(header, batch) if is_needed else None
-        kept = [span for span in spans if self._stays(header, span)]
+        kept = self._kept(header, spans)
         self.records_dropped += header.record_count - len(kept)
         if not kept:
             return self._emptied(header, batch) if is_needed else None
@@ -68,14 +68,18 @@ class BatchFilter:
             return batch
         return _rebuilt(header, data, kept, horizon)
 
-    def _stays(self, header: BatchHeader, span: RecordSpan) -> bool:
-        _, _, _, _, offset_delta, key, value_at, _ = span
-        offset = header.base_offset + offset_delta
-        if key is None or offset >= self._reach:
-            return True
-        if self._keys.get(key) > offset:
-            return False
-        return value_at >= 0 or not self._is_past_horizon(header)
+    def _kept(self, header: BatchHeader, spans: list[RecordSpan]) -> list[RecordSpan]:
+        """Records that the map cannot judge, and of the others the newest of their key, unless it deletes the key."""
+        last_offset_of, base = self._keys.get, header.base_offset
+        reach = self._reach - base
+        keeps_tombstones = not self._is_past_horizon(header)
+        return [
+            span
+            for span in spans
+            if (key := span[5]) is None
+            or span[4] >= reach
+            or (last_offset_of(key) <= base + span[4] and (span[6] >= 0 or keeps_tombstones))
+        ]
 
     def _is_past_horizon(self, header: BatchHeader) -> bool:
         return bool(header.attributes & HAS_DELETE_HORIZON) and header.base_timestamp <= self._now_ms

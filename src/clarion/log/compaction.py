@@ -28,8 +28,9 @@ stands for, and recovery in the middle of a swap needs no list.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from time import sleep
 from typing import Final, NamedTuple
 
 from clarion.log.batch_filter import BatchFilter, is_opaque, read_spans
@@ -135,6 +136,11 @@ def _has_time_in(disk: Disk, segment: SegmentView, after_ms: int, now_ms: int) -
 # ------------------------------------------------------------------------------------------------ doing
 
 
+def let_others_run() -> None:
+    """A wait of no time: it lets go of the interpreter's lock."""
+    sleep(0)
+
+
 def compact(
     view: LogView,
     plan: CompactionPlan,
@@ -144,13 +150,15 @@ def compact(
     *,
     keep_last_offsets: Collection[int] = frozenset(),
     map_bytes_max: int = MAP_BYTES_MAX,
+    give_way: Callable[[], None] = let_others_run,
 ) -> Iterator[CleanedSegment]:
     """Rewrite group after group of segments. Each one that is yielded must be swapped in before the next is asked for.
 
     `keep_last_offsets`: the last offsets of batches by which living producers are remembered. An OSError or
-    DamagedSegment ends the run; what was swapped in until then is sound.
+    DamagedSegment ends the run; what was swapped in until then is sound. `give_way` is called for every batch:
+    without it the thread would keep the interpreter's lock for milliseconds, and the loop waiting.
     """
-    keys, reach = _map_keys(view.disk, plan, map_bytes_max, result)
+    keys, reach = _map_keys(view.disk, plan, map_bytes_max, result, give_way)
     filter = BatchFilter(
         keys=keys,
         reach=reach,
@@ -161,7 +169,7 @@ def compact(
     )
     affected = [one for one in plan.segments if one.base_offset < reach]
     for group in _groups(affected, settings.segment_bytes):
-        cleaned = _rewrite(view, group, filter, result)
+        cleaned = _rewrite(view, group, filter, result, give_way)
         if cleaned is not None:
             yield cleaned
     result.records_dropped = filter.records_dropped
@@ -170,7 +178,9 @@ def compact(
     result.is_done = True
 
 
-def _map_keys(disk: Disk, plan: CompactionPlan, memory: int, result: CompactionResult) -> tuple[KeyMap, int]:
+def _map_keys(
+    disk: Disk, plan: CompactionPlan, memory: int, result: CompactionResult, give_way: Callable[[], None]
+) -> tuple[KeyMap, int]:
     """The last offset of every key in the dirty part, and the offset up to which all of it is in the map."""
     dirty = [one for one in plan.segments if one.next_offset > plan.first_dirty]
     keys = KeyMap(memory, _records_in(disk, dirty, memory))
@@ -179,6 +189,7 @@ def _map_keys(disk: Disk, plan: CompactionPlan, memory: int, result: CompactionR
             result.bytes_read += len(batch)
             if header.last_offset < plan.first_dirty or is_opaque(header):
                 continue
+            give_way()
             full_at = _put_keys(keys, header, batch)
             if full_at is not None:
                 return keys, full_at
@@ -224,7 +235,11 @@ def _groups(segments: Sequence[SegmentView], segment_bytes: int) -> Iterator[tup
 
 
 def _rewrite(
-    view: LogView, group: tuple[SegmentView, ...], filter: BatchFilter, result: CompactionResult
+    view: LogView,
+    group: tuple[SegmentView, ...],
+    filter: BatchFilter,
+    result: CompactionResult,
+    give_way: Callable[[], None],
 ) -> CleanedSegment | None:
     """The group as one new file; None if it would be the same as before."""
     is_changed = len(group) > 1
@@ -233,6 +248,7 @@ def _rewrite(
         for segment in group:
             position = 0
             for header, batch in batches_of(view.disk, segment):
+                give_way()
                 position += len(batch)
                 is_last = segment is group[-1] and position == segment.size
                 kept = _filtered(filter, header, batch, is_last, segment, result)

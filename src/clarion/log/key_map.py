@@ -33,26 +33,28 @@ class KeyMap:
 
     def put(self, key: bytes, offset: int) -> None:
         """Offsets come in rising order. The caller stops when the map is full."""
-        slot, is_new = self._find(_digest(key))
-        if is_new:
-            self._digests[slot * _DIGEST_BYTES : (slot + 1) * _DIGEST_BYTES] = _digest(key)
+        digest = _digest(key)
+        slot = self._slot_of(digest)
+        if self._offsets[slot] == _FREE:
+            at = slot * _DIGEST_BYTES
+            self._digests[at : at + _DIGEST_BYTES] = digest
             self.key_count += 1
         self._offsets[slot] = offset
 
     def get(self, key: bytes) -> int:
         """The last offset of the key, or -1 if it was not seen."""
-        return self._offsets[self._find(_digest(key))[0]]
+        return self._offsets[self._slot_of(_digest(key))]
 
-    def _find(self, digest: bytes) -> tuple[int, bool]:
+    def _slot_of(self, digest: bytes) -> int:
         """The slot of a digest, or the free one where it belongs."""
         offsets, digests, slots = self._offsets, self._digests, self._slots
         slot = hash(digest) % slots
         while offsets[slot] != _FREE:
             at = slot * _DIGEST_BYTES
             if digests[at : at + _DIGEST_BYTES] == digest:
-                return slot, False
+                return slot
             slot = slot + 1 if slot + 1 < slots else 0
-        return slot, True
+        return slot
 
 
 _LENGTHS: Final = tuple(bytes([n]) for n in range(_DIGEST_BYTES))

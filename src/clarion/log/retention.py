@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from clarion.log.cleaned import CleanedFile, CleanedSegment
 from clarion.log.views import LogView, SegmentView, batches_of, headers_of, read_batch
 from clarion.model.errors import KafkaError
+from clarion.model.ids import LogPosition
 from clarion.model.topic_settings import TopicSettings
 from clarion.wire.batch import HAS_DELETE_HORIZON, BatchHeader
 from clarion.wire.records import iter_records
@@ -200,10 +201,15 @@ def _start_by_size(view: LogView, retention_bytes: int) -> int:
 TRIM_ALWAYS_BYTES: Final = 1 << 20  # copying a megabyte is cheaper than thinking about it
 
 
-def is_worth_trimming(view: LogView) -> bool:
-    """Whether the first file should be rewritten without what lies before the log's start."""
+def is_worth_trimming(view: LogView, limit: LogPosition | None = None) -> bool:
+    """Whether the first file should be rewritten without what lies before the log's start.
+
+    Not while `limit`, the high watermark, is a place in that file: places in it would no longer be true.
+    """
     first, gone = view.segments[0], view.start_position
-    return len(view.segments) > 1 and 0 < gone < first.size and first.size - gone <= max(gone, TRIM_ALWAYS_BYTES)
+    if len(view.segments) == 1 or (limit is not None and limit.segment <= first.base_offset):
+        return False
+    return 0 < gone < first.size and first.size - gone <= max(gone, TRIM_ALWAYS_BYTES)
 
 
 def trim_first(view: LogView) -> CleanedSegment:
