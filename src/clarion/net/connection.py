@@ -278,10 +278,14 @@ class Connection(asyncio.BufferedProtocol):
         """Send the parts in order until they are gone, or the socket or the disk makes us wait."""
         while self._out and not self._is_paused and not self._is_sending_cold and self._transport is not None:
             part = self._out.popleft()
-            if isinstance(part, bytes):
-                self._transport.write(self._with_small_parts(part))
-            else:
+            if not isinstance(part, bytes):
                 self._send_file(part)
+                continue
+            head = self._with_small_parts(part)
+            if self._out and not isinstance(self._out[0], bytes):
+                self._send_file(self._out.popleft(), head)  # type: ignore[arg-type]
+            else:
+                self._transport.write(head)
 
     def _with_small_parts(self, head: bytes) -> bytes:
         """Join a header with the small file parts that follow it: one send instead of many."""
@@ -305,42 +309,45 @@ class Connection(asyncio.BufferedProtocol):
             size += len(data)
         return head if joined is None else b"".join(joined)
 
-    def _send_file(self, part: FilePart) -> None:
+    def _send_file(self, part: FilePart, head: bytes = b"") -> None:
+        """Send a file part chunk by chunk, `head` together with the first one."""
         position, end = part.position, part.position + part.length
-        chunk = self._server.chunk
         while position < end:
-            want = min(CHUNK_BYTES, end - position)
-            view = chunk[:want]
+            view = self._server.chunk[: min(CHUNK_BYTES, end - position)]
             count = part.file.read_into(view, position)
             if count is None:
+                self._write_through(head)
                 self._send_cold(part, position, end)
                 return
             if count == 0:
                 raise AssertionError(f"{part.file.path} ends before a reply's last byte")
-            sent = self._send_now(view[:count])
-            position += sent
-            if sent < count:
-                # The socket is full. The transport takes one chunk and tells us when it has gone.
-                self._write_through(bytes(view[sent:count]))
-                position += count - sent
+            unsent = self._send_now(head, view[:count])
+            position += count
+            head = b""
+            if unsent:
+                # The socket is full. The transport takes the rest of the chunk and tells us when it has gone.
+                self._write_through(unsent)
                 if self._is_paused:
                     self._put_back(part, position, end)
                     return
 
-    def _send_now(self, data: memoryview) -> int:
-        """Straight into the socket, without a copy, while nothing else waits in the transport."""
+    def _send_now(self, head: bytes, data: memoryview) -> bytes:
+        """Straight into the socket, without a copy, while nothing else waits in the transport; returns what is left."""
         if self._socket_fd is None or self._transport is None or self._transport.get_write_buffer_size():
-            return 0
+            return head + data
         try:
-            return os.write(self._socket_fd, data)
+            sent = os.writev(self._socket_fd, (head, data)) if head else os.write(self._socket_fd, data)
         except BlockingIOError:
-            return 0
+            return head + data
         except OSError:
             self.abort()  # the peer has gone; connection_lost follows
-            return len(data)
+            return b""
+        if sent < len(head):
+            return head[sent:] + data
+        return bytes(data[sent - len(head) :])
 
     def _write_through(self, data: bytes) -> None:
-        if self._transport is not None:
+        if data and self._transport is not None:
             self._transport.write(data)
 
     def _put_back(self, part: FilePart, position: int, end: int) -> None:
