@@ -19,6 +19,7 @@ from rich.console import Console
 from bench import plot, report
 from bench.arena import Arena
 from bench.experiment import ALL, METRICS, Experiment, Outcome, run
+from bench.machine import BUSY_SHARE_MAX, busy_share
 from bench.peers.process import ROOT
 from bench.rows import experiments
 from bench.sizes import DEFAULT, FULL, QUICK, Sizes
@@ -35,9 +36,14 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that servers and folders go when we are told to
     began = time.perf_counter()
+    busy = busy_share()
+    if busy > BUSY_SHARE_MAX:
+        console.print(
+            f"[bold yellow]others use {busy:.0%} of this machine: do not quote these figures[/]", highlight=False
+        )
     outcomes = _run(console, sizes, wanted, options.peers.split(","))
     report.show(console, outcomes)
-    results = report.as_json(outcomes, _options(options, sizes, time.perf_counter() - began))
+    results = report.as_json(outcomes, _options(options, sizes, time.perf_counter() - began, busy))
     report.save(options.out / f"{options.name}.json", results)
     plot.draw(options.out / f"{options.name}.png", results)
     console.print(f"{time.perf_counter() - began:.0f} s; {options.out / options.name}.json and .png", highlight=False)
@@ -82,9 +88,10 @@ def _sizes(options: argparse.Namespace) -> Sizes:
     return replace(sizes, rounds=options.rounds) if options.rounds else sizes
 
 
-def _options(options: argparse.Namespace, sizes: Sizes, seconds: float) -> dict[str, object]:
+def _options(options: argparse.Namespace, sizes: Sizes, seconds: float, busy: float) -> dict[str, object]:
     kind = "quick" if options.quick else "full" if options.full else "default"
-    return {"kind": kind, "rounds": sizes.rounds, "rows": options.rows, "run_seconds": round(seconds)}
+    facts = {"run_seconds": round(seconds), "busy_share_before": round(busy, 3)}
+    return {"kind": kind, "rounds": sizes.rounds, "rows": options.rows} | facts
 
 
 def _parser() -> argparse.ArgumentParser:

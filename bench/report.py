@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import platform
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +14,7 @@ from rich.table import Table
 from bench.experiment import ALL, METRICS, Outcome
 from bench.figures import ratio
 from bench.goals import Goal, Verdict, judge
+from bench.machine import machine
 from bench.rows.raw import MACHINE
 
 _COLOURS = {"PASS": "bold green", "FALL SHORT": "bold red", "no answer": "yellow"}
@@ -44,19 +43,6 @@ def as_json(outcomes: Sequence[Outcome], options: dict[str, Any]) -> dict[str, A
 def save(path: Path, results: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
-
-
-def machine() -> dict[str, Any]:
-    """What the figures depend on, without naming the machine."""
-    models = [line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")]
-    memory = next((line.split()[1] for line in _lines("/proc/meminfo") if line.startswith("MemTotal")), "0")
-    return {
-        "cpu": models[0] if models else platform.machine(),
-        "cores": os.cpu_count(),
-        "memory_gb": round(int(memory) / 1e6, 1),
-        "kernel": platform.release(),
-        "python": platform.python_version(),
-    }
 
 
 def figure_text(metric: str, value: float | None) -> str:
@@ -173,10 +159,3 @@ def _goal_json(verdict: Verdict) -> dict[str, Any]:
         "row": goal.row, "metric": goal.metric, "goal": goal.sentence(), "against": list(goal.against) or None,
         "value": verdict.value, "verdict": verdict.word, "reason": verdict.reason or None,
     }  # fmt: skip
-
-
-def _lines(path: str) -> list[str]:
-    try:
-        return Path(path).read_text().splitlines()
-    except OSError:
-        return []

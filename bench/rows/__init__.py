@@ -8,5 +8,18 @@ from bench.sizes import Sizes
 
 
 def experiments(sizes: Sizes) -> list[Experiment]:
-    families = (raw, produce, consume, users, latency, tiny, start, recovery, scale, partitions)
-    return [experiment for family in families for experiment in family.experiments(sizes)]
+    """A raw limit is measured right before what it limits: neighbours come and go."""
+    return [
+        *raw.into_file(),
+        *produce.experiments(sizes),
+        *raw.from_file(),
+        *consume.experiments(sizes),
+        *users.experiments(sizes),
+        *latency.experiments(sizes),
+        *raw.answers(),
+        *tiny.experiments(sizes),
+        *start.experiments(sizes),
+        *recovery.experiments(sizes),
+        *scale.experiments(sizes),
+        *partitions.experiments(sizes),
+    ]
