@@ -3,7 +3,7 @@
 import itertools
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,17 @@ import pytest
 from tests.servers import ClarionProcess, KafkaProcess, start_peer
 
 _numbers = itertools.count(1)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failure shows what the broker had to say at that time."""
+    report = yield
+    if report.failed:
+        for name in ("own_server", "shared_server"):
+            if server := getattr(item, "funcargs", {}).get(name):
+                report.sections.append((f"the last words of {name}", server.stderr[-4000:]))
+    return report
 
 
 @pytest.fixture(scope="session")
