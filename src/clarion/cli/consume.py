@@ -15,6 +15,7 @@ import typer
 
 from clarion.cli.errors import CliError
 from clarion.cli.humane import parse_time_ms, plural
+from clarion.cli.interrupt import terminate_interrupts
 from clarion.cli.link import BootstrapOption, Link, explain, plain_errors
 from clarion.cli.message import TEMPLATE_FIELDS, Message, Template, for_terminal, to_json
 from clarion.cli.offsets import Place, all_partitions, end_offsets, offsets_at, start_offsets
@@ -72,7 +73,7 @@ def consume(
         reader = _group_reader(link, topic, group, where, partition)
     if not follow:
         reader.stop_at(end_offsets(admin, link, places), start_offsets(admin, link, places))
-    with _opened(output) as target:
+    with _opened(output) as target, terminate_interrupts():
         read = _read(reader, lambda message: target.write(write_line(message)), maximum, target.flush)
     if output != "-":
         show_notice(f"wrote {plural(read, 'message')} to {output}")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +12,7 @@ import typer
 
 from clarion.cli.errors import CliError
 from clarion.cli.humane import plural
+from clarion.cli.interrupt import terminate_interrupts
 from clarion.cli.link import BootstrapOption, Link, admin_api, result_of
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ def demo(
         raise CliError(f"--seconds {seconds:g}: at least 1")
     if not 1 <= rate <= 20_000:
         raise CliError(f"--rate {rate:g}: from 1 to 20,000 orders a second")
-    with _stop_on_terminate():
+    with terminate_interrupts():
         if bootstrap is not None:
             _play(Link.of(context, bootstrap), bootstrap, seconds, rate)
             return
@@ -192,17 +191,3 @@ def _make_topic(link: Link) -> None:
 
     admin = link.admin()  # must outlive its call
     result_of(admin.create_topics([admin_api().NewTopic(TOPIC, PARTITIONS, -1)])[TOPIC], link, f"create {TOPIC}")
-
-
-@contextmanager
-def _stop_on_terminate() -> Iterator[None]:
-    """SIGTERM ends the demo as Ctrl-C does: the broker and its folder must not outlive us."""
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    previous: Callable[..., object] | int | None = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)

@@ -1,0 +1,83 @@
+"""Groups from the command line, against a real broker."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+
+@pytest.fixture
+def group(clarion, topic) -> str:
+    """A group that has read two of four messages in partition 0, the first three with old timestamps."""
+    lines = [json.dumps({"value": str(n), "partition": 0, "timestamp": 1_700_000_000_000 + n}) for n in range(3)]
+    clarion("produce", topic, "-J", stdin="\n".join(lines).encode())
+    clarion("produce", topic, "-p", "0", stdin=b"3")
+    name = f"g-{topic}"
+    assert clarion("consume", topic, "--group", name, "--max", "2").out == "0\n1\n"
+    return name
+
+
+def committed(clarion, group: str) -> int:
+    described = json.loads(clarion("group", "describe", group, "--json").out)
+    return next(each["committed"] for each in described["partitions"] if each["partition"] == 0)
+
+
+def test_a_group_is_listed_and_described_with_its_lag(clarion, group):
+    rows = {each["group"]: each for each in json.loads(clarion("group", "list", "--json").out)}
+    assert rows[group]["state"] == "empty"
+    assert rows[group]["lag"] == 2
+    text = clarion("group", "describe", group).out
+    assert text.startswith(f"{group}: empty, 0 members, 2 messages behind\n")
+
+
+@pytest.mark.parametrize(
+    ("goal", "offset"),
+    [
+        (["--to-earliest"], 0),
+        (["--to-latest"], 4),
+        (["--to-offset", "1"], 1),
+        (["--to-offset", "99"], 4),
+        (["--shift", "-1"], 1),
+        (["--shift", "-99"], 0),
+        (["--shift", "1"], 3),
+        (["--to-time", "1700000000001"], 1),
+        (["--by-duration", "1h"], 3),
+        (["--to-time", "-1h"], 3),
+    ],
+)
+def test_reset_shows_first_and_moves_only_when_told(clarion, group, topic, goal, offset):
+    words = ["group", "reset", group, "--topic", f"{topic}:0", *goal]
+    shown = clarion(*words, "--json")
+    assert [each["to"] for each in json.loads(shown.out)["partitions"]] == [offset]
+    assert committed(clarion, group) == 2
+    assert clarion(*words, "--execute").out.splitlines()[-1] == f"{group} was moved"
+    assert committed(clarion, group) == offset
+
+
+def test_a_group_is_deleted(clarion, group):
+    assert "--yes" in clarion("group", "delete", group).one_line_error()
+    assert clarion("group", "delete", group, "--yes").out == f"deleted {group}\n"
+    assert "there is no group" in clarion("group", "describe", group).one_line_error()
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["describe", "no-such-group"], "there is no group no-such-group"),
+        (["delete", "no-such-group", "--yes"], "there is no group no-such-group"),
+        (["reset", "g"], "exactly one of"),
+        (["reset", "g", "--to-earliest", "--to-latest"], "exactly one of"),
+        (["reset", "no-such-group", "--to-earliest"], "--topic TOPIC"),
+        (["reset", "g", "-t", "no-such-topic", "--to-latest"], "there is no topic"),
+        (["reset", "g", "-t", "TOPIC:9", "--to-latest"], "has no partition 9"),
+        (["reset", "g", "-t", "TOPIC:x", "--to-latest"], "TOPIC:0,1,2"),
+        (["reset", "g", "--to-offset", "-1"], "at least 0"),
+        (["reset", "g", "--to-time", "noon"], "is not a time"),
+        (["reset", "g", "--by-duration", "soon"], "is not a duration"),
+        ([], "Missing command"),
+    ],
+)
+def test_a_mistake_is_one_line(clarion, topic, words, complaint):
+    words = [each.replace("TOPIC", topic) for each in words]
+    assert complaint in clarion("group", *words).one_line_error()

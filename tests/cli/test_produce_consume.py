@@ -1,0 +1,177 @@
+"""Messages in and out through the command line, against a real broker."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from .conftest import clean_environment
+
+
+def test_lines_go_in_and_come_out(clarion, topic):
+    sent = clarion("produce", topic, "--partition", "1", stdin=b"one\ntwo\nthree")
+    assert sent.status == 0
+    assert sent.err.startswith("sent 3 messages")
+    assert clarion("consume", topic).out == "one\ntwo\nthree\n"
+
+
+def test_keys_headers_and_times_are_kept(clarion, topic):
+    clarion("produce", topic, "-K", ":", "-H", "a=1", "--timestamp", "2026-01-01T00:00:00+00:00", stdin=b"k:v:w\n")
+    [message] = [json.loads(line) for line in clarion("consume", topic, "--json").out.splitlines()]
+    assert message["key"] == "k"
+    assert message["value"] == "v:w"
+    assert message["headers"] == [["a", "1"]]
+    assert message["time"] == "2026-01-01T00:00:00.000Z"
+
+
+def test_a_topic_is_copied_byte_for_byte_through_json(clarion, topic, tmp_path):
+    source = [
+        {"key": "a", "value": "täxt", "headers": [["h", None]], "partition": 2, "timestamp": 1_700_000_000_000},
+        {"key_base64": "/wA=", "value_base64": "gIE=", "headers": [["b", {"base64": "/w=="}]], "partition": 2},
+        {"key": "gone", "value": None, "partition": 2},
+    ]
+    clarion("produce", topic, "--json-lines", stdin="\n".join(map(json.dumps, source)).encode())
+    exported = clarion("consume", topic, "--json").raw
+    copied = clarion("produce", topic + "-copy", "--json-lines", "--create", "--partition", "0", stdin=exported)
+    assert copied.status == 0, copied.err
+    before = [json.loads(line) for line in exported.splitlines()]
+    after = [json.loads(line) for line in clarion("consume", topic + "-copy", "--json").raw.splitlines()]
+    ignored = {"topic", "partition"}
+    assert [{k: v for k, v in m.items() if k not in ignored} for m in after] == [
+        {k: v for k, v in m.items() if k not in ignored} for m in before
+    ]
+    assert before[1]["value_base64"] == "gIE="
+
+
+def test_bytes_that_are_not_text_stay_what_they_are_in_a_pipe(clarion, topic, tmp_path):
+    noise = bytes(each for each in os.urandom(512) if each != 10)
+    clarion("produce", topic, stdin=noise)
+    assert clarion("consume", topic).raw == noise + b"\n"
+    out = tmp_path / "out"
+    assert clarion("consume", topic, "--output", str(out)).err == f"wrote 1 message to {out}\n"
+    assert out.read_bytes() == noise + b"\n"
+
+
+def test_files_are_read_and_compressed(clarion, topic, tmp_path):
+    file = tmp_path / "lines"
+    file.write_text("".join(f"{number}\n" for number in range(5_000)))
+    report = clarion("produce", topic, str(file), "-z", "zstd", "--acks", "1", "--json")
+    assert json.loads(report.out) == {"topic": topic, "sent": 5_000, "arrived": 5_000, "failed": 0}
+    assert sorted(map(int, clarion("consume", topic).out.split())) == list(range(5_000))
+
+
+def test_reading_starts_where_it_is_told(clarion, topic):
+    for moment, value in ((1_000, "old"), (2_000, "new")):
+        line = json.dumps({"value": value, "partition": 0, "timestamp": 1_700_000_000_000 + moment})
+        clarion("produce", topic, "-J", stdin=line.encode())
+    clarion("produce", topic, "-p", "0", stdin=b"now")
+
+    def read(*words: str) -> list[str]:
+        return clarion("consume", topic, *words).out.split()
+
+    assert read("--from", "start") == ["old", "new", "now"]
+    assert read("--from", "end") == []
+    assert read("--from", "1") == ["new", "now"]
+    assert read("--from", "1700000001500") == ["new", "now"]
+    assert read("--from", "-5m") == ["now"]
+    assert read("--max", "2") == ["old", "new"]
+    assert read("--partition", "1") == []
+    assert read("--format", "{partition}/{offset}\\t{value}", "-n", "1") == ["0/0", "old"]
+
+
+def test_a_group_goes_on_where_it_stopped(clarion, topic):
+    clarion("produce", topic, "-p", "0", stdin=b"1\n2\n3\n")
+    group = f"g-{topic}"
+    assert clarion("consume", topic, "--group", group, "--max", "2").out == "1\n2\n"
+    assert clarion("consume", topic, "--group", group).out == "3\n"
+    assert clarion("consume", topic, "--group", group).out == ""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_following_ends_well_on_a_signal(clarion, topic, number):
+    group = f"g-{topic}"
+    follower = subprocess.Popen(
+        [sys.executable, "-m", "clarion.cli.main", "-b", clarion.bootstrap, "consume", topic, "-f", "-g", group],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=clean_environment(),
+    )
+    clarion("produce", topic, stdin=b"hello\n")
+    assert follower.stdout.readline() == b"hello\n"
+    follower.send_signal(number)
+    _, errors = follower.communicate(timeout=20)
+    assert (follower.returncode, errors) == (0, b"")
+    described = json.loads(clarion("group", "describe", group, "--json").out)
+    assert described["members"] == []
+    assert sum(each["lag"] for each in described["partitions"]) == 0
+
+
+def test_a_reader_that_closes_the_pipe_ends_us_in_silence(clarion, topic):
+    clarion("produce", topic, stdin=b"x" * 99 + b"\n" + b"y\n" * 50_000)
+    words = [sys.executable, "-m", "clarion.cli.main", "-b", clarion.bootstrap, "consume", topic]
+    reader = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=clean_environment())
+    reader.stdout.readline()
+    reader.stdout.close()
+    assert reader.stderr.read() == b""
+    assert reader.wait(20) == 128 + signal.SIGPIPE
+    reader.stderr.close()
+
+
+def test_a_rate_is_kept(clarion, topic):
+    begin = time.monotonic()
+    clarion("produce", topic, "--rate", "50", stdin=b"x\n" * 20)
+    assert time.monotonic() - begin >= 20 / 50 * 0.9
+
+
+@pytest.mark.parametrize(
+    ("words", "stdin", "complaint"),
+    [
+        (["no-such-topic"], b"", "clarion topic create no-such-topic"),
+        (["TOPIC", "--partition", "9"], b"x", "has no partition 9"),
+        (["TOPIC", "--compression", "rar"], b"x", "--compression rar"),
+        (["TOPIC", "--acks", "2"], b"x", "--acks 2"),
+        (["TOPIC", "--rate", "0"], b"x", "--rate 0"),
+        (["TOPIC", "-K", ":"], b"a:b\nno separator\n", "line 2: there is no ':'"),
+        (["TOPIC", "-K", ":", "-k", "x"], b"", "not both"),
+        (["TOPIC", "-J"], b"{", "line 1: not JSON"),
+        (["TOPIC", "-J"], b"[]", "not a JSON object"),
+        (["TOPIC", "-J"], b'{"valu": 1}', "unknown field 'valu'"),
+        (["TOPIC", "-J"], b'{"partition": -1}', "partition must be"),
+        (["TOPIC", "-J"], b'{"value_base64": "???"}', "not base64"),
+        (["TOPIC", "-J"], b'{"headers": 3}', "headers must look like"),
+        (["TOPIC", "-H", "x"], b"", "NAME=VALUE"),
+        (["TOPIC", "--timestamp", "noon"], b"", "is not a time"),
+        (["TOPIC", "/no/such/file"], b"", "cannot read /no/such/file"),
+        (["TOPIC"], b"x" * 2_000_000, "1 of 1 message did not arrive"),
+        ([], b"", "Missing argument"),
+    ],
+)
+def test_a_mistake_in_produce_is_one_line(clarion, topic, words, stdin, complaint):
+    words = [topic if each == "TOPIC" else each for each in words]
+    assert complaint in clarion("produce", *words, stdin=stdin).one_line_error()
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["no-such-topic"], "there is no topic no-such-topic"),
+        (["TOPIC", "--from", "yesterday"], "is not a time"),
+        (["TOPIC", "--from", "99"], "no partition is that long"),
+        (["TOPIC", "--from", "99999999999999999"], "after the year 9999"),
+        (["TOPIC", "--partition", "9"], "has no partition 9"),
+        (["TOPIC", "--format", "{nope}"], "unknown field {nope}"),
+        (["TOPIC", "--max", "0"], "--max 0"),
+        (["TOPIC", "--group", "g", "--from", "-5m"], "clarion group reset g"),
+        (["TOPIC", "--group", "g", "--partition", "0"], "a group decides itself"),
+        (["TOPIC", "--output", "/no/such/folder/x"], "cannot write"),
+    ],
+)
+def test_a_mistake_in_consume_is_one_line(clarion, topic, words, complaint):
+    words = [topic if each == "TOPIC" else each for each in words]
+    assert complaint in clarion("consume", *words).one_line_error()

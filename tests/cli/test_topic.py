@@ -1,0 +1,63 @@
+"""Topics from the command line, against a real broker."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+
+def test_a_topic_is_created_listed_described_altered_and_deleted(clarion, topic):
+    listed = clarion("topic", "list", "--json")
+    assert {"topic": topic, "partitions": 3, "messages": 0} in json.loads(listed.out)
+
+    assert clarion("topic", "alter", topic, "-c", "retention.ms=60000", "--partitions", "5").status == 0
+    described = json.loads(clarion("topic", "describe", topic, "--json").out)
+    assert {"name": "retention.ms", "value": "60000", "is_default": False} in described["settings"]
+    assert [each["partition"] for each in described["partitions"]] == [0, 1, 2, 3, 4]
+
+    assert clarion("topic", "alter", topic, "--unset", "retention.ms").status == 0
+    assert json.loads(clarion("topic", "describe", topic, "--json").out)["settings"] == []
+
+    assert clarion("topic", "delete", topic, "--yes").out == f"deleted {topic}\n"
+    assert "there is no topic" in clarion("topic", "describe", topic).one_line_error()
+
+
+def test_in_a_pipe_a_table_is_aligned_columns_and_nothing_else(clarion, topic):
+    lines = clarion("topic", "describe", topic).out.splitlines()
+    assert lines[0].startswith(f"{topic}: 3 partitions, 0 messages")
+    assert lines[2].split() == ["PARTITION", "LEADER", "REPLICAS", "IN", "SYNC", "START", "END", "MESSAGES"]
+    assert "\x1b" not in "".join(lines)
+
+
+def test_creating_what_exists_fails_unless_that_is_fine(clarion, topic):
+    assert "already exists" in clarion("topic", "create", topic).one_line_error()
+    again = clarion("topic", "create", topic, "--if-not-exists", "--json")
+    assert json.loads(again.out) == [{"topic": topic, "created": False}]
+
+
+def test_deleting_asks_first(clarion, topic):
+    assert "--yes" in clarion("topic", "delete", topic).one_line_error()
+    assert clarion("topic", "describe", topic).status == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["create", "../x"], "only letters, digits"),
+        (["create", "x", "--partitions", "0"], "--partitions 0"),
+        (["create", "x", "--partitions", "many"], "--partitions"),
+        (["create", "x", "-c", "retention.ms"], "NAME=VALUE"),
+        (["create", "x", "-c", "retention.mss=1"], "retention.ms"),
+        (["create"], "Missing argument"),
+        (["alter", "no-such-topic", "-c", "retention.ms=1"], "there is no topic"),
+        (["alter", "no-such-topic"], "nothing to change"),
+        (["alter", "x", "-c", "a=1", "--unset", "a"], "both set and unset"),
+        (["delete", "no-such-topic", "--yes"], "there is no topic"),
+        (["list", "--bogus"], "No such option"),
+        (["frobnicate"], "No such command"),
+        ([], "Missing command"),
+    ],
+)
+def test_a_mistake_is_one_line(clarion, words, complaint):
+    assert complaint in clarion("topic", *words).one_line_error()
