@@ -17,6 +17,7 @@ import os
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
 from clarion.world import Buffer, DiskFile
@@ -299,7 +300,7 @@ def _sectors(position: int, data: bytes | None) -> list[tuple[int, bytes | None]
     if data is None:
         return [(position, None)]
     cuts = [0, *range(SECTOR - position % SECTOR, len(data), SECTOR), len(data)]
-    return [(position + a, data[a:b]) for a, b in zip(cuts, cuts[1:], strict=False) if b > a]
+    return [(position + a, data[a:b]) for a, b in pairwise(cuts) if b > a]
 
 
 def _chosen(pending: list[T], rng: random.Random | None) -> list[T]:

@@ -240,7 +240,7 @@ def end_of(segment: ActiveSegment) -> int:
     """
     if segment.size == 0:
         return segment.base_offset
-    entry = last_entry(segment)
+    entry = last_entry(segment.folder, segment.base_offset, segment.size)
     next_offset, file = segment.base_offset, segment.handle()
     for header, position in hop(file, entry[1], segment.size):
         if position == entry[1] and entry[0] not in (header.last_offset, -1):
@@ -249,15 +249,15 @@ def end_of(segment: ActiveSegment) -> int:
     return next_offset
 
 
-def last_entry(segment: Segment) -> tuple[int, int]:
+def last_entry(folder: Folder, base_offset: int, segment_bytes: int) -> tuple[int, int]:
     """The last entry of the offset index as it is on disk; (-1, 0) if there is none that could be true."""
     try:
-        file = segment.folder.disk.open(segment.folder.file(segment.base_offset, INDEX))
+        file = folder.disk.open(folder.file(base_offset, INDEX))
     except FileNotFoundError:
         return -1, 0
     try:
         data = file.read(OFFSET_ENTRY_BYTES, max(0, file.size() - OFFSET_ENTRY_BYTES))
     finally:
         file.close()
-    entry = OffsetIndex(segment.base_offset, data).last if len(data) == OFFSET_ENTRY_BYTES else None
-    return entry if entry and entry[1] < segment.size else (-1, 0)
+    entry = OffsetIndex(base_offset, data).last if len(data) == OFFSET_ENTRY_BYTES else None
+    return entry if entry and entry[1] < segment_bytes else (-1, 0)

@@ -415,6 +415,7 @@ class Log:
             if epoch > epochs.latest:
                 epochs.assign(epoch, start)
         epochs.truncate_to(self.next_offset)
+        epochs.advance_start(self.start_offset)
 
     def _save_epochs(self) -> None:
         epochs = self.epochs

@@ -15,7 +15,7 @@ from typing import Final
 
 from crc32c import crc32c
 
-from clarion.log.active import ActiveSegment, end_of, last_entry
+from clarion.log.active import OFFSET_DELTA_MAX, ActiveSegment, end_of, last_entry
 from clarion.log.folder import INDEX, LOG, TIME_INDEX, Folder, parent_of, remove_if_there, sync_files
 from clarion.log.hops import DamagedSegment
 from clarion.log.index import IndexBuilder
@@ -28,6 +28,7 @@ log = event_log("log")
 SCAN_BYTES: Final = 1 << 20  # large enough that calls do not count, small enough to stay in the processor's cache
 _HEADER = Struct(">qiibIhiqq")  # up to the max timestamp
 _CRC_FROM: Final = 21
+_OVERTAKEN: Final = "an offset comes again"
 _LENGTH_MIN: Final = HEADER_BYTES - LENGTH_PREFIX_BYTES
 
 
@@ -94,7 +95,10 @@ class SegmentScan:
     """One segment, batch by batch, as far as it is good."""
 
     __slots__ = (
-        "_segment",
+        "_epoch_before",
+        "_folder",
+        "_jump_at",
+        "_jump_next",
         "base_offset",
         "builder",
         "epoch",
@@ -107,29 +111,57 @@ class SegmentScan:
     )
 
     def __init__(self, folder: Folder, base_offset: int, epoch: int) -> None:
-        self._segment = Segment(folder, base_offset)
+        self._folder = folder
+        self._epoch_before = epoch
         self.base_offset = base_offset
-        self.builder = IndexBuilder.empty(base_offset, folder.index_interval_bytes)
-        self.epoch = epoch
+        self.file: DiskFile = folder.disk.open(folder.file(base_offset, LOG))
+        self.file_size = self.file.size()
+        self._reset()
+
+    def _reset(self) -> None:
+        self.builder = IndexBuilder.empty(self.base_offset, self._folder.index_interval_bytes)
+        self.epoch = self._epoch_before
         self.epochs: list[tuple[int, int]] = []
-        self.next_offset = base_offset
+        self.next_offset = self.base_offset
         self.good_bytes = 0
         self.reason = ""
-        self.file: DiskFile = folder.disk.open(self._segment.path)
-        self.file_size = self.file.size()
+        self._jump_at, self._jump_next = -1, -1  # the last batch that left offsets out, and the offset after it
+
+    @property
+    def ends_with_jump(self) -> bool:
+        return self.next_offset == self._jump_next
 
     @property
     def index_names_last_batch(self) -> bool:
         """Whether the index on disk was written when the segment was sealed with the batch that is now its last."""
-        return self.good_bytes > 0 and last_entry(self._segment) == (self.next_offset - 1, self.builder.last_position)
+        return self.good_bytes > 0 and last_entry(self._folder, self.base_offset, self.good_bytes) == (
+            self.next_offset - 1,
+            self.builder.last_position,
+        )
 
     def run(self) -> None:
+        self._scan(self.file_size)
+        self.builder.seal()
+
+    def back_to_jump(self) -> None:
+        """Leave out the last batch: it jumped ahead, and what follows shows that it should not have.
+
+        Its offset is not under the checksum. Found with a second scan, since it is found once in a lifetime.
+        """
+        reason, end = self.reason, self._jump_at
+        self._reset()
+        self._scan(end)
+        self.builder.seal()
+        self.reason = reason
+
+    def _scan(self, end: int) -> None:
         wanted = SCAN_BYTES
-        while self.good_bytes < self.file_size and not self.reason:
-            rest = self.file_size - self.good_bytes
+        while self.good_bytes < end and not self.reason:
+            rest = end - self.good_bytes
             chunk = self.file.read(min(wanted, rest), self.good_bytes)
             wanted = max(SCAN_BYTES, self._take(memoryview(chunk), rest))
-        self.builder.seal()
+        if self.ends_with_jump and self.reason == _OVERTAKEN:
+            self.back_to_jump()
 
     def _take(self, chunk: memoryview, rest: int) -> int:
         """Judge the batches in the chunk, the beginning of the rest; returns the size of one that sticks out of it."""
@@ -150,7 +182,9 @@ class SegmentScan:
             if crc32c(chunk[at + _CRC_FROM : end]) != crc:
                 self.reason = "a batch does not match its checksum"
                 break
-            if (base < expected or epoch != self.epoch) and not self._is_in_order(base, expected, epoch):
+            if base != expected and not self._may_jump(base, expected, delta, start + at):
+                break
+            if epoch != self.epoch and not self._may_begin(epoch, base):
                 break
             add(base + delta, start + at, end - at, timestamp)
             expected = base + delta + 1
@@ -164,10 +198,17 @@ class SegmentScan:
             self.reason = "the last batch is cut off"
         return whole
 
-    def _is_in_order(self, base: int, expected: int, epoch: int) -> bool:
+    def _may_jump(self, base: int, expected: int, delta: int, position: int) -> bool:
         if base < expected:
-            self.reason = f"offset {base} comes where {expected} was expected"
-        elif 0 <= epoch < self.epoch:
+            self.reason = _OVERTAKEN
+        elif base + delta - self.base_offset > OFFSET_DELTA_MAX:
+            self.reason = "an offset is too far ahead for its segment"
+        else:
+            self._jump_at, self._jump_next = position, base + delta + 1
+        return not self.reason
+
+    def _may_begin(self, epoch: int, base: int) -> bool:
+        if 0 <= epoch < self.epoch:
             self.reason = f"epoch {epoch} comes after epoch {self.epoch}"
         elif epoch > self.epoch:
             self.epoch = epoch
@@ -182,13 +223,12 @@ def _misfit(before: SegmentScan, scan: SegmentScan, recovery_point: int) -> str:
     the end of that segment, and what comes after it is no continuation.
     """
     if scan.base_offset < before.next_offset:
+        if before.ends_with_jump:
+            before.back_to_jump()
         return f"segment {scan.base_offset} begins before {before.next_offset}, where the one before it ends"
-    is_gap = scan.base_offset > max(before.next_offset, recovery_point)
-    return (
-        f"offsets {before.next_offset} to {scan.base_offset - 1} are missing"
-        if is_gap and not before.index_names_last_batch
-        else ""
-    )
+    if scan.base_offset > max(before.next_offset, recovery_point) and not before.index_names_last_batch:
+        return f"offsets {before.next_offset} to {scan.base_offset - 1} are missing"
+    return ""
 
 
 def _cut(folder: Folder, last: SegmentScan, dropped: list[int], report: RecoveryReport) -> None:

@@ -1,0 +1,116 @@
+"""Checkpoint files, the clean-shutdown mark and producer snapshots: Kafka's formats, and nonsense in them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clarion.log.checkpoints import RECOVERY_POINTS, Checkpoints, CleanShutdown, format_epochs, load_epochs
+from clarion.log.folder import format_metadata, parse_metadata
+from clarion.log.producer_snapshot import (
+    ProducerEntry,
+    decode_snapshot,
+    drop_snapshots,
+    encode_snapshot,
+    load_latest_snapshot,
+    save_snapshot,
+    snapshot_offsets,
+)
+from clarion.model.ids import TopicPartition
+from clarion.world import read_file, replace_file
+from tests.log.batches import TOPIC_ID
+from tests.sim.disk import SimDisk
+
+
+@pytest.fixture
+def disk() -> SimDisk:
+    one = SimDisk()
+    one.make_folder("/data")
+    one.sync_folder("/")
+    return one
+
+
+def test_offsets_are_written_as_kafka_writes_them(disk: SimDisk) -> None:
+    offsets = {TopicPartition("orders", 0): 4711, TopicPartition("a-b.c", 12): 0}
+    Checkpoints(disk, "/data").save_recovery_points(offsets)
+    assert read_file(disk, f"/data/{RECOVERY_POINTS}") == b"0\n2\na-b.c 12 0\norders 0 4711\n"
+    assert Checkpoints(disk, "/data").recovery_points() == offsets
+    assert Checkpoints(disk, "/data").start_offsets() == {}
+
+
+def test_a_torn_checkpoint_counts_as_absent_at_every_length(disk: SimDisk) -> None:
+    files = Checkpoints(disk, "/data")
+    files.save_start_offsets({TopicPartition("t", 0): 10, TopicPartition("t", 1): 20})
+    whole = read_file(disk, "/data/log-start-offset-checkpoint")
+    for length in range(len(whole)):
+        replace_file(disk, "/data/log-start-offset-checkpoint", whole[:length])
+        assert files.start_offsets() == {}
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"1\n0\n", b"0\n1\nt 0\n", b"0\n1\nt 0 -5\n", b"0\n1\nt x 5\n", b"\xff\xfe", b"0\n2\nt 0 5\n"]
+)
+def test_garbage_counts_as_absent(disk: SimDisk, garbage: bytes) -> None:
+    replace_file(disk, "/data/replication-offset-checkpoint", garbage)
+    assert Checkpoints(disk, "/data").high_watermarks() == {}
+
+
+def test_epochs_come_back_and_must_grow(disk: SimDisk) -> None:
+    replace_file(disk, "/data/e", format_epochs([(0, 0), (4, 12)]))
+    assert read_file(disk, "/data/e") == b"0\n2\n0 0\n4 12\n"
+    assert load_epochs(disk, "/data/e") == [(0, 0), (4, 12)]
+    replace_file(disk, "/data/e", format_epochs([(4, 12), (0, 20)]))
+    assert load_epochs(disk, "/data/e") is None
+
+
+def test_the_mark_of_a_clean_shutdown_vouches_for_one_start(disk: SimDisk) -> None:
+    mark = CleanShutdown(disk, "/data")
+    assert not mark.take()
+    mark.leave()
+    after = disk.power_loss()
+    assert CleanShutdown(after, "/data").take()
+    assert not CleanShutdown(after.power_loss(), "/data").take()
+
+
+def test_the_topic_id_is_written_as_kafka_writes_it() -> None:
+    assert format_metadata(TOPIC_ID) == b"version: 0\ntopic_id: bxyKLjt9T1edCgEjRWeJqw\n"
+    assert parse_metadata(format_metadata(TOPIC_ID)) == TOPIC_ID
+
+
+int64 = st.integers(-(1 << 63), (1 << 63) - 1)
+int32 = st.integers(-(1 << 31), (1 << 31) - 1)
+entries = st.lists(
+    st.builds(ProducerEntry, int64, st.integers(-(1 << 15), (1 << 15) - 1), int32, int64, int32, int64, int32, int64)
+)
+
+
+@given(entries)
+def test_a_snapshot_comes_back(producers: list[ProducerEntry]) -> None:
+    assert decode_snapshot(encode_snapshot(producers)) == producers
+
+
+def test_a_snapshot_with_a_flipped_bit_is_refused() -> None:
+    data = encode_snapshot([ProducerEntry(1, 0, 5, 100, 2, 1000), ProducerEntry(2, 1, 7, 101, 0, 1001)])
+    for position in range(len(data)):
+        with pytest.raises(ValueError):
+            decode_snapshot(data[:position])
+        flipped = bytearray(data)
+        flipped[position] ^= 1
+        with pytest.raises(ValueError):
+            decode_snapshot(bytes(flipped))
+
+
+def test_the_newest_readable_snapshot_before_the_end_is_taken(disk: SimDisk) -> None:
+    one, two = [ProducerEntry(1, 0, 5, 9, 2, 1000)], [ProducerEntry(1, 0, 8, 19, 2, 1000)]
+    save_snapshot(disk, "/data", 10, one)
+    save_snapshot(disk, "/data", 20, two)
+    assert load_latest_snapshot(disk, "/data", 25) == (20, two)
+    assert load_latest_snapshot(disk, "/data", 15) == (10, one)
+    assert load_latest_snapshot(disk, "/data", 5) is None
+    disk.open("/data/00000000000000000020.snapshot").write([b"x"], 8)
+    assert load_latest_snapshot(disk, "/data", 25) == (10, one)
+    save_snapshot(disk, "/data", 30, two)
+    assert snapshot_offsets(disk, "/data") == [20, 30]
+    drop_snapshots(disk, "/data", above=20)
+    assert snapshot_offsets(disk, "/data") == [20]

@@ -1,0 +1,255 @@
+"""Opening what a crash, a bad disk or an older process left behind."""
+
+from __future__ import annotations
+
+import pytest
+
+from clarion.log.dump import DamagedRest, verify
+from clarion.log.log import Log
+from clarion.model.errors import KafkaError
+from clarion.wire.batch import read_header
+from tests.log.batches import append, batch, content, open_log, read_all
+from tests.sim.disk import SimDisk
+
+FOLDER = "/data/t-0"
+FIRST = f"{FOLDER}/00000000000000000000.log"
+
+
+@pytest.fixture
+def disk() -> SimDisk:
+    return SimDisk()
+
+
+def write(disk: SimDisk, count: int = 4, size: int = 20, close: bool = False, **more) -> list[bytes]:
+    log = open_log(disk)
+    written = [append(log, size=size, **more) for _ in range(count)]
+    if close:
+        log.close()
+    else:
+        log.abandon()
+    return written
+
+
+def poke(disk: SimDisk, path: str, position: int, data: bytes) -> None:
+    disk.open(path).write([data], position)
+
+
+def flip(disk: SimDisk, path: str, position: int, bit: int = 0) -> None:
+    file = disk.open(path)
+    file.write([bytes([file.read(1, position)[0] ^ (1 << bit)])], position)
+
+
+# Torn and damaged tails
+
+
+def test_a_flipped_bit_anywhere_leaves_exactly_the_batches_before_it(disk: SimDisk) -> None:
+    written = write(disk, 3, epoch=2)
+    data = b"".join(written)
+    kept = [len(b"".join(written[:number])) for number in range(4)]
+    for position in range(len(data)):
+        poke(disk, FIRST, 0, data)
+        flip(disk, FIRST, position, bit=position % 8)
+        log = open_log(disk, clean=False)
+        found = content(log)
+        log.abandon()
+        number = sum(position >= end for end in kept[1:])
+        changed = position - kept[number]
+        if 12 <= changed < 16 or (changed < 8 and number == 2):
+            # Base offset and epoch sit outside of the checksum: only what contradicts the next batch is noticed.
+            assert len(found) in kept[number:]
+        else:
+            assert found == data[: kept[number]], f"byte {position}"
+            assert log.recovery.cut_bytes == len(data) - kept[number]
+            assert log.recovery.cut_from_offset == number
+            assert log.recovery.reason
+
+
+@pytest.mark.parametrize("garbage", [b"\0" * 700, b"\xff" * 700, bytes(range(256)) * 3, b"x"])
+def test_garbage_behind_the_last_batch_is_cut_off(disk: SimDisk, garbage: bytes) -> None:
+    data = b"".join(write(disk))
+    poke(disk, FIRST, len(data), garbage)
+    log = open_log(disk, clean=False)
+    assert content(log) == data
+    assert log.recovery.cut_bytes == len(garbage)
+    assert disk.size(FIRST) == len(data)
+
+
+def test_a_torn_batch_is_cut_off_at_every_length(disk: SimDisk) -> None:
+    first, second = write(disk, 2)
+    for length in range(len(second)):
+        poke(disk, FIRST, 0, first + second)
+        disk.open(FIRST).truncate(len(first) + length)
+        log = open_log(disk, clean=False)
+        assert content(log) == first
+        assert log.recovery.cut_bytes == length
+        log.abandon()
+
+
+def test_old_batches_behind_the_new_end_do_not_come_back(disk: SimDisk) -> None:
+    old = write(disk, 4, epoch=1)
+    newer = batch(1, epoch=2)
+    assert len(newer) == len(old[1])
+    poke(disk, FIRST, len(old[0]), newer)  # as if a truncation had been lost, but not the append after it
+    log = open_log(disk, clean=False)
+    assert content(log) == old[0] + newer
+    assert log.recovery.reason == "epoch 1 comes after epoch 2"
+
+
+def test_damage_ends_the_log_and_later_segments_are_kept_aside(disk: SimDisk) -> None:
+    written = write(disk, 9, size=200)
+    flip(disk, f"{FOLDER}/00000000000000000003.log", 100)
+    log = open_log(disk, clean=False)
+    assert content(log) == b"".join(written[:3])
+    assert log.next_offset == 3
+    assert log.recovery.dropped_segments == [6]
+    assert f"{6:020d}.log.corrupt" in disk.names(FOLDER)
+    append(log)
+    log.close()
+    assert open_log(disk).next_offset == 4
+
+
+def test_a_scan_begins_with_the_segment_of_the_recovery_point(disk: SimDisk) -> None:
+    write(disk, 12, size=200)
+    flip(disk, FIRST, 100)
+    log = open_log(disk, clean=False, recovery_point=7)
+    assert log.next_offset == 12
+    assert log.recovery.cut_bytes == 0
+    assert log.recovery.scanned_bytes == sum(segment.size for segment in log.segments[2:])
+
+
+# A clean start
+
+
+def test_a_clean_start_reads_no_batches(disk: SimDisk) -> None:
+    written = write(disk, 12, size=200, close=True)
+    log = open_log(disk)
+    assert log.recovery.was_clean
+    assert log.recovery.scanned_bytes == 0
+    assert content(log) == b"".join(written)
+
+
+def test_damage_in_a_sealed_segment_does_not_cut_what_lies_behind_it(disk: SimDisk) -> None:
+    written = write(disk, 12, size=200, close=True)
+    flip(disk, FIRST, 100)
+    log = open_log(disk)
+    assert log.next_offset == 12
+    assert read_all(log, 3) == b"".join(written[3:])
+    damages = list(verify(disk, FOLDER))
+    assert [(name, one.position) for name, one in damages] == [("00000000000000000000.log", 0)]
+
+
+def test_a_damaged_length_is_an_error_for_its_reader_and_nobody_else(disk: SimDisk) -> None:
+    written = write(disk, 12, size=200, close=True)
+    flip(disk, FIRST, len(written[0]) + 8, bit=6)
+    log = open_log(disk)
+    with pytest.raises(KafkaError, match="is damaged at byte"):
+        log.read(1, 100, log.end)
+    assert read_all(log, 3) == b"".join(written[3:])
+    [(_, rest)] = verify(disk, FOLDER)
+    assert isinstance(rest, DamagedRest)
+
+
+def test_a_clean_start_with_a_damaged_active_segment_scans_that_one(disk: SimDisk) -> None:
+    written = write(disk, 12, size=200, close=True)
+    size = disk.size(f"{FOLDER}/{9:020d}.log")
+    disk.open(f"{FOLDER}/{9:020d}.log").truncate(size - 10)
+    log = open_log(disk)
+    assert content(log) == b"".join(written[:11])
+    assert log.recovery.cut_bytes > 0
+
+
+# Indexes
+
+
+@pytest.mark.parametrize("kind", [".index", ".timeindex"])
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("damage", ["missing", "empty", "short", "zeros", "random", "past the end", "stale"])
+def test_a_damaged_index_is_built_again(disk: SimDisk, kind: str, clean: bool, damage: str) -> None:
+    config_written = write(disk, 40, size=30, close=True)
+    for name in [name for name in disk.names(FOLDER) if name.endswith(kind)]:
+        path = f"{FOLDER}/{name}"
+        size = disk.size(path)
+        match damage:
+            case "missing":
+                disk.remove(path)
+            case "empty":
+                disk.open(path).truncate(0)
+            case "short":
+                disk.open(path).truncate(size - 3)
+            case "zeros":
+                poke(disk, path, size // 2, bytes(size))
+            case "random":
+                poke(disk, path, 0, (b"\x13\x57\x9b\xdf\x24" * size)[:size])
+            case "past the end":
+                poke(disk, path, size - 4, b"\x7f\xff\xff\xff")
+            case "stale":
+                poke(disk, path, 0, bytes(range(1, 9)))
+    log = open_log(disk, clean=clean)
+    assert content(log) == b"".join(config_written)
+    for number in range(40):
+        assert read_all(log, number, max_bytes=1) == config_written[number]
+    assert log.offset_for_time(1000) == (1000, 0)
+    assert log.max_timestamp() == (1000, 0)
+
+
+def test_an_index_built_again_is_the_one_that_was_written(disk: SimDisk) -> None:
+    write(disk, 60, size=30, close=True)
+    indexes = [name for name in disk.names(FOLDER) if name.endswith("index")]
+    before = {name: bytes(disk._inode(f"{FOLDER}/{name}").content) for name in indexes}
+    for name in indexes:
+        disk.remove(f"{FOLDER}/{name}")
+    open_log(disk, clean=False).close()
+    assert {name: bytes(disk._inode(f"{FOLDER}/{name}").content) for name in indexes} == before
+
+
+# Leftovers
+
+
+def cleaned(disk: SimDisk, base: int, batches: list[bytes], suffix: str) -> None:
+    disk.open(f"{FOLDER}/{base:020d}.log{suffix}", create=True).write([b"".join(batches)], 0)
+
+
+def test_unfinished_files_are_removed(disk: SimDisk) -> None:
+    written = write(disk, 6, size=200, close=True)
+    for suffix in (".deleted", ".cleaned", ".tmp"):
+        cleaned(disk, 3, [b"x"], suffix)
+    disk.open(f"{FOLDER}/{77:020d}.index", create=True)
+    assert content(open_log(disk)) == b"".join(written)
+    assert not [name for name in disk.names(FOLDER) if name.endswith(("ed", ".tmp")) or name.startswith(f"{77:020d}")]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_finished_swap_takes_the_place_of_what_it_covers(disk: SimDisk, clean: bool) -> None:
+    written = write(disk, 12, size=200, close=True)
+    kept = [written[0], written[5]]
+    cleaned(disk, 0, kept, ".swap")
+    log = open_log(disk, clean=clean, recovery_point=12)
+    assert [segment.base_offset for segment in log.segments] == [0, 6, 9]
+    assert list(log.batches(0)) == kept + written[6:]
+
+
+def test_a_swap_is_undone_while_one_of_its_group_is_not_finished(disk: SimDisk) -> None:
+    written = write(disk, 12, size=200, close=True)
+    cleaned(disk, 0, written[:1], ".cleaned")
+    cleaned(disk, 3, written[5:6], ".swap")
+    assert list(open_log(disk).batches(0)) == written
+
+
+def test_the_epochs_are_read_from_the_batches_when_their_file_is_lost(disk: SimDisk) -> None:
+    log = open_log(disk)
+    for epoch in (0, 0, 4, 4, 7):
+        append(log, size=300, epoch=epoch)
+    entries = log.epochs.entries
+    log.close()
+    disk.remove(f"{FOLDER}/leader-epoch-checkpoint")
+    for clean in (True, False):
+        assert open_log(disk, clean=clean).epochs.entries == entries
+
+
+def test_an_unreadable_topic_id_is_written_again(disk: SimDisk) -> None:
+    write(disk, close=True)
+    disk.open(f"{FOLDER}/partition.metadata").truncate(10)
+    log: Log = open_log(disk)
+    assert log.next_offset == 4
+    log.close()
+    assert read_header(next(open_log(disk).batches(0))).base_offset == 0
