@@ -61,7 +61,7 @@ async def test_documentation_and_single_settings_come_when_asked_for(tmp_path):
         told = by_name(await describe(node, TOPIC, "t", keys=["retention.ms", "nonsense"], docs=True))
         assert list(told) == ["retention.ms"]
         assert "kept" in told["retention.ms"].documentation
-        assert by_name(await describe(node, TOPIC, "t", keys=[])) == {}
+        assert by_name(await describe(node, TOPIC, "t", keys=[])).keys() == TOPIC_SETTINGS.keys()
 
 
 async def test_the_broker_tells_its_own_settings_by_kafkas_names(tmp_path):
@@ -91,6 +91,28 @@ async def test_groups_and_client_metrics_have_no_settings(tmp_path):
     async with running(tmp_path) as node:
         for kind in (GROUP, CLIENT_METRICS):
             assert by_name(await describe(node, kind, "some")) == {}
+
+
+async def test_many_topics_in_one_request_are_all_told_and_repetitions_once(tmp_path):
+    async with running(tmp_path) as node:
+        names = [f"t{number}" for number in range(150)]
+        for number, name in enumerate(names):
+            await node.topic(name, retention_ms=str(1000 + number % 3))
+        resources = [DescribeConfigsResource(resource_type=TOPIC, resource_name=name) for name in names]
+        request = DescribeConfigsRequest(resources=tuple(resources * 2), include_synonyms=False)
+        results = (await node.ask(request, 4)).results
+        assert [result.resource_name for result in results] == names
+        values = [by_name(result)["retention.ms"].value for result in results]
+        assert values == [str(1000 + number % 3) for number in range(150)]
+
+
+async def test_a_request_for_too_many_resources_gets_an_error_for_those_that_are_too_many(tmp_path):
+    async with running(tmp_path) as node:
+        resources = [DescribeConfigsResource(resource_type=GROUP, resource_name=f"g{n}") for n in range(10_002)]
+        results = (
+            await node.ask(DescribeConfigsRequest(resources=tuple(resources), include_synonyms=False), 4)
+        ).results
+        assert [result.error_code for result in results[9_999:]] == [0, *[ErrorCode.INVALID_REQUEST] * 2]
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,10 @@ since a topic exists when the answer leaves; quotas.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from clarion.broker.apis.config_entries import topic_entries
 from clarion.broker.apis.placement import check_replicas
@@ -29,7 +30,8 @@ from clarion.wire.messages.k19_create_topics import (
     CreateTopicsResponse,
 )
 
-DEFAULT = -1
+DEFAULT: Final = -1
+TOPICS_MAX: Final = 10_000  # in one request: the answer lists every setting of every topic
 
 
 class Wanted(NamedTuple):
@@ -46,8 +48,10 @@ async def handle(broker: Broker, request: CreateTopicsRequest, context: RequestC
         topic.name: topic for topic in request.topics
     }  # a name that comes twice is answered once, as in Kafka
     results = []
-    for topic in asked_once.values():
+    for number, topic in enumerate(asked_once.values(), start=1):
         try:
+            if number > TOPICS_MAX:
+                raise KafkaError(ErrorCode.POLICY_VIOLATION, f"at most {TOPICS_MAX} topics in one request")
             if times_named[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "the topic is named twice in one request")
             results.append(await _create(broker, topic, validate_only=request.validate_only))
@@ -60,6 +64,7 @@ async def _create(broker: Broker, topic: CreatableTopic, *, validate_only: bool)
     wanted = _wanted(broker, topic)
     if validate_only:
         broker.registry.check_new(wanted.name, wanted.partition_count)
+        await asyncio.sleep(0)  # nothing else here lets others have their turn
         return _created(broker, wanted, NO_TOPIC_ID)
     made = await broker.create_topic(wanted.name, wanted.partition_count, wanted.overrides)
     return _created(broker, wanted, made.id)

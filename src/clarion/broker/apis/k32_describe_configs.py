@@ -2,18 +2,23 @@
 
 v2 same · v3 type and documentation of each setting · v4 flexible.
 
-Every setting is listed, also those at their default: tools read all, change one and write all back. Left out: settings
-of groups and of client metrics, of which there are none; log levels. The broker called "" stands for what was changed
-for all brokers at run time: nothing, since that cannot be done.
+Every setting is listed, also those at their default: tools read all, change one and write all back. No keys, null or an
+empty list, mean all of them. Left out: settings of groups and of client metrics, of which there are none; log levels.
+The broker called "" stands for what was changed for all brokers at run time: nothing, since that cannot be done.
 """
 
 from __future__ import annotations
+
+import asyncio
+from typing import Final
 
 from clarion.broker.apis.config_entries import ConfigEntry, ResourceType, broker_entries, topic_entries
 from clarion.broker.apis.refusals import REFUSALS, refusal_of
 from clarion.broker.broker import Broker, RequestContext
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.names import check_topic_name
+from clarion.wire.apis import DESCRIBE_CONFIGS
+from clarion.wire.bridge import encode
 from clarion.wire.messages.k32_describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -23,55 +28,89 @@ from clarion.wire.messages.k32_describe_configs import (
     DescribeConfigsSynonym,
 )
 
+RESOURCES_MAX: Final = 10_000  # in one request; with documentation that is a reply of some 100 MB
+_RESOURCES_PER_TURN: Final = 100
+_ENCODED_IN_LOOP_MAX: Final = 100  # resources; more take long enough to be felt by others
 
-async def handle(broker: Broker, request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
-    return DescribeConfigsResponse(results=tuple(_describe(broker, request, one) for one in request.resources))
+Told = tuple[DescribeConfigsResourceResult, ...]
 
 
-def _describe(broker: Broker, request: DescribeConfigsRequest, asked: DescribeConfigsResource) -> DescribeConfigsResult:
-    try:
-        entries = _entries(broker, asked)
-    except REFUSALS as error:
-        refusal = refusal_of(error, asked.resource_name)
-        return DescribeConfigsResult(
-            error_code=refusal.code,
-            error_message=refusal.message,
-            resource_type=asked.resource_type,
-            resource_name=asked.resource_name,
-            configs=(),
-        )
-    wanted = None if asked.configuration_keys is None else frozenset(asked.configuration_keys)
-    return DescribeConfigsResult(
-        resource_type=asked.resource_type,
-        resource_name=asked.resource_name,
-        configs=tuple(_told(request, entry) for entry in entries if wanted is None or entry.name in wanted),
+async def handle(
+    broker: Broker, request: DescribeConfigsRequest, context: RequestContext
+) -> DescribeConfigsResponse | bytes:
+    description = Description(broker, request)
+    results = []
+    for number, asked in enumerate(dict.fromkeys(request.resources), start=1):
+        results.append(description.of(asked, is_too_many=number > RESOURCES_MAX))
+        if number % _RESOURCES_PER_TURN == 0:
+            await asyncio.sleep(0)
+    response = DescribeConfigsResponse(results=tuple(results))
+    if len(results) <= _ENCODED_IN_LOOP_MAX:
+        return response
+    return await asyncio.get_running_loop().run_in_executor(
+        None, encode, response, DESCRIBE_CONFIGS, context.version, "response"
     )
 
 
-def _entries(broker: Broker, asked: DescribeConfigsResource) -> list[ConfigEntry]:
-    match asked.resource_type:
-        case ResourceType.TOPIC:
-            check_topic_name(asked.resource_name)
-            topic = broker.known_topic(asked.resource_name)
-            return topic_entries(topic.overrides, broker.partitions.defaults)
-        case ResourceType.BROKER:
-            return _broker_entries(broker, asked.resource_name)
-        case ResourceType.GROUP | ResourceType.CLIENT_METRICS if asked.resource_name:
-            return []
-        case ResourceType.GROUP | ResourceType.CLIENT_METRICS:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "the name must not be empty")
-    raise KafkaError(ErrorCode.INVALID_REQUEST, f"resource type {asked.resource_type} has no settings here")
+class Description:
+    """What one request is told. Topics with the same overrides share their settings: most topics have none."""
+
+    def __init__(self, broker: Broker, request: DescribeConfigsRequest) -> None:
+        self._broker = broker
+        self._request = request
+        self._of_overrides: dict[tuple[tuple[str, str], ...], Told] = {}
+
+    def of(self, asked: DescribeConfigsResource, *, is_too_many: bool) -> DescribeConfigsResult:
+        code, message = ErrorCode.NONE, None
+        told: Told = ()
+        try:
+            if is_too_many:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"at most {RESOURCES_MAX} resources in one request")
+            told = self._settings(asked)
+        except REFUSALS as error:
+            code, message = refusal_of(error, asked.resource_name)
+        wanted = frozenset(asked.configuration_keys or ())
+        return DescribeConfigsResult(
+            error_code=code,
+            error_message=message,
+            resource_type=asked.resource_type,
+            resource_name=asked.resource_name,
+            configs=tuple(config for config in told if config.name in wanted) if wanted else told,
+        )
+
+    def _settings(self, asked: DescribeConfigsResource) -> Told:
+        match asked.resource_type:
+            case ResourceType.TOPIC:
+                return self._of_topic(asked.resource_name)
+            case ResourceType.BROKER:
+                return self._of_broker(asked.resource_name)
+            case ResourceType.GROUP | ResourceType.CLIENT_METRICS if asked.resource_name:
+                return ()
+            case ResourceType.GROUP | ResourceType.CLIENT_METRICS:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "the name must not be empty")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"resource type {asked.resource_type} has no settings here")
+
+    def _of_topic(self, name: str) -> Told:
+        check_topic_name(name)
+        overrides = self._broker.known_topic(name).overrides
+        key = tuple(sorted(overrides.items()))
+        told = self._of_overrides.get(key)
+        if told is None:
+            told = self._of_overrides[key] = self._tell(topic_entries(overrides, self._broker.partitions.defaults))
+        return told
+
+    def _of_broker(self, name: str) -> Told:
+        if name == "":
+            return ()
+        if name != str(self._broker.node_id):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"this is broker {self._broker.node_id}, not {name[:100]!r}")
+        return self._tell(broker_entries(self._broker))
+
+    def _tell(self, entries: list[ConfigEntry]) -> Told:
+        return tuple(_told(entry, self._request) for entry in entries)
 
 
-def _broker_entries(broker: Broker, name: str) -> list[ConfigEntry]:
-    if name == "":
-        return []
-    if name != str(broker.node_id):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"this is broker {broker.node_id}, not {name[:100]!r}")
-    return broker_entries(broker)
-
-
-def _told(request: DescribeConfigsRequest, entry: ConfigEntry) -> DescribeConfigsResourceResult:
+def _told(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
     synonyms = entry.synonyms if request.include_synonyms else ()
     return DescribeConfigsResourceResult(
         name=entry.name,
