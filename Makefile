@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 SECONDS ?=
 PYTEST := $(BIN)/pytest
 
-.PHONY: help setup demo test check lint types rooms unit bench bench-quick campaign lock clean
+.PHONY: help setup demo test check lint types rooms unit bench bench-quick campaign docs lock clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -34,8 +34,8 @@ test: setup check unit ## Everything CI runs: checks and tests
 check: setup lint types rooms ## Linters, types, and the rule that rooms import downwards only
 
 lint: setup
-	@$(BIN)/ruff check --quiet src tests bench
-	@$(BIN)/ruff format --quiet --check src tests bench
+	@$(BIN)/ruff check --quiet src tests bench tools
+	@$(BIN)/ruff format --quiet --check src tests bench tools
 
 types: setup
 	@$(BIN)/mypy --no-error-summary
@@ -54,6 +54,10 @@ bench-quick: setup ## The same in about 2 minutes, rougher
 
 campaign: setup ## Long fault campaigns: 200 kill -9 under load, crash points, fuzzing (tens of minutes)
 	@$(PYTEST) -m campaign -x --timeout 3600 $(ARGS)
+
+docs: setup ## Write the generated parts of the documentation
+	@$(BIN)/python -m tools.file_map
+	@$(BIN)/python -m clarion.cli.reference
 
 lock: setup ## Pin the newest versions that fit pyproject.toml
 	@$(BIN)/python -m pip install --quiet uv
