@@ -108,6 +108,15 @@ def test_damage_ends_the_log_and_later_segments_are_kept_aside(disk: SimDisk) ->
     assert open_log(disk).next_offset == 4
 
 
+def test_good_batches_behind_a_damaged_one_are_kept_aside(disk: SimDisk) -> None:
+    written = write(disk, 4)
+    flip(disk, FIRST, len(written[0]) + 70)
+    open_log(disk, clean=False)
+    [aside] = [name for name in disk.names(FOLDER) if name.endswith(".corrupt")]
+    assert bytes(disk._inode(f"{FOLDER}/{aside}").content).endswith(written[2] + written[3])
+    assert content(open_log(disk, clean=False)) == written[0]
+
+
 def test_a_scan_begins_with_the_segment_of_the_recovery_point(disk: SimDisk) -> None:
     write(disk, 12, size=200)
     flip(disk, FIRST, 100)

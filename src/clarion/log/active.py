@@ -16,7 +16,7 @@ from clarion.log.config import LogConfig
 from clarion.log.folder import INDEX, TIME_INDEX, Folder, sync_files
 from clarion.log.hops import DamagedSegment, hop
 from clarion.log.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, IndexBuilder, OffsetIndex, TimeIndex
-from clarion.log.segment import Segment, log
+from clarion.log.segment import Segment, last_entry, log
 from clarion.wire.batch import HEADER_BYTES, read_header
 from clarion.world import Buffer
 
@@ -247,17 +247,3 @@ def end_of(segment: ActiveSegment) -> int:
             raise DamagedSegment(segment.path, position)
         next_offset = header.next_offset
     return next_offset
-
-
-def last_entry(folder: Folder, base_offset: int, segment_bytes: int) -> tuple[int, int]:
-    """The last entry of the offset index as it is on disk; (-1, 0) if there is none that could be true."""
-    try:
-        file = folder.disk.open(folder.file(base_offset, INDEX))
-    except FileNotFoundError:
-        return -1, 0
-    try:
-        data = file.read(OFFSET_ENTRY_BYTES, max(0, file.size() - OFFSET_ENTRY_BYTES))
-    finally:
-        file.close()
-    entry = OffsetIndex(base_offset, data).last if len(data) == OFFSET_ENTRY_BYTES else None
-    return entry if entry and entry[1] < segment_bytes else (-1, 0)

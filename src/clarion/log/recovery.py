@@ -15,12 +15,12 @@ from typing import Final
 
 from crc32c import crc32c
 
-from clarion.log.active import OFFSET_DELTA_MAX, ActiveSegment, end_of, last_entry
+from clarion.log.active import OFFSET_DELTA_MAX, ActiveSegment, end_of
 from clarion.log.folder import INDEX, LOG, TIME_INDEX, Folder, parent_of, remove_if_there, sync_files
 from clarion.log.hops import DamagedSegment
 from clarion.log.index import IndexBuilder
-from clarion.log.segment import Segment
-from clarion.wire.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES, MAGIC
+from clarion.log.segment import Segment, last_entry
+from clarion.wire.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES, MAGIC, read_header
 from clarion.world import DiskFile, event_log
 
 log = event_log("log")
@@ -41,7 +41,7 @@ class RecoveryReport:
     cut_bytes: int = 0
     cut_from_offset: int | None = None  # the first offset that is no longer there
     reason: str = ""
-    dropped_segments: list[int] = field(default_factory=list)  # kept as .corrupt files
+    dropped_segments: list[int] = field(default_factory=list)  # kept as .corrupt files, like a tail that held batches
 
     @property
     def has_cut(self) -> bool:
@@ -138,6 +138,16 @@ class SegmentScan:
             self.next_offset - 1,
             self.builder.last_position,
         )
+
+    @property
+    def has_batch_behind(self) -> bool:
+        """Whether the batch that is bad is followed by what looks like another one."""
+        head = self.file.read(HEADER_BYTES, self.good_bytes)
+        if len(head) < HEADER_BYTES:
+            return False
+        at = self.good_bytes + read_header(head).size_bytes
+        behind = self.file.read(HEADER_BYTES, at) if at > self.good_bytes else b""
+        return len(behind) == HEADER_BYTES and read_header(behind).magic == MAGIC
 
     def run(self) -> None:
         self._scan(self.file_size)
@@ -244,6 +254,8 @@ def _cut(folder: Folder, last: SegmentScan, dropped: list[int], report: Recovery
     if dropped:
         folder.disk.sync_folder(folder.path)
     report.cut_bytes += last.file_size - last.good_bytes
+    if last.has_batch_behind:
+        _keep_aside(folder, last)
     last.file.truncate(last.good_bytes)
     last.file_size = last.good_bytes
     log.warning(
@@ -254,6 +266,18 @@ def _cut(folder: Folder, last: SegmentScan, dropped: list[int], report: Recovery
         segments=len(dropped),
         reason=report.reason,
     )
+
+
+def _keep_aside(folder: Folder, last: SegmentScan) -> None:
+    """Copy what is cut off: it is not the torn end of a write, and somebody may want to look into it."""
+    path = f"{folder.file(last.base_offset, LOG)}.{last.good_bytes}.corrupt"
+    try:
+        aside = folder.disk.open(path, create=True)
+        for position in range(last.good_bytes, last.file_size, SCAN_BYTES):
+            aside.write([last.file.read(SCAN_BYTES, position)], position - last.good_bytes)
+        aside.close()
+    except OSError as error:
+        log.warning("cut_not_kept", file=path, reason=str(error))
 
 
 def _settle(

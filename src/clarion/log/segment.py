@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from clarion.log.folder import INDEX, LOG, TIME_INDEX, Folder
 from clarion.log.hops import LOOK_BYTES, DamagedSegment, hop
-from clarion.log.index import IndexBuilder, OffsetIndex, TimeIndex
-from clarion.wire.batch import BatchHeader
+from clarion.log.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, IndexBuilder, OffsetIndex, TimeIndex
+from clarion.wire.batch import HEADER_BYTES, BatchHeader, read_header
 from clarion.world import DiskFile, event_log, read_file
 
 log = event_log("log")
@@ -166,18 +166,39 @@ class Segment:
         return builder
 
     def _find_largest(self) -> tuple[int, int]:
-        """What the time index says last, if the batch that it speaks of says so too."""
-        last = self.times.last
-        if last is None:
-            return self._largest or (-1, -1)
-        if self._has_timestamp(*last):
-            return last
-        return self._rebuild_indexes().largest
+        """What the time index says last, from its last bytes: a search by time asks this of every segment."""
+        if self.size == 0:
+            return -1, -1
+        entry = TimeIndex(self.base_offset, _tail(self.folder, self.base_offset, TIME_INDEX, TIME_ENTRY_BYTES)).last
+        last_offset, position = last_entry(self.folder, self.base_offset, self.size)
+        if entry is None or not self.base_offset <= entry[1] <= last_offset or entry[0] < 0:
+            return self._rebuild_indexes().largest
+        if entry[1] == last_offset and not self._has_timestamp(position, entry[0]):
+            return self._rebuild_indexes().largest
+        return entry
 
-    def _has_timestamp(self, timestamp: int, offset: int) -> bool:
-        for header, _ in self.headers(offset, self.size):
-            return header.max_timestamp == timestamp
-        return False
+    def _has_timestamp(self, position: int, timestamp: int) -> bool:
+        head = self.handle().read(HEADER_BYTES, position)
+        return len(head) == HEADER_BYTES and read_header(head).max_timestamp == timestamp
+
+
+def last_entry(folder: Folder, base_offset: int, segment_bytes: int) -> tuple[int, int]:
+    """The last entry of the offset index as it is on disk; (-1, 0) if there is none that could be true."""
+    entry = OffsetIndex(base_offset, _tail(folder, base_offset, INDEX, OFFSET_ENTRY_BYTES)).last
+    return entry if entry and entry[1] < segment_bytes else (-1, 0)
+
+
+def _tail(folder: Folder, base_offset: int, kind: str, entry_bytes: int) -> bytes:
+    """The last entry of an index on disk; nothing if there is none, or the file has no whole number of them."""
+    try:
+        file = folder.disk.open(folder.file(base_offset, kind))
+    except FileNotFoundError:
+        return b""
+    try:
+        size = file.size()
+        return file.read(entry_bytes, size - entry_bytes) if size and size % entry_bytes == 0 else b""
+    finally:
+        file.close()
 
 
 def _is_true(file: DiskFile, entry: tuple[int, int], end: int) -> bool:
