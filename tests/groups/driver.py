@@ -15,6 +15,7 @@ from clarion.groups.coordinator import GroupCoordinator
 from clarion.groups.outcome import Call, Outcome
 from clarion.groups.topics import TopicInfo, TopicsView
 from clarion.model.errors import ErrorCode
+from clarion.wire.bridge import encode
 from clarion.wire.messages import k08_offset_commit as k08
 from clarion.wire.messages import k09_offset_fetch as k09
 from clarion.wire.messages.k11_join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -28,6 +29,20 @@ from clarion.wire.messages.k68_consumer_group_heartbeat import (
     TopicPartitions,
 )
 
+API_KEYS = {
+    "offset_commit": 8,
+    "offset_fetch": 9,
+    "join_group": 11,
+    "heartbeat": 12,
+    "leave_group": 13,
+    "sync_group": 14,
+    "describe_groups": 15,
+    "list_groups": 16,
+    "delete_groups": 42,
+    "offset_delete": 47,
+    "consumer_group_heartbeat": 68,
+    "consumer_group_describe": 69,
+}
 LOST = "the driver answered: COORDINATOR_NOT_AVAILABLE"
 WALL_MS = 1_700_000_000_000
 
@@ -41,10 +56,10 @@ class Driver:
         self.wall = WALL_MS
         self.asked: list[int] = []
         self.answers: dict[int, object] = {}
+        self.dialects: dict[int, tuple[int, int]] = {}  # API key and version of each ticket
         self.topics: dict[str, TopicInfo] = {}
         self.loses_appends = False
-        self.coordinator = self._built_from(self.log)
-        self.coordinator.after_load(self.now, self.wall)
+        self.restart()
 
     # Requests
 
@@ -52,6 +67,7 @@ class Driver:
         """Hand in a request; the ticket's answer may be there at once, or come later."""
         ticket = len(self.asked)
         self.asked.append(ticket)
+        self.dialects[ticket] = (API_KEYS[api], version)
         call = Call(ticket, version, self.now, self.wall, client, host)
         self.perform(getattr(self.coordinator, api)(request, call))
         return ticket
@@ -101,7 +117,7 @@ class Driver:
         self.coordinator.on_topics_changed(TopicsView(dict(self.topics)))
 
     def restart(self) -> None:
-        """The process dies: whoever waits hears nothing any more, and the log is all that is left."""
+        """The process starts, or dies and starts again: who waits hears nothing, and the log is all that is left."""
         for ticket in self.asked:
             self.answers.setdefault(ticket, LOST)
         self.coordinator = self._built_from(self.log)
@@ -112,6 +128,9 @@ class Driver:
         self.check_durable_state()
         self.perform(self.coordinator.resign())
         assert all(ticket in self.answers for ticket in self.asked), "somebody was never answered"
+        for ticket, answer in self.answers.items():
+            if answer is not LOST:
+                encode(answer, *self.dialects[ticket], "response")  # what cannot be written is no answer
 
     def check_durable_state(self) -> None:
         live = durable(self.coordinator)

@@ -9,8 +9,8 @@ from clarion.model.errors import ErrorCode
 from clarion.wire.messages import k08_offset_commit as k08
 from clarion.wire.messages import k09_offset_fetch as k09
 from clarion.wire.messages import k47_offset_delete as k47
-from clarion.wire.messages.k16_list_groups import ListGroupsRequest
 from clarion.wire.messages.k15_describe_groups import DescribeGroupsRequest
+from clarion.wire.messages.k16_list_groups import ListGroupsRequest
 from clarion.wire.messages.k42_delete_groups import DeleteGroupsRequest
 from tests.groups.driver import ClassicClient, ConsumerClient, Driver, settle, subscription
 

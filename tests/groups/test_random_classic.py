@@ -6,7 +6,10 @@ from random import Random
 
 import pytest
 
+from clarion.groups import classic_join, classic_members, classic_rebalance
+from clarion.groups.classic_group import ClassicMember
 from clarion.groups.config import GroupConfig
+from clarion.groups.timers import TimerKey, TimerKind
 from clarion.model.errors import ErrorCode
 from tests.groups.driver import LOST, ClassicClient, Driver, subscription
 
@@ -179,6 +182,24 @@ def test_restarts_and_lost_appends_end_well_too(seed):
         fleet.event()
         fleet.driver.check_durable_state()
     _check_end(fleet)
+
+
+def test_the_checks_notice_when_members_that_wait_for_us_may_expire(monkeypatch):
+    def keep_alive(step, group, member):
+        key = TimerKey(TimerKind.SESSION, group.group_id, member.member_id)
+        step.shard.timers.start(key, step.now_ms + member.session_timeout_ms)
+
+    monkeypatch.setattr(classic_rebalance, "keep_alive", keep_alive)
+    monkeypatch.setattr(classic_join, "keep_alive", keep_alive)
+    monkeypatch.setattr(classic_members, "keep_alive", keep_alive)
+    monkeypatch.setattr(ClassicMember, "is_waiting", False)
+    with pytest.raises(AssertionError, match="well-behaved"):
+        _try_seeds()
+
+
+def _try_seeds() -> None:
+    for seed in range(20):
+        test_well_behaved_members_are_never_forgotten(seed)
 
 
 def _check_end(fleet: Fleet) -> None:

@@ -7,11 +7,15 @@ from random import Random
 
 import pytest
 
+from clarion.groups import reconciliation
 from clarion.groups.config import GroupConfig
+from clarion.groups.consumer_draft import Draft
 from clarion.groups.consumer_group import STATIC_LEAVE_EPOCH, ConsumerGroup
+from clarion.groups.partitions import common
 from clarion.model.errors import ErrorCode
 from tests.groups.driver import LOST, ConsumerClient, Driver
 
+TWO_OWNERS = r"does not own|two owners"
 RETRY = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.GROUP_ID_NOT_FOUND)
 
 
@@ -172,6 +176,23 @@ def test_no_partition_ever_has_two_owners_and_in_the_end_all_have_one(seed):
     if fleet.consumers:
         _check_everything_is_owned(fleet)
     fleet.driver.close()
+
+
+def test_the_checks_notice_when_partitions_are_given_away_before_they_are_released(monkeypatch):
+    monkeypatch.setattr(Draft, "is_free", lambda *_: True)
+    with pytest.raises(AssertionError, match=TWO_OWNERS):
+        _try_seeds()
+
+
+def test_the_checks_notice_when_silence_counts_as_release(monkeypatch):
+    monkeypatch.setattr(reconciliation, "_holds", lambda owned, revoked: bool(owned and common(owned, revoked)))
+    with pytest.raises(AssertionError, match=TWO_OWNERS):
+        _try_seeds()
+
+
+def _try_seeds() -> None:
+    for seed in range(20):
+        test_no_partition_ever_has_two_owners_and_in_the_end_all_have_one(seed)
 
 
 def _check_everything_is_owned(fleet: Fleet) -> None:

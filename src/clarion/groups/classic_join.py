@@ -15,6 +15,7 @@ from clarion.groups.classic_rebalance import (
     store,
 )
 from clarion.groups.consumer_protocol import CONSUMER_PROTOCOL_TYPE, subscribed_topics
+from clarion.groups.names import check_group_id, check_names
 from clarion.groups.outcome import Call
 from clarion.groups.shard import Step
 from clarion.groups.timers import TimerKey, TimerKind
@@ -28,8 +29,8 @@ SKIP_ASSIGNMENT_FROM = 9  # KIP-814
 def check(step: Step, request: JoinGroupRequest) -> None:
     """What can be refused without looking at the group."""
     config = step.shard.config
-    if not request.group_id:
-        raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+    check_group_id(request.group_id)
+    check_names(request.group_instance_id, request.protocol_type, *(one.name for one in request.protocols))
     if not config.session_timeout_min_ms <= request.session_timeout <= config.session_timeout_max_ms:
         raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT)
 

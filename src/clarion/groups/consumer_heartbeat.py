@@ -16,6 +16,7 @@ from clarion.groups.consumer_group import (
     ConsumerGroup,
     MemberState,
 )
+from clarion.groups.names import check_names
 from clarion.groups.outcome import Call
 from clarion.groups.partitions import NOTHING, Partitions, collect, is_subset
 from clarion.groups.reconciliation import reconcile
@@ -35,6 +36,7 @@ from clarion.wire.messages.k68_consumer_group_heartbeat import (
 def check(request: ConsumerGroupHeartbeatRequest, version: int) -> None:
     """What is wrong with a request whatever the group looks like."""
     _require(bool(request.group_id), "the group id is missing")
+    check_names(request.group_id, request.member_id, request.instance_id)
     _require(
         bool(request.member_id) or (version == 0 and request.member_epoch == JOIN_EPOCH), "the member id is missing"
     )

@@ -36,6 +36,7 @@ from clarion.groups import (
 from clarion.groups.classic_group import ClassicGroup
 from clarion.groups.config import GroupConfig
 from clarion.groups.consumer_group import JOIN_EPOCH, ConsumerGroup, MemberState
+from clarion.groups.names import check_group_id
 from clarion.groups.outcome import Call, Outcome
 from clarion.groups.replay import replay
 from clarion.groups.shard import Shard, Step
@@ -183,6 +184,9 @@ class GroupCoordinator:
     def consumer_group_heartbeat(self, request: ConsumerGroupHeartbeatRequest, call: Call) -> Outcome:
         step = self._step(call)
         try:
+            if self._shard.topics_version == 0:
+                # Without topics every member's share would be taken away.
+                raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the topics are not known yet")
             consumer_heartbeat.check(request, call.version)
             group = self._consumer(step, request)
             if request.member_epoch >= JOIN_EPOCH:
@@ -259,8 +263,7 @@ class GroupCoordinator:
         return Step(self._shard, Outcome(), call.now_ms, call.wall_ms)
 
     def _classic(self, group_id: str) -> ClassicGroup:
-        if not group_id:
-            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        check_group_id(group_id)
         group = self._shard.classic(group_id)
         if group is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)

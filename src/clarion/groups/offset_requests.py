@@ -6,11 +6,13 @@ from clarion.groups.classic_group import ClassicGroup, ClassicState
 from clarion.groups.classic_rebalance import keep_alive
 from clarion.groups.consumer_group import ConsumerGroup
 from clarion.groups.consumer_protocol import CONSUMER_PROTOCOL_TYPE
+from clarion.groups.names import check_group_id
 from clarion.groups.outcome import Call
 from clarion.groups.records import OFFSET_TYPES, CommittedOffset, Key, encode_key, encode_offset
 from clarion.groups.shard import Group, Shard, Step
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import TopicPartition
+from clarion.model.names import TOPIC_NAME_LENGTH_MAX
 from clarion.wire.messages.k08_offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -38,6 +40,7 @@ from clarion.wire.messages.k47_offset_delete import (
 
 MANY_GROUPS_FROM = 8  # OffsetFetch
 MEMBER_EPOCHS_FROM = 9  # OffsetCommit and OffsetFetch know KIP-848 from this version on
+INT64_MAX = 2**63 - 1
 NO_OFFSET = CommittedOffset(-1, -1, "", -1)
 
 
@@ -170,8 +173,7 @@ def drop(step: Step, group_id: str, partition: TopicPartition) -> None:
 
 
 def _check_commit(step: Step, request: OffsetCommitRequest, version: int) -> None:
-    if not request.group_id:
-        raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+    check_group_id(request.group_id)
     group: Group | None = step.shard.groups.get(request.group_id)
     epoch = request.generation_id_or_member_epoch
     if epoch < 0 and (group is None or group.is_empty):
@@ -180,9 +182,7 @@ def _check_commit(step: Step, request: OffsetCommitRequest, version: int) -> Non
         is_new = version >= MEMBER_EPOCHS_FROM
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND if is_new else ErrorCode.ILLEGAL_GENERATION)
     if isinstance(group, ConsumerGroup):
-        if version < MEMBER_EPOCHS_FROM and request.member_id in group.members:
-            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-        _check_member_epoch(group, request.member_id, epoch)
+        _check_member_epoch(group, request.member_id, epoch, knows_epochs=version >= MEMBER_EPOCHS_FROM)
     else:
         _check_classic_commit(step, group, request)
 
@@ -197,26 +197,31 @@ def _check_classic_commit(step: Step, group: ClassicGroup, request: OffsetCommit
     keep_alive(step, group, member)
 
 
-def _check_member_epoch(group: ConsumerGroup, member_id: str, epoch: int) -> None:
+def _check_member_epoch(group: ConsumerGroup, member_id: str, epoch: int, *, knows_epochs: bool = True) -> None:
     if member_id not in group.members:
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
     if epoch != group.current(member_id).member_epoch:
-        raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH)
+        raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH if knows_epochs else ErrorCode.UNSUPPORTED_VERSION)
 
 
 def _commit_one(
     step: Step, request: OffsetCommitRequest, partition: TopicPartition, wanted: OffsetCommitRequestPartition
 ) -> OffsetCommitResponsePartition:
     metadata = wanted.committed_metadata or ""
+    code = ErrorCode.NONE
     if len(metadata.encode()) > step.shard.config.offset_metadata_bytes_max:
         code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+    elif len(partition.topic) > TOPIC_NAME_LENGTH_MAX:
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if code:
         return OffsetCommitResponsePartition(partition_index=partition.partition, error_code=code)
+    expires_ms = -1 if request.retention_time < 0 else min(step.wall_ms + request.retention_time, INT64_MAX)
     offset = CommittedOffset(
         offset=wanted.committed_offset,
         leader_epoch=wanted.committed_leader_epoch,
         metadata=metadata,
         commit_timestamp_ms=step.wall_ms,
-        expire_timestamp_ms=-1 if request.retention_time == -1 else step.wall_ms + request.retention_time,
+        expire_timestamp_ms=expires_ms,
     )
     step.out.write(encode_key(Key(OFFSET_TYPES[1], request.group_id, *partition)), encode_offset(offset))
     return OffsetCommitResponsePartition(partition_index=partition.partition)
