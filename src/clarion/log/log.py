@@ -23,13 +23,13 @@ from typing import Final
 from uuid import UUID
 
 from clarion.log.active import OFFSET_DELTA_MAX, ActiveSegment
-from clarion.log.checkpoints import format_epochs, load_epochs
 from clarion.log.cleaned import CleanedSegment
 from clarion.log.config import LogConfig
+from clarion.log.epoch_file import EpochFile
 from clarion.log.epochs import LeaderEpochs
 from clarion.log.files import FileCache
 from clarion.log.flush import FlushTicket
-from clarion.log.folder import EPOCHS, METADATA, Folder, parent_of
+from clarion.log.folder import METADATA, Folder, parent_of
 from clarion.log.hops import SWEEP_BYTES
 from clarion.log.leftovers import segment_bases
 from clarion.log.producer_snapshot import ProducerEntry, save_snapshot
@@ -41,7 +41,7 @@ from clarion.log.times import find_latest, find_time
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import LogPosition
 from clarion.wire.batch import BatchHeader
-from clarion.world import Buffer, Disk, event_log, replace_file
+from clarion.world import Buffer, Disk, event_log
 
 __all__ = ["FileCache", "FileSlice", "FlushTicket", "Log", "LogConfig", "RecoveryReport"]
 
@@ -59,8 +59,7 @@ class Log:
         self._folder = folder
         self._config = config
         self._segments = Segments(folder, opened.sealed, opened.active)
-        self._epochs: LeaderEpochs | None = None
-        self._epochs_saved = 0  # of their changes
+        self._epoch_file = EpochFile(folder, lambda: self.next_offset, self._headers)
         self._epoch = -2  # of the last append; matches no batch before the first
         self._truncations = 0
         self._folder_synced = 0  # of the segments' changes
@@ -114,7 +113,8 @@ class Log:
 
     def _settle(self, opened: Opened, recovery_point: int, now_ms: int) -> None:
         if not opened.report.was_clean:
-            self._merge_epochs(opened)
+            self._epoch_file.merge(opened.scanned_from, opened.epochs)
+            self.epochs.advance_start(self.start_offset)
             if self.next_offset < recovery_point:
                 log.error("flushed_data_missing", folder=self.folder, offset=self.next_offset, flushed=recovery_point)
         if self.start_offset > self.next_offset:
@@ -152,9 +152,7 @@ class Log:
 
     @property
     def epochs(self) -> LeaderEpochs:
-        if self._epochs is None:
-            self._epochs = LeaderEpochs(self._load_epochs(), lambda: self.next_offset)
-        return self._epochs
+        return self._epoch_file.epochs
 
     # Appending
 
@@ -263,6 +261,9 @@ class Log:
         for header, segment, position in self._walk(from_offset, to or self.end):
             yield segment.handle().read(header.size_bytes, position)
 
+    def _headers(self) -> Iterator[BatchHeader]:
+        return (header for header, _, _ in self._walk(self.start_offset, self.end))
+
     def _walk(self, offset: int, to: LogPosition) -> Iterator[tuple[BatchHeader, Segment, int]]:
         for segment in list(self._segments.from_offset(offset)):
             if segment.base_offset > to.segment:
@@ -303,9 +304,8 @@ class Log:
         if self._segments.changes != self._folder_synced:
             ticket.folder_changes = self._segments.changes
             ticket.folders = [self.folder, parent_of(self.folder)] if self._is_new else [self.folder]
-        epochs = self._epochs
-        if epochs is not None and epochs.changes != self._epochs_saved:
-            ticket.epochs, ticket.epoch_changes = format_epochs(epochs.entries), epochs.changes
+        if not self._epoch_file.is_saved:
+            ticket.epochs, ticket.epoch_changes = self._epoch_file.unsaved()
         return ticket
 
     def finish_flush(self, ticket: FlushTicket) -> None:
@@ -318,7 +318,7 @@ class Log:
             self._folder_synced = max(self._folder_synced, ticket.folder_changes)
             self._is_new = False
         if ticket.epochs is not None:
-            self._epochs_saved = max(self._epochs_saved, ticket.epoch_changes)
+            self._epoch_file.mark_saved(ticket.epoch_changes)
         if ticket.paths:
             self._unsynced_paths = [path for path in self._unsynced_paths if path not in ticket.paths]
         if ticket.truncations == self._truncations:
@@ -354,7 +354,8 @@ class Log:
         self.start_offset = min(self.start_offset, self.next_offset)
         self.flushed = min(self.flushed, self.end)
         self.epochs.truncate_to(self.next_offset)
-        self._save_epochs()
+        with self._failing():
+            self._epoch_file.save()
 
     def restart_at(self, offset: int, now_ms: int = 0) -> None:
         """Drop everything and begin anew at the offset."""
@@ -367,7 +368,8 @@ class Log:
         self._set_end(offset)
         self.flushed = self.end
         self.epochs.clear()
-        self._save_epochs()
+        with self._failing():
+            self._epoch_file.save()
 
     def advance_start(self, offset: int, now_ms: int = 0) -> None:
         """Nothing before the offset is readable any longer. Segments that lie before it whole become .deleted files."""
@@ -395,35 +397,6 @@ class Log:
         with self._failing():
             self._segments.drop_below(self.start_offset)
 
-    # Epochs
-
-    def _load_epochs(self) -> list[tuple[int, int]]:
-        entries = load_epochs(self._folder.disk, f"{self.folder}/{EPOCHS}")
-        if entries or self.next_offset == self._segments.first.base_offset:
-            return entries or []
-        found = LeaderEpochs([], lambda: self.next_offset)
-        for header, _ in self.batch_headers(self.start_offset):
-            if header.leader_epoch > found.latest:
-                found.assign(header.leader_epoch, header.base_offset)
-        return found.entries
-
-    def _merge_epochs(self, opened: Opened) -> None:
-        """After a scan: the file knows what lies before it, the batches know the rest."""
-        epochs = self.epochs
-        epochs.truncate_to(opened.scanned_from + 1)
-        for epoch, start in opened.epochs:
-            if epoch > epochs.latest:
-                epochs.assign(epoch, start)
-        epochs.truncate_to(self.next_offset)
-        epochs.advance_start(self.start_offset)
-
-    def _save_epochs(self) -> None:
-        epochs = self.epochs
-        if epochs.changes != self._epochs_saved:
-            with self._failing():
-                replace_file(self._folder.disk, f"{self.folder}/{EPOCHS}", format_epochs(epochs.entries))
-            self._epochs_saved = epochs.changes
-
     # The end
 
     def save_producers(self, offset: int, entries: Iterable[ProducerEntry]) -> None:
@@ -445,8 +418,8 @@ class Log:
 
     @property
     def _has_unsynced(self) -> bool:
-        has_new_epochs = self._epochs is not None and self._epochs.changes != self._epochs_saved
-        return bool(self._unsynced_paths) or has_new_epochs or self._segments.changes != self._folder_synced
+        is_synced = self._epoch_file.is_saved and self._segments.changes == self._folder_synced
+        return bool(self._unsynced_paths) or not is_synced
 
     def _fail(self, error: OSError) -> None:
         if self.failed is None:
