@@ -279,8 +279,8 @@ class GroupCoordinator:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         if group is not None:
             group_admin.erase_membership(step, group)
-        # In memory only: a classic group is in the log from its first assignment on. If the tombstones above get lost, an
-        # empty consumer group stays in the log until then, and nobody misses it.
+        # In memory only: a classic group is in the log from its first assignment on. If the tombstones above get lost,
+        # an empty consumer group stays in the log until then, and nobody misses it.
         fresh = self._shard.groups[request.group_id] = ClassicGroup(request.group_id)
         return fresh
 
