@@ -13,6 +13,7 @@ from clarion.broker.partitions import Partitions
 from clarion.broker.waiting import WaitingProduces
 from clarion.cluster import Topic, TopicRegistry
 from clarion.model.errors import ErrorCode, KafkaError
+from clarion.model.ids import TopicId
 from clarion.model.names import INTERNAL_TOPICS, OFFSETS_TOPIC
 from clarion.model.topic_settings import parse
 from clarion.world import Clock, Randomness, event_log, new_session_id
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 log = event_log("broker")
 
 Result = TypeVar("Result")
+Change = Callable[[Topic], Mapping[str, str]]  # from a topic to the settings it shall have, or a KafkaError
 
 
 class Address(NamedTuple):
@@ -74,16 +76,23 @@ class Broker:
             self.registry.check_new(name, partition_count)
             parse(overrides, self.partitions.defaults)
             topic = await self._in_thread(lambda: self.registry.create(name, partition_count, overrides))
-            made = await self._in_thread(lambda: self.partitions.make(topic))
+            try:
+                made = await self._in_thread(lambda: self.partitions.make(topic))
+            except OSError:
+                await self._in_thread(lambda: self.registry.delete(name))  # half a topic is worse than none
+                raise
             self.partitions.adopt(topic, made)
         log.info("topic_created", topic=name, partitions=partition_count, id=topic.id)
         self._tell_change(topic.name)
         return topic
 
-    async def delete_topic(self, name: str) -> Topic:
+    async def delete_topic(self, name: str, topic_id: TopicId | None = None) -> Topic:
+        """With `topic_id`, only that topic, not one made under its name meanwhile."""
         async with self._changing:
             if name == OFFSETS_TOPIC:
                 raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{name} is internal and cannot be deleted")
+            if topic_id is not None and self.known_topic(name).id != topic_id:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with the id {topic_id}")
             topic = await self._in_thread(lambda: self.registry.delete(name))
             retired = self.partitions.retire(topic)
             self._tell_change(topic.name, deleted=topic)
@@ -96,21 +105,29 @@ class Broker:
             known = self.known_topic(name)
             if name == OFFSETS_TOPIC:
                 raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"{name} keeps its number of partitions for life")
+            self.registry.check_growth(known, partition_count)
+            made = await self._in_thread(lambda: self.partitions.make(known, partition_count))
             topic = await self._in_thread(lambda: self.registry.grow(name, partition_count))
-            made = await self._in_thread(lambda: self.partitions.make(topic, known.partition_count))
             self.partitions.adopt(topic, made)
         log.info("topic_grown", topic=name, partitions=partition_count)
         self._tell_change(topic.name)
         return topic
 
-    async def configure_topic(self, name: str, overrides: Mapping[str, str]) -> Topic:
+    async def configure_topic(self, name: str, change: Change) -> Topic:
+        """Read, change and write a topic's settings as one step, so that of two changes at once none is lost."""
         async with self._changing:
+            overrides = change(self.known_topic(name))
             parse(overrides, self.partitions.defaults)
             topic = await self._in_thread(lambda: self.registry.configure(name, overrides))
             self.partitions.configure(topic)
-        log.info("topic_configured", topic=name, settings=dict(overrides))
+        log.info("topic_configured", topic=name, settings=dict(topic.overrides))
         self._tell_change(topic.name)
         return topic
+
+    async def new_producer_id(self) -> int:
+        """Now and then this writes to the registry, which takes one change at a time."""
+        async with self._changing:
+            return await self._in_thread(self.registry.next_producer_id)
 
     def known_topic(self, name: str) -> Topic:
         topic = self.registry.find(name)

@@ -21,8 +21,9 @@ from clarion.log.retention import (
     plan_retention,
     trim_first,
 )
-from clarion.log.views import LogView, headers_of, view_of
+from clarion.log.views import LogView, headers_of, swap_in, view_of
 from clarion.replication import Partition
+from clarion.wire.batch import HAS_DELETE_HORIZON
 from clarion.world import event_log
 
 if TYPE_CHECKING:
@@ -105,11 +106,11 @@ class Cleaner:
     async def _trim(self, partition: Partition) -> None:
         """Rewrite the first file without its expired head, where that pays."""
         view = view_of(partition.log)
-        if not is_worth_trimming(view):
+        if not is_worth_trimming(view, partition.high_watermark):
             return
         cleaned = await self._in_thread(lambda: trim_first(view))
         if self._is_alive(partition):
-            partition.log.replace_segments(cleaned)
+            swap_in(partition.log, view, cleaned)
 
     def _is_quiet(self, partition: Partition, memory: Memory, now_ms: int) -> bool:
         settings, start = partition.settings, partition.start_offset
@@ -159,9 +160,8 @@ class Cleaner:
         result = CompactionResult(next_dirty=plan.first_dirty)
         rewritten = compact(view, plan, settings, now_ms, result, keep_last_offsets=partition.producers.last_offsets())
         while (cleaned := await self._in_thread(lambda: _next(rewritten))) is not None:
-            if not self._is_alive(partition):
+            if not self._is_alive(partition) or not swap_in(partition.log, view, cleaned):
                 return
-            partition.log.replace_segments(cleaned)
         if result.is_done:
             memory.first_dirty, memory.next_horizon_ms = result.next_dirty, result.next_horizon_ms
         self.compaction_saved_bytes_total += max(0, result.bytes_read - result.bytes_written)
@@ -204,5 +204,6 @@ def _first_timestamp(view: LogView) -> int:
     """Of the first message; -1 where it cannot be told from the header alone."""
     found: Iterator[Any] = headers_of(view.disk, view.segments[0], view.start_position)
     for header, _ in found:
-        return int(header.base_timestamp) if header.base_offset == view.start_offset else -1
+        is_plain = header.base_offset == view.start_offset and not header.attributes & HAS_DELETE_HORIZON
+        return int(header.base_timestamp) if is_plain else -1
     return -1

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from importlib import import_module
 from typing import Any, Final
 
@@ -123,7 +123,8 @@ def _encoded(api: Api, version: int, response: Any) -> bytes:
 def _refusal(api: Api, error: KafkaError) -> Any:
     """A reply that carries nothing but the error, where the API has a place for it at the top."""
     names = {one.name for one in fields(api.response)}
-    if "error_code" not in names:
+    needed = [one for one in fields(api.response) if one.default is MISSING and one.default_factory is MISSING]
+    if "error_code" not in names or any(one.name != "error_code" for one in needed):
         return None
     values: dict[str, object] = {"error_code": int(error.code)}
     if "error_message" in names:

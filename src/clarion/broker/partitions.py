@@ -92,13 +92,11 @@ class Partitions:
                 self._by_topic.setdefault(topic.name, []).append(opened)
         return StartReport(sum(1 for _ in self), was_clean, cut)
 
-    def make(self, topic: Topic, first_index: int = 0) -> list[Partition]:
-        """Make the files of new partitions; `adopt` puts them into service."""
+    def make(self, topic: Topic, up_to: int | None = None) -> list[Partition]:
+        """Make the files of a new topic, or of the partitions `up_to` which it grows; `adopt` puts them into service."""
         settings = self.settings_of(topic)
-        made = [
-            self._open(topic, TopicPartition(topic.name, index), settings, True, 0, 0)
-            for index in range(first_index, topic.partition_count)
-        ]
+        indexes = range(topic.partition_count) if up_to is None else range(topic.partition_count, up_to)
+        made = [self._open(topic, TopicPartition(topic.name, index), settings, True, 0, 0) for index in indexes]
         self._disk.sync_folder(self._data_dir)
         return made
 

@@ -138,7 +138,8 @@ class BrokerServer:
 
     def _next_epoch(self) -> int:
         """Every start begins a new term as leader: a log that lost its tail must not pass for the one it was."""
-        epoch = int(self._store.get(_BROKER_EPOCH) or -1) + 1
+        last = self._store.get(_BROKER_EPOCH)
+        epoch = 0 if last is None else int(last) + 1
         self._store.put(_BROKER_EPOCH, epoch)
         return epoch
 

@@ -140,12 +140,11 @@ class TopicRegistry:
 
     def _save(self, topic: Topic) -> None:
         self._store.put(_PREFIX + topic.name, _write_topic(topic))
-        known = self._by_name.get(topic.name)
-        if known is not None:
-            self._forget(known)
         self._remember(topic)
 
     def _remember(self, topic: Topic) -> None:
+        known = self._by_name.get(topic.name)
+        self._partition_total -= known.partition_count if known else 0
         self._by_name[topic.name] = topic
         self._by_id[topic.id] = topic
         self._collisions[_collision_key(topic.name)] = topic.name

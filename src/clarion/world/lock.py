@@ -22,7 +22,8 @@ class FolderLock:
             owner = os.read(self._fd, 32).decode(errors="replace").strip()
             os.close(self._fd)
             raise FolderTakenError(
-                f"{folder} is in use by another broker (process {owner or 'unknown'}); stop it or choose another --data-dir"
+                f"{folder} is in use by another broker (process {owner or 'unknown'}); "
+                f"stop it or choose another --data-dir"
             ) from None
         os.ftruncate(self._fd, 0)
         os.write(self._fd, f"{os.getpid()}\n".encode())

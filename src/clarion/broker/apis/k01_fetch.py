@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from clarion.broker.apis.leader_epochs import check_leader_epoch, end_of_epoch
 from clarion.broker.fetch_sessions import NO_SESSION, FetchSession, SessionPartition
 from clarion.log.slices import FileSlice
 from clarion.model.errors import ErrorCode, KafkaError
@@ -136,7 +137,7 @@ class Fetch:
     def _read(self, asked: SessionPartition, budget: int, *, is_first: bool) -> Found:
         try:
             partition = self._find(asked)
-            _check_epoch(asked, partition)
+            check_leader_epoch(asked.leader_epoch, partition)
             self._session.watch(asked, partition)
             diverging = _diverging(asked, partition)
             if diverging is not None:
@@ -177,17 +178,11 @@ class Fetch:
         return found + [self._read(asked, 0, is_first=False) for asked in missing]
 
 
-def _check_epoch(asked: SessionPartition, partition: Partition) -> None:
-    if 0 <= asked.leader_epoch != partition.leader_epoch:
-        is_old = asked.leader_epoch < partition.leader_epoch
-        raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.UNKNOWN_LEADER_EPOCH)
-
-
 def _diverging(asked: SessionPartition, partition: Partition) -> tuple[int, int] | None:
     """A reader that followed a log which has since lost its tail learns where the two part (KIP-595)."""
     if asked.last_fetched_epoch < 0:
         return None
-    epoch, end_offset = partition.log.epochs.end_offset_for(asked.last_fetched_epoch)
+    epoch, end_offset = end_of_epoch(partition, asked.last_fetched_epoch)
     if epoch < asked.last_fetched_epoch or end_offset < asked.next_offset:
         return epoch, end_offset
     return None

@@ -37,7 +37,8 @@ async def handle(broker: Broker, request: DeleteTopicsRequest, context: RequestC
 
 
 async def _delete(broker: Broker, asked: DeleteTopicState) -> DeletableTopicResult:
-    topic = await broker.delete_topic(_find(broker, asked).name)
+    found = _find(broker, asked)
+    topic = await broker.delete_topic(found.name, found.id)
     return DeletableTopicResult(name=topic.name, topic_id=topic.id)
 
 

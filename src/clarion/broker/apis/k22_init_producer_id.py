@@ -9,8 +9,6 @@ error that clients take as final.
 
 from __future__ import annotations
 
-import asyncio
-
 from clarion.broker.apis.refusals import REFUSALS, refusal_of
 from clarion.broker.broker import Broker, RequestContext
 from clarion.model.errors import ErrorCode
@@ -24,16 +22,10 @@ async def handle(broker: Broker, request: InitProducerIdRequest, context: Reques
     if (request.producer_id < 0) != (request.producer_epoch < 0):
         return _refused(ErrorCode.INVALID_REQUEST)
     try:
-        producer_id = await _fresh_id(broker)
+        producer_id = await broker.new_producer_id()
     except REFUSALS as error:
         return _refused(refusal_of(error, "producer id").code)
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
-
-
-async def _fresh_id(broker: Broker) -> int:
-    """Now and then this writes to the registry, which takes one change at a time."""
-    async with broker._changing:
-        return await asyncio.get_running_loop().run_in_executor(None, broker.registry.next_producer_id)
 
 
 def _refused(code: ErrorCode) -> InitProducerIdResponse:

@@ -6,10 +6,8 @@ broker's own come from its file and flags, and are refused here.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
-from weakref import WeakKeyDictionary
 
 from clarion.broker.apis.config_entries import ResourceType
 from clarion.broker.broker import Broker
@@ -23,19 +21,19 @@ Change = Callable[[Mapping[str, str]], Mapping[str, str]]
 
 CHANGES_MAX: Final = 4 * len(TOPIC_SETTINGS)  # per resource; each setting may be named once, so this is generous
 
-_one_at_a_time: WeakKeyDictionary[Broker, asyncio.Lock] = WeakKeyDictionary()
-
 
 async def alter(broker: Broker, resource_type: int, name: str, change: Change, *, validate_only: bool) -> None:
     """Change one resource, or only say whether that would do."""
     if resource_type != ResourceType.TOPIC:
         raise _unalterable(resource_type)
-    async with _one_at_a_time.setdefault(broker, asyncio.Lock()):
-        topic = broker.known_topic(name)
+
+    def changed(topic: Topic) -> Mapping[str, str]:
         overrides = change(topic.overrides)
         _check(broker, topic, overrides)
-        if not validate_only and overrides != topic.overrides:
-            await broker.configure_topic(name, overrides)
+        return overrides
+
+    if changed(broker.known_topic(name)) != broker.known_topic(name).overrides and not validate_only:
+        await broker.configure_topic(name, changed)
 
 
 def check_named_once(names: Iterable[str]) -> None:
