@@ -64,8 +64,15 @@ class Outcome:
     why_not: dict[str, str] = field(default_factory=dict)
 
     def figure(self, peer: str, metric: str) -> float | None:
-        values = [sample[metric] for sample in self.rounds.get(peer, []) if metric in sample]
+        """A round in which the peer fell behind the load's rate says nothing about its latency and does not count."""
+        sustained = [sample for sample in self.rounds.get(peer, []) if not sample.get("saturated")]
+        values = [sample[metric] for sample in sustained if metric in sample]
         return of_rounds(METRICS[metric].kind, values) if values else None
+
+    def is_saturated(self, peer: str) -> bool:
+        """Whether this peer kept up with the rate in no round at all."""
+        rounds = self.rounds.get(peer, [])
+        return bool(rounds) and all(sample.get("saturated") for sample in rounds)
 
 
 def run(experiment: Experiment, arena: Arena, peers: Sequence[str], tell: Callable[[str], None]) -> Outcome:

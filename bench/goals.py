@@ -75,13 +75,19 @@ def judge(outcomes: Mapping[str, Outcome]) -> list[Verdict]:
 def _judge(goal: Goal, outcomes: Mapping[str, Outcome]) -> Verdict:
     ours = outcomes[goal.row].figure("clarion", goal.metric)
     if ours is None:
-        return Verdict(goal, None, outcomes[goal.row].why_not.get("clarion", "not measured"))
+        return Verdict(goal, None, _why_no_figure(outcomes[goal.row], "clarion"))
     if goal.is_absolute:
         return Verdict(goal, ours)
     theirs = _raw_limit(goal, outcomes) if goal.against else outcomes[goal.row].figure("kafka", goal.metric)
     if theirs is None:
-        return Verdict(goal, None, outcomes[goal.row].why_not.get("kafka", "nothing to compare with"))
+        return Verdict(goal, None, _why_no_figure(outcomes[goal.row], "kafka"))
     return Verdict(goal, ratio(ours, theirs))
+
+
+def _why_no_figure(outcome: Outcome, peer: str) -> str:
+    if outcome.is_saturated(peer):
+        return f"{peer} did not keep up with the rate"
+    return outcome.why_not.get(peer, f"no figure of {peer}")
 
 
 def _raw_limit(goal: Goal, outcomes: Mapping[str, Outcome]) -> float | None:

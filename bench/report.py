@@ -96,7 +96,7 @@ def _cell(outcome: Outcome, peer: str, metric: str) -> str:
         return "–"
     if peer in outcome.why_not and peer not in outcome.rounds:
         return "failed" if outcome.why_not[peer].startswith("failed") else "n/a"
-    return figure_text(metric, outcome.figure(peer, metric))
+    return "saturated" if outcome.is_saturated(peer) else figure_text(metric, outcome.figure(peer, metric))
 
 
 def _ratio_to_kafka(outcome: Outcome, metric: str) -> float | None:

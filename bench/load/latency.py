@@ -18,6 +18,7 @@ from bench.load.meter import Meter
 from bench.load.pump import RECEIVE_BYTES
 
 _WARM_SHARE = 0.1  # of the messages, left out of the figures
+_BACKLOG_MAX_S = 0.05  # of messages still under way at the last send; more is a queue, and its length, not a latency
 _LATE_BY_MAX_S = 10.0  # after the last send; what has not arrived by then is lost
 
 
@@ -43,7 +44,7 @@ def run(job: LatencyJob) -> dict[str, float]:
     readings = dialect.readings(job.topic, sample, 1, new_only=False, wrap_at=0)
     reader.sendall(readings.first_request())
     with Meter(job.pid) as meter:
-        sent, received = _exchange(job, writer, reader, shots.frames[0], readings)
+        sent, received, backlog = _exchange(job, writer, reader, shots.frames[0], readings)
     # The reader's first message is the one that `replies` sent before the clock ran.
     took = [(arrived - left) * 1000 for left, arrived in zip(sent, received[1:], strict=True)]
     took = sorted(took[int(len(took) * _WARM_SHARE) :])
@@ -53,16 +54,22 @@ def run(job: LatencyJob) -> dict[str, float]:
         "p999_ms": percentile(took, 99.9),
         "max_ms": took[-1],
         "messages": len(took),
+        "saturated": float(is_saturated(backlog, job.rate)),
     }
+
+
+def is_saturated(backlog: int, rate: int) -> bool:
+    """Whether the server fell behind the rate: what is then measured is how long the run was."""
+    return backlog > rate * _BACKLOG_MAX_S
 
 
 def _exchange(
     job: LatencyJob, writer: socket.socket, reader: socket.socket, frame: bytes, readings: Readings
-) -> tuple[list[float], list[float]]:
+) -> tuple[list[float], list[float], int]:
     count = int(job.rate * job.seconds)
     sent: list[float] = []
     received: list[float] = []
-    view = memoryview(bytearray(RECEIVE_BYTES))
+    view, backlog = memoryview(bytearray(RECEIVE_BYTES)), 0
     began = time.perf_counter()
     give_up_at = began + job.seconds + _LATE_BY_MAX_S
     while len(received) <= count:
@@ -82,4 +89,5 @@ def _exchange(
         if len(sent) < count and time.perf_counter() >= due:
             sent.append(time.perf_counter())
             writer.sendall(frame)
-    return sent, received
+            backlog = len(sent) + 1 - len(received)
+    return sent, received, backlog

@@ -79,6 +79,19 @@ def test_a_goal_is_met_at_its_bound_and_not_below(clarion, word):
     assert word in printed([outcome_of(clarion, 100.0)])
 
 
+def test_a_peer_that_falls_behind_the_rate_gives_no_cheap_victory():
+    outcome = Outcome(
+        experiment(None, id="latency-fsync", metrics=("p50_ms",)),
+        {"clarion": [{"p50_ms": 1.0}], "kafka": [{"p50_ms": 900.0, "saturated": 1.0}]},
+    )
+    (verdict,) = judge({"latency-fsync": outcome})
+    assert verdict.word == "no answer"
+    assert "kafka did not keep up" in verdict.reason
+    assert "saturated" in printed([outcome])
+    outcome.rounds["kafka"].append({"p50_ms": 2.0, "saturated": 0.0})
+    assert judge({"latency-fsync": outcome})[0].value == 0.5
+
+
 def test_the_raw_limit_is_the_best_of_the_loops_named():
     outcomes = {"consume-1k": outcome_of(70.0, 100.0, "consume-1k")}
     for row, limit in (("raw-out-sendfile-1m", 100.0), ("raw-out-pread-1m", 50.0)):
