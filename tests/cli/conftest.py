@@ -39,13 +39,10 @@ class Shell:
         self.bootstrap = bootstrap
 
     def __call__(self, *words: str, stdin: bytes = b"") -> Result:
-        out, err = io.BytesIO(), io.StringIO()
+        raw, err = io.BytesIO(), io.StringIO()
+        out = io.TextIOWrapper(raw, write_through=True)
         before = sys.stdin, sys.stdout, sys.stderr
-        sys.stdin, sys.stdout, sys.stderr = (
-            io.TextIOWrapper(io.BytesIO(stdin)),
-            io.TextIOWrapper(out, write_through=True),
-            err,
-        )
+        sys.stdin, sys.stdout, sys.stderr = io.TextIOWrapper(io.BytesIO(stdin)), out, err
         options = ["--bootstrap", self.bootstrap] if self.bootstrap else []
         status = 0
         try:
@@ -54,7 +51,7 @@ class Shell:
             status = int(end.code or 0)
         finally:
             sys.stdin, sys.stdout, sys.stderr = before
-        return Result(status, out.getvalue().decode(errors="replace"), err.getvalue(), out.getvalue())
+        return Result(status, raw.getvalue().decode(errors="replace"), err.getvalue(), raw.getvalue())
 
 
 class Broker:

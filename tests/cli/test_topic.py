@@ -9,6 +9,7 @@ import pytest
 
 def test_a_topic_is_created_listed_described_altered_and_deleted(clarion, topic):
     listed = clarion("topic", "list", "--json")
+    assert listed.status == 0, listed.err
     assert {"topic": topic, "partitions": 3, "messages": 0} in json.loads(listed.out)
 
     assert clarion("topic", "alter", topic, "-c", "retention.ms=60000", "--partitions", "5").status == 0
@@ -31,7 +32,7 @@ def test_in_a_pipe_a_table_is_aligned_columns_and_nothing_else(clarion, topic):
 
 
 def test_creating_what_exists_fails_unless_that_is_fine(clarion, topic):
-    assert "already exists" in clarion("topic", "create", topic).one_line_error()
+    assert "exist" in clarion("topic", "create", topic).one_line_error()
     again = clarion("topic", "create", topic, "--if-not-exists", "--json")
     assert json.loads(again.out) == [{"topic": topic, "created": False}]
 

@@ -1,0 +1,127 @@
+"""`log dump`, `bench` and `doctor`."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from clarion.cli.bench import percentile
+from clarion.cli.doctor import _requirement
+
+from .conftest import Shell
+
+
+@pytest.fixture
+def segment(clarion, broker, topic, tmp_path):
+    """A copy of a segment with two batches of known content."""
+    clarion("produce", topic, "-p", "0", "-K", ":", stdin=b"k:v\nk2:v2\n")
+    clarion("produce", topic, "-p", "0", "-J", stdin=b'{"key": null, "value_base64": "/w==", "headers": {"h": "1"}}')
+    source = broker.data_dir / f"{topic}-0" / "00000000000000000000.log"
+    copy = tmp_path / "00000000000000000000.log"
+    copy.write_bytes(source.read_bytes())
+    return copy
+
+
+def test_a_segment_is_shown_batch_by_batch(clarion, segment):
+    shown = clarion("log", "dump", str(segment), "--records")
+    assert shown.status == 0
+    lines = shown.out.splitlines()
+    assert lines[-1] == "2 batches, 3 records, no damage"
+    assert "k = v" in shown.out
+    assert "null = \\xff h:1" in shown.out
+
+
+def test_a_segment_as_json(clarion, segment):
+    shown = clarion("log", "dump", str(segment.parent), "--records", "--json")
+    batches = [json.loads(line) for line in shown.out.splitlines()]
+    assert [each["base_offset"] for each in batches] == [0, 2]
+    assert [record["key"] for record in batches[0]["records"]] == ["k", "k2"]
+    assert len(clarion("log", "dump", str(segment), "--max", "1", "--json").out.splitlines()) == 1
+
+
+def test_damage_is_shown_with_its_place(clarion, segment):
+    data = bytearray(segment.read_bytes())
+    data[70] ^= 1
+    segment.write_bytes(data + b"torn")
+    shown = clarion("log", "dump", str(segment))
+    assert "2 damaged places; the first: 00000000000000000000.log at byte 0" in shown.one_line_error()
+    assert f"{len(data):>12}  DAMAGED" in shown.out
+
+
+@pytest.mark.parametrize("at", range(0, 160, 7))
+def test_any_flipped_byte_is_survived(clarion, segment, at):
+    data = bytearray(segment.read_bytes())
+    data[at % len(data)] ^= 0xFF
+    segment.write_bytes(data)
+    assert clarion("log", "dump", str(segment), "--records").status in (0, 1)
+    assert clarion("log", "dump", str(segment), "--records", "--json").status in (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["dump", "/no/such/file.log"], "there is no file"),
+        (["dump", "/etc/passwd"], "ends with .log"),
+        (["dump", "/proc/self/fdinfo"], "there is no .log file"),
+        (["dump", "x.log", "--max", "0"], "at least 1"),
+        (["dump"], "Missing argument"),
+        ([], "Missing command"),
+    ],
+)
+def test_a_mistake_in_log_is_one_line(words, complaint):
+    assert complaint in Shell(None)("log", *words).one_line_error()
+
+
+def test_bench_measures_and_cleans_up_behind_itself(clarion):
+    done = clarion("bench", "-n", "500", "--size", "100", "--latency-rate", "200", "--latency-seconds", "0.2", "--json")
+    assert done.status == 0, done.err
+    produce, consume, latency = json.loads(done.out)
+    assert (produce["messages"], consume["messages"], latency["messages"]) == (500, 500, 40)
+    assert latency["p50_ms"] <= latency["p99_ms"] <= latency["p999_ms"]
+    assert not [each for each in json.loads(clarion("topic", "list", "--json").out) if "bench" in each["topic"]]
+
+
+def test_percentiles_of_few_and_of_none():
+    assert percentile([], 0.5) is None
+    assert percentile([7.0], 0.999) == 7.0
+    assert percentile([float(n) for n in range(100)], 0.99) == 99.0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["-n", "0"], ["--size", "1"], ["--partitions", "0"], ["--acks", "3"], ["--latency-rate", "0"], ["-z", "rar"]],
+)
+def test_a_mistake_in_bench_is_one_line(clarion, words):
+    clarion("bench", *words).one_line_error()
+
+
+def test_doctor_finds_this_machine_fit(tmp_path):
+    found = Shell(None)("doctor", "--data-dir", str(tmp_path / "data"), "--listen", "127.0.0.1:0", "--json")
+    checks = {each["name"]: each for each in json.loads(found.out)}
+    assert {"python", "uvloop", "open files", "data dir", "free space", "file system", "fsync", "clock", "port"} <= {
+        *checks
+    }
+    assert found.status == 0, found.err
+    assert not (tmp_path / "data").exists()
+
+
+def test_doctor_says_what_is_not_fit(tmp_path):
+    found = Shell(None)("doctor", "--data-dir", os.devnull, "--listen", "192.0.2.1:1")
+    assert "data dir, port" in found.one_line_error()
+    assert "choose another --listen" in found.out
+
+
+def test_doctor_warns_of_memory_and_of_a_taken_port(broker):
+    found = Shell(None)("doctor", "--data-dir", "/dev/shm", "--listen", broker.address, "--json")
+    checks = {each["name"]: each["status"] for each in json.loads(found.out)}
+    assert checks["port"] == "warn"
+    if os.path.ismount("/dev/shm"):
+        assert checks["file system"] == "warn"
+    assert "HOST:PORT" in Shell(None)("doctor", "--listen", "x").one_line_error()
+
+
+def test_requirements_are_read():
+    assert _requirement("rich>=14") == ("rich", "")
+    assert _requirement('nats-py>=2.11; extra == "bench"') == ("nats-py", "bench")
