@@ -12,7 +12,7 @@ import json
 import logging
 from typing import Final
 
-_FIELDS: Final = "clarion_fields"
+FIELDS: Final = "clarion_fields"  # where a log record keeps its event's fields
 
 
 def event_log(room: str) -> EventLog:
@@ -40,14 +40,14 @@ class EventLog:
 
     def _write(self, level: int, event: str, fields: dict[str, object], error: BaseException | None = None) -> None:
         if self._logger.isEnabledFor(level):
-            self._logger.log(level, event, extra={_FIELDS: fields}, exc_info=error)
+            self._logger.log(level, event, extra={FIELDS: fields}, exc_info=error)
 
 
 class TextFormatter(logging.Formatter):
     """`2026-11-15 11:20:01.123 INFO log tail_cut partition=t-0 bytes=173`"""
 
     def format(self, record: logging.LogRecord) -> str:
-        fields = getattr(record, _FIELDS, {})
+        fields = getattr(record, FIELDS, {})
         words = " ".join(f"{name}={_one_line(value)}" for name, value in fields.items())
         stamp = f"{self.formatTime(record, '%Y-%m-%d %H:%M:%S')}.{int(record.msecs):03d}"
         room = record.name.removeprefix("clarion.")
@@ -62,7 +62,7 @@ class JsonFormatter(logging.Formatter):
             "level": record.levelname.lower(),
             "room": record.name.removeprefix("clarion."),
             "event": record.getMessage(),
-            **getattr(record, _FIELDS, {}),
+            **getattr(record, FIELDS, {}),
         }
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)

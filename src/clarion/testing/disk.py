@@ -1,0 +1,197 @@
+"""A real disk with trouble on order: full, broken, slow; and deaf once its broker has been killed.
+
+It is a RealDisk, so the data directory is locked as ever. While no fault is set, every call goes straight through.
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Sequence
+from typing import Literal
+
+from clarion.testing.errors import InjectedError
+from clarion.testing.fault import Fault
+from clarion.world import Buffer, DiskFile, RealDisk
+
+Operation = Literal["read", "write", "sync"]
+
+
+class DiskFault(Fault):
+    """Asked before every operation: it may wait or raise. Of a write it may let a part through."""
+
+    def before(self, operation: Operation) -> None:
+        """Raise InjectedError if the operation is to fail as a whole."""
+
+    def room_for(self, size: int) -> int:
+        """How many of these bytes may be written before the write fails."""
+        return size
+
+
+class FullDisk(DiskFault):
+    def __init__(self, free_bytes: int) -> None:
+        super().__init__("disk_full")
+        self.free_bytes = free_bytes
+
+    def room_for(self, size: int) -> int:
+        room = min(size, self.free_bytes)
+        self.free_bytes -= room
+        if room < size:
+            self.strike()
+        return room
+
+
+class BrokenDisk(DiskFault):
+    def __init__(self, operation: Operation, times: int | None) -> None:
+        super().__init__(f"disk_error({operation})", times=times)
+        self._operation = operation
+
+    def before(self, operation: Operation) -> None:
+        if operation == self._operation and self.strike():
+            raise InjectedError(errno.EIO, f"Input/output error on {operation} (injected)")
+
+
+class SlowDisk(DiskFault):
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"slow_disk({seconds})")
+        self._seconds = seconds
+        self._over = threading.Event()
+
+    def before(self, operation: Operation) -> None:
+        if operation != "read" and self.strike():
+            self._over.wait(self._seconds)
+
+    def _let_go(self) -> None:
+        self._over.set()
+
+
+class Trouble:
+    """The faults of one broker's disk, whatever lives it goes through."""
+
+    def __init__(self) -> None:
+        self.faults: tuple[DiskFault, ...] = ()
+
+    def before(self, operation: Operation) -> None:
+        for fault in self.faults:
+            fault.before(operation)
+
+    def room_for(self, size: int) -> int:
+        for fault in self.faults:
+            size = min(size, fault.room_for(size))
+        return size
+
+    @property
+    def free_bytes(self) -> int | None:
+        return min((fault.free_bytes for fault in self.faults if isinstance(fault, FullDisk)), default=None)
+
+
+class TroubledDisk(RealDisk):
+    """The disk of one life of a broker."""
+
+    def __init__(self, trouble: Trouble) -> None:
+        self._trouble = trouble
+        self._is_cut_off = False
+
+    def cut_off(self) -> None:
+        """From now on this broker changes nothing, as if its process were dead."""
+        self._is_cut_off = True
+
+    def check(self) -> None:
+        if self._is_cut_off:
+            raise InjectedError(errno.EIO, "this broker has been killed")
+
+    def open(self, path: str, *, create: bool = False) -> DiskFile:
+        self.check()
+        if create and not self.exists(path):
+            self._need_room()
+        return TroubledFile(self, self._trouble, super().open(path, create=create))
+
+    def make_folder(self, path: str) -> None:
+        self.check()
+        if not self.exists(path):
+            self._need_room()
+        super().make_folder(path)
+
+    def remove(self, path: str) -> None:
+        self.check()
+        super().remove(path)
+
+    def remove_folder(self, path: str) -> None:
+        self.check()
+        super().remove_folder(path)
+
+    def rename(self, old: str, new: str) -> None:
+        self.check()
+        super().rename(old, new)
+
+    def sync_folder(self, path: str) -> None:
+        self.check()
+        self._trouble.before("sync")
+        super().sync_folder(path)
+
+    def free_bytes(self, path: str) -> int:
+        free = self._trouble.free_bytes
+        return super().free_bytes(path) if free is None else free
+
+    def _need_room(self) -> None:
+        """A new name needs a block; how much is the file system's secret, so one byte stands for it."""
+        if self._trouble.faults and not self._trouble.room_for(1):
+            raise _no_room()
+
+
+class TroubledFile:
+    """Implements `world.DiskFile`."""
+
+    __slots__ = ("_disk", "_file", "_trouble", "path")
+
+    def __init__(self, disk: TroubledDisk, trouble: Trouble, file: DiskFile) -> None:
+        self._disk = disk
+        self._trouble = trouble
+        self._file = file
+        self.path = file.path
+
+    def write(self, buffers: Sequence[Buffer], position: int) -> None:
+        self._disk.check()
+        if self._trouble.faults:
+            self._trouble.before("write")
+            size = sum(map(len, buffers))
+            room = self._trouble.room_for(size)
+            if room < size:
+                # As on a real disk: what still fitted is there, and the reader after a crash must cope.
+                self._file.write([memoryview(b"".join(buffers))[:room]], position)
+                raise _no_room()
+        self._file.write(buffers, position)
+
+    def read(self, length: int, position: int) -> bytes:
+        if self._trouble.faults:
+            self._trouble.before("read")
+        return self._file.read(length, position)
+
+    def read_cached(self, length: int, position: int) -> bytes | None:
+        return None if self._trouble.faults else self._file.read_cached(length, position)
+
+    def read_into(self, view: memoryview, position: int) -> int | None:
+        return None if self._trouble.faults else self._file.read_into(view, position)
+
+    def size(self) -> int:
+        return self._file.size()
+
+    def truncate(self, size: int) -> None:
+        self._disk.check()
+        self._file.truncate(size)
+
+    def sync(self) -> None:
+        self._disk.check()
+        if self._trouble.faults:
+            self._trouble.before("sync")
+        self._file.sync()
+
+    def close(self) -> None:
+        self._file.close()
+
+    def fileno(self) -> int | None:
+        return self._file.fileno()
+
+
+def _no_room() -> InjectedError:
+    return InjectedError(errno.ENOSPC, "No space left on device (injected)")
