@@ -1,10 +1,11 @@
 """A tiny blocking client that speaks Kafka's protocol word by word: any API, any version, in any order, right or wrong.
 
     with RawClient(bootstrap) as client:
-        answer = client.ask("list_offsets", 7, replica_id=-1, isolation_level=0, topics=[{"name": "t", "partitions": [...]}])
+        answer = client.ask("list_offsets", 7, replica_id=-1, topics=[{"name": "t", "partitions": [...]}])
 
-Requests are plain keyword arguments and dictionaries, encoded with kio's writers, answers are kio's objects: nothing here shares code with
-the broker. Fields that a version does not have are dropped, so that one story can be told in several versions.
+Requests are plain keyword arguments and dictionaries, encoded with kio's writers, answers are kio's objects: nothing
+here shares code with the broker. Fields that a version does not have are dropped, so that one story can be told in
+several versions.
 """
 
 import io
@@ -137,7 +138,7 @@ def _nested(wanted: Any) -> type:
 
 
 def _zeros(known: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
-    """kio has no default where Kafka's schema has none; the obvious empty value stands in for booleans and isolation levels."""
+    """kio has no default where Kafka's schema has none; zero stands in for booleans and isolation levels."""
     zeros = {"bool": False, "int8": 0}
     return {
         name: zeros[field.metadata["kafka_type"]]

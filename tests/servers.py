@@ -1,7 +1,8 @@
-"""Brokers as real processes, for the tests that need a whole one: started, killed, stopped, restarted, never left behind.
+"""Brokers as real processes, for tests that need a whole one: started, killed, stopped, restarted, never left behind.
 
-`ClarionProcess` runs `clarion serve`; `kafka_process` gives the same handle on Apache Kafka, so that a scenario can be checked
-against the broker whose behaviour it claims to describe. Every wait is bounded, and a failure shows what the process had to say.
+`ClarionProcess` runs `clarion serve`; `kafka_process` gives the same handle on Apache Kafka, so that a scenario can be
+checked against the broker whose behaviour it claims to describe. Every wait is bounded, and a failure shows what the
+process had to say.
 """
 
 import os
@@ -122,7 +123,7 @@ def _clean_environment() -> dict[str, str]:
 
 
 def peer_name() -> str:
-    """Whom the scenarios of tests/clients and tests/traps talk to: `clarion`, or `kafka` when CLARION_TEST_PEER says so."""
+    """Whom the scenarios talk to: `clarion`, or `kafka` when CLARION_TEST_PEER says so."""
     name = os.environ.get("CLARION_TEST_PEER", "clarion")
     assert name in ("clarion", "kafka"), f"CLARION_TEST_PEER={name}: clarion or kafka"
     return name

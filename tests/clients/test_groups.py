@@ -65,6 +65,50 @@ def _drain(client: Client, name: str, count: int) -> list[bytes | None]:
     return [message.value for message in worker.seen]
 
 
+@pytest.mark.needs("members")  # kcat ends when its broker is away
+@pytest.mark.parametrize("kill", [True, False], ids=["killed", "stopped"])
+def test_a_live_consumer_goes_on_where_it_was_when_the_broker_is_back(
+    client: Client, own_server, unique: str, kill: bool
+) -> None:
+    """It neither starts again at the beginning nor skips: its position outlives the broker."""
+    admin = Confluent(own_server.bootstrap)
+    client = type(client)(own_server.bootstrap)
+    admin.create_topic(unique)
+    admin.produce(unique, [Outgoing(b"%d" % n) for n in range(10)])
+    worker = Worker(lambda: client.member(unique, [unique]))
+    wait_for(lambda: len(worker.seen) == 10 or worker.problem, seconds=PATIENCE_S, what="the first ten")
+    wait_for(lambda: _is_committed(admin, unique, 10), what="the commit")
+    own_server.restart(kill=kill)
+    Confluent(own_server.bootstrap).produce(unique, [Outgoing(b"%d" % n) for n in range(10, 20)])
+    wait_for(lambda: len({m.offset for m in worker.seen}) == 20 or worker.problem, seconds=PATIENCE_S, what="the rest")
+    worker.leave()
+    values = [m.value for m in worker.seen]
+    assert values[:10] == [b"%d" % n for n in range(10)]
+    # What it had not committed when the group came together again may come twice; what it had may not.
+    assert list(dict.fromkeys(values[10:])) == [b"%d" % n for n in range(10, 20)]
+
+
+def _is_committed(admin: Client, name: str, offset: int) -> bool:
+    committed = admin.group_offsets(name).get((name, 0))
+    return committed is not None and committed.offset == offset
+
+
+def test_members_of_different_libraries_share_one_group(every_reader: list[Client], admin: Client, unique: str) -> None:
+    """They settle on the assignor they all know, and each understands the leader's assignment."""
+    admin.create_topic(unique, 8)
+    pump = Pump(admin, unique, 8)
+    workers = [Worker(lambda c=c: c.member(unique, [unique])) for c in every_reader]
+    wait_until_shared(workers, {(unique, partition) for partition in range(8)})
+    sent = pump.stop()
+    wait_for(
+        lambda: {m.value for worker in workers for m in worker.seen} == set(sent),
+        seconds=PATIENCE_S,
+        what="every message to be processed",
+    )
+    for worker in workers:
+        worker.leave()
+
+
 @pytest.mark.needs("commit-metadata")
 def test_a_committed_offset_comes_back_with_its_metadata(client: Client, topic: str, admin: Client) -> None:
     admin.produce(topic, [Outgoing(b"%d" % n) for n in range(5)])

@@ -69,6 +69,13 @@ def test_a_batch_passes_with_each_compression_from_each_client_to_each_client(
             assert [m.value for m in found] == [r.value for r in sent], f"read by {reader.name}"
 
 
+def test_many_batches_arrive_complete_and_in_order(client: Client, topic: str, admin: Client) -> None:
+    """More than fits into one answer: 6 MB, against the usual limit of 1 MB for a partition."""
+    sent = [b"%05d" % n + b"x" * 995 for n in range(6000)]
+    admin.produce(topic, [Outgoing(value) for value in sent])
+    assert [m.value for m in client.read(topic, 0, EARLIEST, len(sent))] == sent
+
+
 @pytest.mark.parametrize("compression", ["none", "gzip"])
 def test_reading_from_the_middle_of_a_batch_starts_at_the_wanted_message(
     client: Client, admin: Client, unique: str, compression: str

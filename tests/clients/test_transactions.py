@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(peer_name() != "clarion", reason="Apache Kafka h
 def test_a_transactional_producer_is_refused_at_once_with_an_error(client: Client, unique: str) -> None:
     attempt = {Confluent: _confluent, KafkaPython: _kafka_python, Aio: _aiokafka}[type(client)]
     began = time.monotonic()
-    with pytest.raises(Exception, match="(?i)transaction|not supported|unsupported|version|request") as caught:
+    with pytest.raises(Exception, match=r"(?i)transaction|not supported|unsupported|version|request") as caught:
         attempt(client.bootstrap, unique)
     assert time.monotonic() - began < QUICK_S, f"it took too long to say {caught.value!r}"
     assert not isinstance(caught.value, TimeoutError)

@@ -47,5 +47,6 @@ def _run(name: str, *args: str, stdin: str | None = None) -> str:
     done = run_tool(CLASSES[name], args, stdin=stdin, timeout_s=60)
     said = f"kafka-{name} {' '.join(args)}\nstatus {done.returncode}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
     assert done.returncode == 0, said
-    assert "Exception" not in done.stderr and " ERROR " not in done.stdout, said
+    assert "Exception" not in done.stderr, said
+    assert " ERROR " not in done.stdout, said
     return done.stdout

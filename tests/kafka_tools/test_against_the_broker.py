@@ -1,4 +1,4 @@
-"""kafka-topics and its sisters find in Clarion the broker they expect. A JVM takes a second or two, so each test is a short story."""
+"""kafka-topics and its sisters find the broker they expect. A JVM takes a second or two, so each test is a story."""
 
 import json
 import re

@@ -13,7 +13,31 @@ UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, ILLEGAL_GENERATION = 25, 27, 22
 MESSAGE_TOO_LARGE, INVALID_RECORD, INVALID_PARTITIONS = 10, 87, 37
 TOPIC_RESOURCE = 2
 DYNAMIC_TOPIC_CONFIG, DEFAULT_CONFIG = 1, 5
-TOPIC_SETTINGS = ["cleanup.policy", "compression.type", "delete.retention.ms", "file.delete.delay.ms", "flush.messages", "flush.ms", "index.interval.bytes", "max.compaction.lag.ms", "max.message.bytes", "message.timestamp.type", "min.cleanable.dirty.ratio", "min.compaction.lag.ms", "min.insync.replicas", "preallocate", "retention.bytes", "retention.ms", "segment.bytes", "segment.index.bytes", "segment.jitter.ms", "segment.ms", "unclean.leader.election.enable", "message.timestamp.before.max.ms", "message.timestamp.after.max.ms"]
+TOPIC_SETTINGS = [
+    "cleanup.policy",
+    "compression.type",
+    "delete.retention.ms",
+    "file.delete.delay.ms",
+    "flush.messages",
+    "flush.ms",
+    "index.interval.bytes",
+    "max.compaction.lag.ms",
+    "max.message.bytes",
+    "message.timestamp.type",
+    "min.cleanable.dirty.ratio",
+    "min.compaction.lag.ms",
+    "min.insync.replicas",
+    "preallocate",
+    "retention.bytes",
+    "retention.ms",
+    "segment.bytes",
+    "segment.index.bytes",
+    "segment.jitter.ms",
+    "segment.ms",
+    "unclean.leader.election.enable",
+    "message.timestamp.before.max.ms",
+    "message.timestamp.after.max.ms",
+]
 
 
 # Trap 9: whoever reads all settings, changes one and writes all back needs every one of them, with its source.
@@ -27,7 +51,7 @@ def test_every_setting_is_listed_with_default_and_source(raw: RawClient, unique:
     retention, segment = settings["retention.ms"], settings["segment.bytes"]
     assert (retention.value, retention.config_source, retention.read_only) == ("12345678", DYNAMIC_TOPIC_CONFIG, False)
     assert (segment.value, segment.config_source, segment.is_sensitive) == ("1073741824", DEFAULT_CONFIG, False)
-    assert [(synonym.name, synonym.source) for synonym in retention.synonyms][0] == (
+    assert next((synonym.name, synonym.source) for synonym in retention.synonyms) == (
         "retention.ms",
         DYNAMIC_TOPIC_CONFIG,
     )
@@ -140,8 +164,9 @@ class _GroupMember:
 
     def send_join(self) -> None:
         self.raw.send(
-            "join_group", 5, group_id=self.group, session_timeout=10_000, rebalance_timeout=10_000, member_id=self.member_id,
-            group_instance_id=None, protocol_type="consumer", protocols=[{"name": "p", "metadata": b"m"}],
+            "join_group", 5, group_id=self.group, member_id=self.member_id, group_instance_id=None,
+            session_timeout=10_000, rebalance_timeout=10_000,
+            protocol_type="consumer", protocols=[{"name": "p", "metadata": b"m"}],
         )  # fmt: skip
 
     def joined(self) -> Any:
@@ -153,8 +178,8 @@ class _GroupMember:
     def send_sync(self, *others: "_GroupMember") -> None:
         everyone = [{"member_id": each.member_id, "assignment": each.member_id.encode()} for each in others]
         self.raw.send(
-            "sync_group", 3, group_id=self.group, generation_id=self.generation, member_id=self.member_id, group_instance_id=None,
-            assignments=everyone,
+            "sync_group", 3, group_id=self.group, generation_id=self.generation, member_id=self.member_id,
+            group_instance_id=None, assignments=everyone,
         )  # fmt: skip
 
     def synced(self) -> tuple[int, bytes]:
@@ -162,8 +187,11 @@ class _GroupMember:
         return int(answer.error_code), answer.assignment
 
     def heartbeat(self) -> int:
-        return int(self.raw.ask("heartbeat", 3, group_id=self.group, generation_id=self.generation, member_id=self.member_id,
-                                group_instance_id=None).error_code)  # fmt: skip
+        answer = self.raw.ask(
+            "heartbeat", 3, group_id=self.group, generation_id=self.generation, member_id=self.member_id,
+            group_instance_id=None,
+        )  # fmt: skip
+        return int(answer.error_code)
 
 
 @pytest.fixture

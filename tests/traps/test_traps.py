@@ -244,7 +244,7 @@ def test_only_the_first_partition_with_data_may_exceed_the_limits(raw: RawClient
 
 
 def test_bytes_behind_a_request_are_ignored(raw: RawClient, topic: str) -> None:
-    """librdkafka 2.16 asks for all topics with a list length of four bytes where one is due; Kafka overlooks the three it has left."""
+    """librdkafka 2.16 asks for all topics with four bytes of length where one is due; Kafka overlooks the rest."""
     raw.send_body(3, 13, bytes.fromhex("00000000010000"), flexible=True)
     assert topic in [found.name for found in raw.receive()[1].topics]
 

@@ -51,7 +51,18 @@ class _Loop:
 class Aio(Client):
     name = "aiokafka"
     can = frozenset(
-        ["acks", "admin", "groups", "static", "members", "commit-metadata", "idempotence", "timestamps", "binary", "transactions"]
+        [
+            "acks",
+            "admin",
+            "groups",
+            "static",
+            "members",
+            "commit-metadata",
+            "idempotence",
+            "timestamps",
+            "binary",
+            "transactions",
+        ]
     )
 
     def __init__(self, bootstrap: str) -> None:

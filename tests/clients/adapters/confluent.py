@@ -29,7 +29,25 @@ _SPECIAL_OFFSETS = {EARLIEST: ck.OFFSET_BEGINNING, LATEST: ck.OFFSET_END}
 class Confluent(Client):
     name = "confluent"
     can = frozenset(
-        ["acks", "admin", "topic-ids", "groups", "static", "members", "commit-metadata", "delete-group", "idempotence", "timestamps", "null-headers", "max-timestamp", "binary", "cooperative", "kip848", "transactions", "auto-create"]
+        [
+            "acks",
+            "admin",
+            "topic-ids",
+            "groups",
+            "static",
+            "members",
+            "commit-metadata",
+            "delete-group",
+            "idempotence",
+            "timestamps",
+            "null-headers",
+            "max-timestamp",
+            "binary",
+            "cooperative",
+            "kip848",
+            "transactions",
+            "auto-create",
+        ]
     )
 
     def settings(self, **more: object) -> dict[str, object]:

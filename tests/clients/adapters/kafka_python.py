@@ -51,7 +51,21 @@ def _refused(problem: BaseException) -> Refused:
 class KafkaPython(Client):
     name = "kafka-python"
     can = frozenset(
-        ["acks", "admin", "topic-ids", "groups", "static", "members", "commit-metadata", "delete-group", "idempotence", "timestamps", "max-timestamp", "binary", "transactions"]
+        [
+            "acks",
+            "admin",
+            "topic-ids",
+            "groups",
+            "static",
+            "members",
+            "commit-metadata",
+            "delete-group",
+            "idempotence",
+            "timestamps",
+            "max-timestamp",
+            "binary",
+            "transactions",
+        ]
     )
 
     def why_no_codec(self, compression: str) -> str:
@@ -253,7 +267,7 @@ class KafkaPythonMember(Member):
 
 
 def _polled(consumer: kafka.KafkaConsumer, seconds: float) -> list[Incoming]:
-    """One poll; kafka-python returns early and empty-handed while it is busy with its group, so ask until the time is up."""
+    """kafka-python returns early and empty-handed while it is busy with its group; ask until the time is up."""
     deadline = time.monotonic() + seconds
     while not (batches := consumer.poll(timeout_ms=int(seconds * 1000))) and time.monotonic() < deadline:
         pass

@@ -1,4 +1,4 @@
-"""kcat, Debian's package: an older librdkafka (2.0) behind a command line. It tells no offsets of what it sends and has no admin."""
+"""kcat, Debian's package: an older librdkafka behind a command line. It tells no offsets, and has no admin calls."""
 
 import io
 import re
@@ -77,7 +77,7 @@ class Kcat(Client):
 
 
 class _Stream(ProducerStream):
-    """kcat sends what it reads from its standard input; records that differ in partition or headers need a run of their own."""
+    """kcat sends its standard input; records that differ in partition or headers need a run of their own."""
 
     def __init__(self, bootstrap: str, options: Sequence[str]) -> None:
         self._bootstrap = bootstrap

@@ -1,7 +1,7 @@
 """What the scenarios know about a client: a few verbs and plain values. Each adapter says them in its library's words.
 
-A verb that the broker refuses raises `Refused` with Kafka's error code. `can` names what a library is able to express at all; a
-scenario that needs more than a client can is not run for it.
+A verb that the broker refuses raises `Refused` with Kafka's error code. `can` names what a library is able to express
+at all; a scenario that needs more than a client can is not run for it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -56,7 +56,7 @@ class GroupView(NamedTuple):
 
 
 class ProducerStream:
-    """A producer that stays open: `send` does not wait; `finish` waits for every acknowledgement, in the order of sending."""
+    """A producer that stays open: `send` does not wait; `finish` waits for every acknowledgement, in sending order."""
 
     def send(self, topic: str, record: Outgoing) -> None:
         raise NotImplementedError
@@ -121,7 +121,7 @@ class Client:
     def read(
         self, topic: str, partition: int, start: int, count: int, *, seconds: float = PATIENCE_S
     ) -> list[Incoming]:
-        """At least `count` messages of one partition from `start` (an offset, EARLIEST or LATEST); fails if they do not come."""
+        """At least `count` messages from `start` (an offset, EARLIEST, LATEST); fails if they do not come."""
         raise NotImplementedError
 
     def offset_for(self, topic: str, partition: int, timestamp_ms: int) -> int:
