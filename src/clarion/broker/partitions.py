@@ -93,7 +93,7 @@ class Partitions:
         return StartReport(sum(1 for _ in self), was_clean, cut)
 
     def make(self, topic: Topic, up_to: int | None = None) -> list[Partition]:
-        """Make the files of a new topic, or of the partitions `up_to` which it grows; `adopt` puts them into service."""
+        """Make the files of a new topic, or of the partitions `up_to` which it grows; `adopt` puts them to use."""
         settings = self.settings_of(topic)
         indexes = range(topic.partition_count) if up_to is None else range(topic.partition_count, up_to)
         made = [self._open(topic, TopicPartition(topic.name, index), settings, True, 0, 0) for index in indexes]
