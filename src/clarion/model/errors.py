@@ -151,10 +151,11 @@ class ErrorCode(IntEnum):
 class KafkaError(Exception):
     """A peer's mistake or a refusal: it knows its wire code, and becomes a reply in one place (`broker.dispatch`)."""
 
-    def __init__(self, code: ErrorCode, message: str = "") -> None:
+    def __init__(self, code: ErrorCode, message: str = "", *, record: int | None = None) -> None:
         super().__init__(message or code.name)
         self.code = code
         self.message = message
+        self.record = record  # which record of a batch it is about (KIP-467), where that is known
 
 
 class MalformedError(Exception):

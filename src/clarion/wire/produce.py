@@ -75,6 +75,8 @@ class PartitionProduced(NamedTuple):
     error_message: str | None = None
     current_leader: tuple[int, int] | None = None
     """(id, epoch), from v10 on."""
+    bad_record: int | None = None
+    """The record of the batch that the error is about (KIP-467), from v8 on."""
 
 
 TopicProduced = tuple[str, UUID, list[PartitionProduced]]
@@ -244,7 +246,7 @@ def _encode_flexible(version: int, topics: list[TopicProduced], throttle_ms: int
         parts.append(topic_id.bytes if version >= FIRST_WITH_IDS else compact_string(name))
         parts.append(compact_count(len(partitions)))
         for produced in partitions:
-            index, code, base_offset, append_time, log_start, message, leader = produced
+            index, code, base_offset, append_time, log_start, message, leader, _ = produced
             if message is None and leader is None:
                 parts.append(_FLEXIBLE_PLACE.pack(index, code, base_offset, append_time, log_start, 1, 0, 0))
             else:
@@ -259,7 +261,11 @@ def _flexible_partition(version: int, produced: PartitionProduced) -> bytes:
     place = _PLACE.pack(*produced[:5])
     leader = produced.current_leader
     tags = NO_TAGS if leader is None or version < 10 else _LEADER_TAG.pack(1, 0, 9, *leader, 0)
-    return place + _NO_RECORD_ERRORS + compact_nullable_string(produced.error_message) + tags
+    record_errors = _NO_RECORD_ERRORS
+    if produced.bad_record is not None:
+        message = compact_nullable_string(produced.error_message)
+        record_errors = b"\2" + INT32.pack(produced.bad_record) + message + NO_TAGS
+    return place + record_errors + compact_nullable_string(produced.error_message) + tags
 
 
 def _encode_plain(version: int, topics: list[TopicProduced], throttle_ms: int) -> bytes:
@@ -278,5 +284,8 @@ _LOG_START_BYTES: Final = 8
 def _plain_partition(version: int, produced: PartitionProduced) -> bytes:
     place = _PLACE.pack(*produced[:5])
     if version >= 8:
-        return place + b"\0\0\0\0" + nullable_string(produced.error_message)
+        message = nullable_string(produced.error_message)
+        if produced.bad_record is None:
+            return place + INT32.pack(0) + message
+        return place + INT32.pack(1) + INT32.pack(produced.bad_record) + message + message
     return place if version >= 5 else place[:-_LOG_START_BYTES]

@@ -220,12 +220,17 @@ def check_deep(
         raise _lie(f"{header.record_count} records up to offset delta {header.last_offset_delta}")
     # With as many rising deltas as there are places for them, they can only be 0, 1, 2, …: `scan_spans` sees to it.
     base, latest = header.base_timestamp, LONG_MAX if header.is_log_append_time else header.max_timestamp
-    for _, _, _, shift, _, key, _, _ in scan_spans(records_data(batch, header, decompressed_bytes_max), header):
+    data = records_data(batch, header, decompressed_bytes_max)
+    for number, (_, _, _, shift, _, key, _, _) in enumerate(scan_spans(data, header)):
         if keys_required and key is None:
-            raise KafkaError(ErrorCode.INVALID_RECORD, "a compacted topic accepts no record without a key")
+            raise KafkaError(
+                ErrorCode.INVALID_RECORD, "a compacted topic accepts no record without a key", record=number
+            )
         if not NO_TIMESTAMP <= base + shift <= latest:
             raise KafkaError(
-                ErrorCode.INVALID_TIMESTAMP, f"a record's timestamp {base + shift} is past its batch's max {latest}"
+                ErrorCode.INVALID_TIMESTAMP,
+                f"a record's timestamp {base + shift} is past its batch's max {latest}",
+                record=number,
             )
 
 

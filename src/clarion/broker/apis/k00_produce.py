@@ -49,7 +49,7 @@ def serve(
                 appended = _append(partition, request, records, now_ms)
             except KafkaError as error:
                 has_failed = True
-                produced.append(PartitionProduced(index, int(error.code), -1, -1, -1, error.message or None))
+                produced.append(_refused(index, error))
                 continue
             if request.acks == ACKS_ALL and appended.last_offset >= partition.high_watermark.offset:
                 uncommitted.append(Uncommitted(partition, appended.last_offset, produced, len(produced)))
@@ -87,6 +87,10 @@ def _append(partition: Partition, request: ProduceRequest, records: memoryview |
     if not records:
         raise KafkaError(ErrorCode.INVALID_RECORD, "there is no record batch to append")
     return partition.append(records, now_ms)
+
+
+def _refused(index: int, error: KafkaError) -> PartitionProduced:
+    return PartitionProduced(index, int(error.code), -1, -1, -1, error.message or None, bad_record=error.record)
 
 
 def _reply(header: RequestHeader, results: list[TopicResult]) -> Reply:
