@@ -108,6 +108,13 @@ def clarion(broker: Broker) -> Shell:
     return Shell(broker.address)
 
 
+@pytest.fixture(scope="session")
+def empty_topic(broker: Broker) -> str:
+    """A topic that nobody writes to, for tests of what is refused."""
+    assert Shell(broker.address)("topic", "create", "empty", "--partitions", "3").status == 0
+    return "empty"
+
+
 @pytest.fixture
 def topic(clarion: Shell) -> str:
     """A topic of the test's own, with three partitions."""

@@ -146,7 +146,7 @@ def test_a_rate_is_kept(clarion, topic):
         (["TOPIC", "--compression", "rar"], b"x", "--compression rar"),
         (["TOPIC", "--acks", "2"], b"x", "--acks 2"),
         (["TOPIC", "--rate", "0"], b"x", "--rate 0"),
-        (["TOPIC", "-K", ":"], b"a:b\nno separator\n", "line 2: there is no ':'"),
+        (["TOPIC", "-K", ":"], b"no separator\n", "line 1: there is no ':'"),
         (["TOPIC", "-K", ":", "-k", "x"], b"", "not both"),
         (["TOPIC", "-J"], b"{", "line 1: not JSON"),
         (["TOPIC", "-J"], b"[]", "not a JSON object"),
@@ -161,8 +161,8 @@ def test_a_rate_is_kept(clarion, topic):
         ([], b"", "Missing argument"),
     ],
 )
-def test_a_mistake_in_produce_is_one_line(clarion, topic, words, stdin, complaint):
-    words = [topic if each == "TOPIC" else each for each in words]
+def test_a_mistake_in_produce_is_one_line(clarion, empty_topic, words, stdin, complaint):
+    words = [empty_topic if each == "TOPIC" else each for each in words]
     assert complaint in clarion("produce", *words, stdin=stdin).one_line_error()
 
 
@@ -181,6 +181,6 @@ def test_a_mistake_in_produce_is_one_line(clarion, topic, words, stdin, complain
         (["TOPIC", "--output", "/no/such/folder/x"], "cannot write"),
     ],
 )
-def test_a_mistake_in_consume_is_one_line(clarion, topic, words, complaint):
-    words = [topic if each == "TOPIC" else each for each in words]
+def test_a_mistake_in_consume_is_one_line(clarion, empty_topic, words, complaint):
+    words = [empty_topic if each == "TOPIC" else each for each in words]
     assert complaint in clarion("consume", *words).one_line_error()

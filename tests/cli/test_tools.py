@@ -50,13 +50,14 @@ def test_damage_is_shown_with_its_place(clarion, segment):
     assert f"{len(data):>12}  DAMAGED" in shown.out
 
 
-@pytest.mark.parametrize("at", range(0, 160, 7))
-def test_any_flipped_byte_is_survived(clarion, segment, at):
-    data = bytearray(segment.read_bytes())
-    data[at % len(data)] ^= 0xFF
-    segment.write_bytes(data)
-    assert clarion("log", "dump", str(segment), "--records").status in (0, 1)
-    assert clarion("log", "dump", str(segment), "--records", "--json").status in (0, 1)
+def test_any_flipped_byte_is_survived(clarion, segment):
+    good = segment.read_bytes()
+    for at in range(0, len(good), 5):
+        data = bytearray(good)
+        data[at] ^= 0xFF
+        segment.write_bytes(data)
+        assert clarion("log", "dump", str(segment), "--records").status in (0, 1)
+        assert clarion("log", "dump", str(segment), "--records", "--json").status in (0, 1)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ import typer
 
 from clarion.cli.errors import CliError
 from clarion.cli.humane import bytes_text, count_text, duration_text
-from clarion.cli.link import BootstrapOption, JsonOption, Link, admin_api, explain, result_of
+from clarion.cli.link import BootstrapOption, JsonOption, Link, admin_api, explain, result_of, whatever_is_there
 from clarion.cli.table import Column, show_notice, show_rows
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ def _reader(link: Link, topic: str, settings: dict[str, Any], *, from_end: bool 
 
 
 def _values(consumer: Consumer, link: Link, most: int) -> list[bytes]:
-    found = consumer.consume(most, 0.1)
+    found = whatever_is_there(consumer, most, 0.1)
     for each in found:
         error = each.error()
         if error is not None and not error.retriable():

@@ -13,7 +13,7 @@ from threading import Event, Thread
 from typing import Any
 
 from clarion.cli.demo_ledger import OrderWatch, Tally
-from clarion.cli.link import Link, explain
+from clarion.cli.link import Link, explain, whatever_is_there
 
 TOPIC = "orders"
 PARTITIONS = 6
@@ -73,15 +73,16 @@ class Publisher(Thread):
         self.last = ""
 
     def run(self) -> None:
-        started = time.monotonic()
+        started = before = time.monotonic()
         due = 0.0
         while not self.stopping.is_set():
-            due += self._rate_at(time.monotonic() - started) * _TICK_SECONDS
+            now = time.monotonic()
+            due += self._rate_at(now - started) * (now - before)
+            before = now
             while due >= 1 and not self.error:
                 self._send()
                 due -= 1
-            self._settle(0)
-            self.stopping.wait(_TICK_SECONDS)
+            self._settle(_TICK_SECONDS)
         self._producer.flush(30)
         self._settle(0)
 
@@ -180,7 +181,7 @@ class Reader:
         self._join(consumer)
         committed_at = time.monotonic()
         while not self._stopping.is_set():
-            self._take([each for each in consumer.consume(_BATCH, _POLL_SECONDS) if self._is_message(each)])
+            self._take([each for each in whatever_is_there(consumer, _BATCH, _POLL_SECONDS) if self._is_message(each)])
             if self.role.group and time.monotonic() - committed_at > _COMMIT_SECONDS:
                 self._commit(consumer, asynchronous=True)
                 committed_at = time.monotonic()

@@ -94,7 +94,7 @@ class Screen:
             (f"{TOPIC}, {PARTITIONS} partitions, {self._where}", "dim"),
         )  # fmt: skip
         second = Text.assemble(
-            "published ", (count_text(publisher.acknowledged.distinct), "bold green"), " acknowledged on disk   ",
+            "published ", (count_text(publisher.acknowledged.distinct), "bold green"), " orders, acknowledged   ",
             (f"{publisher.meter.rate():,.0f}/s", "bold"), f"   ack p50 {_ms(publisher.meter.latency_ms(0.5))}",
             f"  p99 {_ms(publisher.meter.latency_ms(0.99))}",
         )  # fmt: skip

@@ -96,6 +96,12 @@ def admin_api() -> Any:
     return confluent_kafka.admin
 
 
+def whatever_is_there(consumer: Consumer, most: int, seconds: float) -> list[Any]:
+    """Wait for one message, then take what has come with it. (`consume` alone would wait for `most` of them.)"""
+    first = consumer.poll(seconds)
+    return [] if first is None else [first, *consumer.consume(most - 1, 0)]
+
+
 def result_of(future: Future[T], link: Link, what: str) -> T:
     """An admin call's answer, or one clear line that begins with what was attempted."""
     with plain_errors(link, what):
