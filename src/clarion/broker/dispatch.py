@@ -91,7 +91,7 @@ class Dispatch:
             log.error("request_failed", api=api.name, version=header.api_version, client=context.client_id, error=error)
             pending.fail()
             return
-        pending.resolve([reply_head(api.key, header.api_version, header.correlation_id, len(body)) + body])
+        pending.resolve(reply_head(api.key, header.api_version, header.correlation_id, len(body)) + body)
 
     def _handler(self, api: Api) -> Handler:
         handler = self._handlers.get(api.key)
@@ -113,7 +113,7 @@ def _answer_unknown_version(api: Api, header: RequestHeader) -> Reply:
     from clarion.wire.api_versions import encode_reply
 
     body = encode_reply(header.api_version)
-    return [reply_head(API_VERSIONS, _FALLBACK_VERSION, header.correlation_id, len(body)) + body]
+    return reply_head(API_VERSIONS, _FALLBACK_VERSION, header.correlation_id, len(body)) + body
 
 
 def _encoded(api: Api, version: int, response: Any) -> bytes:

@@ -41,7 +41,7 @@ class FilePart(Protocol):
 
 
 Part = bytes | FilePart
-Reply = Sequence[Part]
+Reply = bytes | Sequence[Part]
 Service = Callable[["Connection", memoryview], "Reply | PendingReply | None"]
 
 
@@ -212,9 +212,11 @@ class Connection(asyncio.BufferedProtocol):
         except MalformedError as error:
             self._refuse(error)
             return
-        if reply is None:
+        if type(reply) is bytes and not self._replies:
+            self._transport.write(reply)
+        elif reply is None:
             return
-        if isinstance(reply, PendingReply):
+        elif isinstance(reply, PendingReply):
             self._replies.append(reply)
             if reply.parts is not None:
                 self.flush_replies()
@@ -250,7 +252,7 @@ class Connection(asyncio.BufferedProtocol):
         """Send every reply that is ready and has no unready one before it."""
         replies = self._replies
         while replies and replies[0].parts is not None and not self._out and not self._is_paused:
-            self._send(replies.popleft().parts or ())
+            self._send(replies.popleft().parts or b"")
         if not self._is_reading:
             self._go_on()
 
@@ -266,8 +268,8 @@ class Connection(asyncio.BufferedProtocol):
     def _send(self, parts: Reply) -> None:
         if self._transport is None:
             return
-        if len(parts) == 1 and isinstance(parts[0], bytes):
-            self._transport.write(parts[0])
+        if isinstance(parts, bytes):
+            self._transport.write(parts)
             return
         self._out.extend(parts)
         self._pump()

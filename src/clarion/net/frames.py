@@ -26,19 +26,16 @@ LENGTH = Struct(">i")
 class FrameReader:
     """The framing state of one connection."""
 
-    __slots__ = ("_buffer", "_filled", "_frame_bytes_max", "_scratch", "_size", "_view")
+    __slots__ = ("_buffer", "_filled", "_frame_bytes_max", "_scratch", "_size", "_view", "has_unfinished")
 
     def __init__(self, scratch: memoryview, frame_bytes_max: int) -> None:
         self._scratch = scratch
         self._frame_bytes_max = frame_bytes_max
+        self.has_unfinished = False
         self._buffer: bytearray | None = None  # the unfinished frame, length prefix included
         self._view: memoryview = scratch
         self._filled = 0
         self._size = 0  # of the unfinished frame with its prefix; 0 while even the prefix is not complete
-
-    @property
-    def has_unfinished(self) -> bool:
-        return self._buffer is not None
 
     @property
     def held_bytes(self) -> int:
@@ -55,6 +52,8 @@ class FrameReader:
     def received(self, count: int) -> list[memoryview]:
         """Frames (without their length prefix) completed by the bytes just read; the rest is kept."""
         if self._buffer is None:
+            if count >= 4 and LENGTH.unpack_from(self._scratch)[0] == count - 4:
+                return [self._scratch[4:count]]  # exactly one frame, the usual case
             return self._split(self._scratch[:count])
         self._filled += count
         return self._finish()
@@ -85,6 +84,7 @@ class FrameReader:
     def _own(self, buffer: bytearray, content: memoryview) -> None:
         buffer[: len(content)] = content
         self._buffer, self._view, self._filled = buffer, memoryview(buffer), len(content)
+        self.has_unfinished = True
 
     def _grow(self) -> None:
         assert self._buffer is not None
@@ -105,4 +105,5 @@ class FrameReader:
     def _split_own(self) -> list[memoryview]:
         content = self._view[: self._filled]
         self._buffer, self._view, self._filled, self._size = None, self._scratch, 0, 0
+        self.has_unfinished = False
         return self._split(content)

@@ -24,9 +24,11 @@ from clarion.replication.group_commit import FlushTicket, GroupCommit
 from clarion.replication.producer_files import save_producers
 from clarion.replication.producers import KnownBatch, ProducerStates
 from clarion.wire.batch import (
+    HEADER_BYTES,
     LOG_APPEND_TIME,
     BatchHeader,
     check_produced_batch,
+    read_header,
     stamp,
     stamp_log_append_time,
 )
@@ -113,6 +115,9 @@ class Partition:
 
     def append(self, batch: memoryview, now_ms: int) -> Appended:
         """Check one produced batch, give it its place and write it. KafkaError says why it is refused."""
+        if len(batch) >= HEADER_BYTES:
+            # Before the check, which reads the header anyway: both fields sit outside the checksum.
+            stamp(batch, self.log.next_offset, self.leader_epoch)
         header = check_produced_batch(batch)
         self._admit(batch, header, now_ms)
         if header.producer_id >= 0:
@@ -123,7 +128,8 @@ class Partition:
 
     def append_own(self, batch: bytearray, now_ms: int) -> Appended:
         """Append a batch that this broker made itself (a coordinator's records)."""
-        return self._write(memoryview(batch), check_produced_batch(memoryview(batch)), now_ms)
+        stamp(batch, self.log.next_offset, self.leader_epoch)
+        return self._write(memoryview(batch), read_header(batch), now_ms)
 
     def when_committed(self, last_offset: int, callback: CommitCallback) -> bool:
         """True if `last_offset` is committed already; else the callback is called once, when it is or never will be."""
@@ -160,20 +166,11 @@ class Partition:
             )
 
     def _write(self, batch: memoryview, header: BatchHeader, now_ms: int) -> Appended:
-        base = self.log.next_offset
-        stamp(batch, base, self.leader_epoch)
         append_time = -1
         if self._stamps_time:
             stamp_log_append_time(batch, now_ms)
             append_time = now_ms
-            header = header._replace(
-                base_offset=base,
-                leader_epoch=self.leader_epoch,
-                max_timestamp=now_ms,
-                attributes=header.attributes | LOG_APPEND_TIME,
-            )
-        else:
-            header = BatchHeader._make((base, header[1], self.leader_epoch, *header[3:]))
+            header = header._replace(max_timestamp=now_ms, attributes=header.attributes | LOG_APPEND_TIME)
         try:
             segment = self.log.end.segment
             end = self.log.append(batch, header, now_ms)
@@ -189,7 +186,7 @@ class Partition:
             self._commits.request(self)
         else:
             self._advance(end)
-        return Appended(base, base + header.last_offset_delta, append_time, False)
+        return Appended(header.base_offset, end.offset - 1, append_time, False)
 
     def _on_roll(self) -> None:
         """What recovery would have to look at again ends with the segment: its bytes go to disk, its producers too."""

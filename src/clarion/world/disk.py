@@ -157,8 +157,12 @@ class RealFile:
 
     def write(self, buffers: Sequence[Buffer], position: int) -> None:
         # One call does it all but when the disk is full, a signal arrives, or there are very many buffers.
-        written = os.pwritev(self._fd, buffers[:_IOV_MAX], position)
-        total = len(buffers[0]) if len(buffers) == 1 else sum(map(len, buffers))
+        if len(buffers) == 1:
+            total = len(buffers[0])
+            written = os.pwrite(self._fd, buffers[0], position)
+        else:
+            total = sum(map(len, buffers))
+            written = os.pwritev(self._fd, buffers[:_IOV_MAX], position)
         if written < total:
             self._write_rest(buffers, position, written)
 

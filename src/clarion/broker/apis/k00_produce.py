@@ -95,7 +95,7 @@ def _refused(index: int, error: KafkaError) -> PartitionProduced:
 
 def _reply(header: RequestHeader, results: list[TopicResult]) -> Reply:
     body = encode_response(header.api_version, results)
-    return [reply_head(PRODUCE, header.api_version, header.correlation_id, len(body)) + body]
+    return reply_head(PRODUCE, header.api_version, header.correlation_id, len(body)) + body
 
 
 class Uncommitted:

@@ -44,7 +44,7 @@ def serve(broker: Broker, connection: Connection, header: RequestHeader, body: m
 
 def _refusal(header: RequestHeader, error: KafkaError) -> Reply:
     pieces = encode_response(header.api_version, throttle_ms=0, error_code=error.code, session_id=NO_SESSION, topics=[])
-    return [reply_head(FETCH, header.api_version, header.correlation_id, sum(map(len, pieces))) + b"".join(pieces)]
+    return reply_head(FETCH, header.api_version, header.correlation_id, sum(map(len, pieces))) + b"".join(pieces)
 
 
 class Found:
