@@ -1,7 +1,8 @@
 """What clients saw, and whether a log that keeps its promises can explain it: one checker for real and simulated runs.
 
-A history is a list of operations in the order in which they were recorded: a `Send` when it was made (its outcome is
-filled in later), a `Poll` when it returned. Values are unique. `anomalies` finds (names as in Jepsen's kafka workload):
+A history is a list of operations. A `Send` stands where it was made, a `Poll` where it returned, a `Commit` where it
+was acknowledged (or tried, if it never was), a `Committed` where the question was asked. Values are unique. What
+`anomalies` finds, named as in Jepsen's kafka workload where it has a name there:
 
     lost-write            an acknowledged value is missing although something behind it was read
     unseen                an acknowledged value was never read, nor anything behind it
@@ -67,7 +68,7 @@ class Commit:
 
 @dataclass(slots=True)
 class Committed:
-    """The answer to the question what a group has committed; None where there is nothing."""
+    """What a group has committed, as of the moment of asking or later; None where there is nothing."""
 
     group: str
     partition: str
@@ -218,11 +219,13 @@ def _logs(operations: list[Operation]) -> dict[str, PartitionHistory]:
 def _commit_anomalies(operations: list[Operation]) -> Iterator[Anomaly]:
     """Of each group and partition one client commits, offsets that only grow."""
     tried: dict[tuple[str, str], set[int]] = defaultdict(set)
+    for one in operations:
+        if isinstance(one, Commit):
+            tried[one.group, one.partition].add(one.offset)
     least: dict[tuple[str, str], int] = {}
     for one in operations:
         if isinstance(one, Commit):
             where = (one.group, one.partition)
-            tried[where].add(one.offset)
             if one.outcome is Outcome.ACKED:
                 least[where] = max(one.offset, least.get(where, -1))
         elif isinstance(one, Committed):

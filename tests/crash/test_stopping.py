@@ -1,0 +1,109 @@
+"""SIGTERM and SIGSTOP in the middle of load, and a registry whose last line a crash has torn."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tests.crash.load import PATIENCE_S, History, Publisher, Reader, make_topic
+from tests.history import check
+from tests.raw_client import RawClient
+from tests.servers import ClarionProcess
+from tests.waiting import wait_for
+
+PARTITIONS = 4
+OPENED = re.compile(r"partitions_opened count=(\d+) clean=(\w+) cut_bytes=(\d+)")
+
+
+def test_a_stop_under_load_loses_nothing_and_the_next_start_need_not_scan(tmp_path: Path):
+    with ClarionProcess(tmp_path / "data") as server:
+        history, publishers = _load(server)
+        for _ in range(3):
+            _wait_for_answers(publishers)
+            assert server.terminate() == 0
+            server.start()
+            assert OPENED.findall(server.stderr)[-1] == (str(PARTITIONS), "True", "0")
+        _finish(server, history, publishers)
+    assert "Traceback" not in server.stderr
+
+
+def test_a_frozen_broker_goes_on_where_it_was(tmp_path: Path):
+    with ClarionProcess(tmp_path / "data") as server:
+        history, publishers = _load(server)
+        for _ in range(3):
+            _wait_for_answers(publishers)
+            os.kill(server.pid, signal.SIGSTOP)
+            time.sleep(0.7)
+            os.kill(server.pid, signal.SIGCONT)
+        _finish(server, history, publishers)
+
+
+def test_a_broker_frozen_longer_than_its_clients_wait_doubles_nothing(tmp_path: Path):
+    """The clients give up on their connections and send again on new ones what the first ones still hold."""
+    with ClarionProcess(tmp_path / "data") as server:
+        history, publishers = _load(server, **{"socket.timeout.ms": 1000, "request.timeout.ms": 1000})
+        for _ in range(2):
+            _wait_for_answers(publishers)
+            os.kill(server.pid, signal.SIGSTOP)
+            time.sleep(2.5)
+            os.kill(server.pid, signal.SIGCONT)
+        _finish(server, history, publishers)
+
+
+def test_a_torn_last_line_of_the_registry_is_cut(tmp_path: Path):
+    with ClarionProcess(tmp_path / "data") as server:
+        make_topic(server.bootstrap, "kept", 2)
+        server.kill9()
+        journal = server.data_dir / "registry.journal"
+        with journal.open("ab") as file:
+            file.write(b'1b6e77aa {"key":"topics/torn","value":{"par')
+        server.start()
+        assert "torn_line_cut" in server.stderr
+        make_topic(server.bootstrap, "later", 1)
+        server.restart(kill=True)
+        with RawClient(server.bootstrap) as client:
+            names = {topic.name for topic in client.ask("metadata", 12, topics=None).topics}
+    assert names == {"kept", "later"}
+
+
+def test_a_registry_damaged_in_the_middle_stops_the_start_with_its_line(tmp_path: Path):
+    with ClarionProcess(tmp_path / "data") as server:
+        make_topic(server.bootstrap, "one", 1)
+        make_topic(server.bootstrap, "two", 1)
+    journal = server.data_dir / "registry.journal"
+    content = journal.read_bytes()
+    journal.write_bytes(content.replace(b"one", b"eno", 1))
+    serve = [str(Path(sys.executable).with_name("clarion")), "serve", "--data-dir", str(server.data_dir)]
+    done = subprocess.run([*serve, "--listen", "127.0.0.1:0"], capture_output=True, text=True, timeout=PATIENCE_S)
+    assert done.returncode == 1
+    assert re.search(r"registry\.journal, line \d+: the checksum does not match", done.stderr), done.stderr
+    assert journal.read_bytes() == content.replace(b"one", b"eno", 1), "nobody touches what he does not understand"
+
+
+def _load(server: ClarionProcess, **settings: object) -> tuple[History, list[Publisher]]:
+    history = History()
+    make_topic(server.bootstrap, "t", PARTITIONS, segment_bytes="131072")
+    publishers = [
+        Publisher(history, server.bootstrap, f"p{number}", "t", PARTITIONS, seed=number, **settings)
+        for number in range(3)
+    ]
+    for one in publishers:
+        one.start()
+    return history, publishers
+
+
+def _wait_for_answers(publishers: list[Publisher]) -> None:
+    before = [one.acked + 200 for one in publishers]
+    wait_for(lambda: all(one.acked > least for one, least in zip(publishers, before, strict=True)), seconds=PATIENCE_S)
+
+
+def _finish(server: ClarionProcess, history: History, publishers: list[Publisher]) -> None:
+    for one in publishers:
+        one.stop()
+    Reader(history, server.bootstrap, "reader", "t", PARTITIONS).read_on()
+    check(history.operations)
