@@ -154,7 +154,7 @@ class Cleaner:
             )
         )
         if plan.roll and self._is_alive(partition):
-            partition.log.roll(now_ms)  # the next look finds it sealed
+            partition.roll(now_ms)  # the next look finds it sealed
         if not plan.reason or not await self._flushed(partition, plan.uncleanable):
             return
         result = CompactionResult(next_dirty=plan.first_dirty)

@@ -188,6 +188,12 @@ class Partition:
             self._advance(end)
         return Appended(header.base_offset, end.offset - 1, append_time, False)
 
+    def roll(self, now_ms: int) -> None:
+        """Seal the active segment. Where all is committed, the watermark moves to the new file at the same offset."""
+        self.log.roll(now_ms)
+        if self.high_watermark.offset == self.log.next_offset:
+            self._advance(self.log.end)
+
     def _on_roll(self) -> None:
         """What recovery would have to look at again ends with the segment: its bytes go to disk, its producers too."""
         save_producers(self._disk, self.log, self.producers)

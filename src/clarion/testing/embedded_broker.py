@@ -347,7 +347,7 @@ async def _keep_house(life: Life) -> None:
     await server.housekeeping.retain()
     for partition in server.broker.partitions:
         if partition.settings.is_compacted and partition.log.failed is None:
-            partition.log.roll(server.broker.clock.now_ms())
+            partition.roll(server.broker.clock.now_ms())
             partition.flush_soon()
     while any(one.is_flushing for one in server.broker.partitions):  # noqa: ASYNC110  # compaction waits for flushes
         await asyncio.sleep(0.001)
