@@ -52,7 +52,7 @@ def test_damage_is_shown_with_its_place(clarion, segment):
 
 def test_any_flipped_byte_is_survived(clarion, segment):
     good = segment.read_bytes()
-    for at in range(0, len(good), 5):
+    for at in range(0, len(good), 11):
         data = bytearray(good)
         data[at] ^= 0xFF
         segment.write_bytes(data)
