@@ -1,4 +1,4 @@
-"""CreateTopics v2-7.
+"""CreateTopics v2-7: make topics.
 
 v3 same · v4 -1 partitions or replicas mean the broker's default · v5 flexible, the answer tells partitions, replicas
 and settings · v6 THROTTLING_QUOTA_EXCEEDED · v7 topic id.

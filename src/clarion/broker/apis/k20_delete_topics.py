@@ -1,4 +1,4 @@
-"""DeleteTopics v1-6.
+"""DeleteTopics v1-6: remove topics with everything in them.
 
 v4 flexible · v5 error message · v6 topics by name or id (`topics` instead of `topic_names`).
 
