@@ -1,0 +1,216 @@
+"""What a pipeline is: a function from DataFrames to one DataFrame, with its sources and its targets by name.
+
+    @pipeline(
+        reads=topic("logs", json="ts timestamp, level string"),
+        writes=[topic("errors", key="level"), table("lake/errors")],
+    )
+    def errors(logs):
+        return logs.where("level = 'ERROR'")
+
+The decorator checks what can be checked without a broker, and gives a `Pipeline` that the runner plays as a stream (one
+query, one checkpoint) or as a batch. Nothing here imports pyspark before something is loaded or written.
+
+`Source` and `Target` are all the runner knows of topics and tables. A pipeline with one target is that target's own
+streaming query (`start`). With several it is one query too, whose every micro-batch goes to each target in turn
+(`write` with its `MicroBatch`): all targets see the same batches, late rows are late for all of them, the topic is read
+once and the state kept once. A batch that is played again after a crash has the same `MicroBatch`; a target that
+remembers it (tables do) holds each row exactly once, one that cannot (topics, today) gets it at least once.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+OUTPUT_MODES = ("append", "update", "complete")
+_NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,99}")  # it becomes a folder, a group id and a metric label
+
+
+class DefinitionError(Exception):
+    """A pipeline that cannot be run as it is written: one line that says what to change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What every source and target of one run shares."""
+
+    name: str
+    bootstrap: str
+    client: Mapping[str, str] = field(default_factory=dict)  # connector options for every topic: TLS and the like
+    starting: Mapping[str, str] = field(default_factory=dict)  # connector options that say where a new pipeline begins
+    ending: Mapping[str, str] = field(default_factory=dict)  # the same for where a batch ends
+
+    @property
+    def group(self) -> str:
+        """Under this name the broker shows the pipeline's lag."""
+        return f"clarion-pipeline-{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class MicroBatch:
+    """A batch of a query that has a checkpoint: the same pair again means the same rows again."""
+
+    query_id: str
+    batch_id: int
+
+
+@runtime_checkable
+class Source(Protocol):
+    @property
+    def description(self) -> str: ...
+
+    def load(self, spark: SparkSession, run: Run, *, streaming: bool) -> DataFrame:
+        """The rows; a source without a streaming form (a table) may give a static DataFrame for both."""
+        ...
+
+
+@runtime_checkable
+class Target(Protocol):
+    @property
+    def description(self) -> str: ...
+
+    @property
+    def output_modes(self) -> tuple[str, ...]:
+        """Which output modes of a streaming query it can take."""
+        ...
+
+    def prepare(self, spark: SparkSession, run: Run) -> None:
+        """Called once before a run: make what must exist. Safe to repeat."""
+        ...
+
+    def start(
+        self, df: DataFrame, run: Run, *, name: str, checkpoint: str, trigger: Mapping[str, Any], output_mode: str
+    ) -> StreamingQuery:
+        """Start the query that writes a streaming DataFrame here; `trigger` goes to `DataStreamWriter.trigger`."""
+        ...
+
+    def write(self, df: DataFrame, run: Run, batch: MicroBatch | None = None) -> None:
+        """Write a static DataFrame, or one micro-batch of a query; a table skips a `batch` that it already holds."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """A checked definition. Calling it calls the function, so that a test can give it DataFrames of its own."""
+
+    name: str
+    function: Callable[..., DataFrame]
+    reads: tuple[Source, ...]
+    writes: tuple[Target, ...]
+    output_mode: str = "append"
+    trigger: str | None = None  # time between micro-batches, e.g. "10 seconds"; None: as soon as there is data
+    config: Mapping[str, str] = field(default_factory=dict)  # Spark settings this pipeline wants
+    description: str = ""
+    path: Path | None = None
+
+    def __call__(self, *frames: DataFrame) -> DataFrame:
+        return self.function(*frames)
+
+    def frame(self, spark: SparkSession, run: Run, *, streaming: bool) -> DataFrame:
+        """The function applied to its sources."""
+        result = self.function(*(each.load(spark, run, streaming=streaming) for each in self.reads))
+        if not hasattr(result, "writeStream"):
+            raise DefinitionError(
+                f"pipeline {self.name}: the function gave {type(result).__name__}, not a DataFrame; "
+                "is `return` missing?"
+            )
+        return result
+
+
+def pipeline(
+    *,
+    reads: Source | Sequence[Source],
+    writes: Target | Sequence[Target],
+    name: str | None = None,
+    mode: str = "append",
+    trigger: str | None = None,
+    config: Mapping[str, str] | None = None,
+) -> Callable[[Callable[..., DataFrame]], Pipeline]:
+    """Declare a pipeline. The function gets one DataFrame per source, in order, and returns the rows to write.
+
+    name     what `status`, `stop` and the broker's group call it; by default the function's name
+    mode     Spark's output mode: `append` (rows are final), `update` (rows that changed), `complete` (all of them)
+    trigger  time between micro-batches, e.g. "10 seconds"; by default a batch starts when there is data
+    config   Spark settings for its session
+    """
+
+    def declare(function: Callable[..., DataFrame]) -> Pipeline:
+        if not callable(function):
+            raise DefinitionError(f"@pipeline stands above a function, not above {type(function).__name__}")
+        declared = Pipeline(
+            name=name or str(getattr(function, "__name__", "")),
+            function=function,
+            reads=_several(reads, Source, "reads"),
+            writes=_several(writes, Target, "writes"),
+            output_mode=mode,
+            trigger=trigger,
+            config=dict(config or {}),
+            description=inspect.getdoc(function) or "",
+            path=_path_of(function),
+        )
+        check(declared)
+        return declared
+
+    return declare
+
+
+def check(declared: Pipeline) -> None:
+    """Refuse what can be seen to be wrong without a broker and without Spark."""
+    where = f"pipeline {declared.name}"
+    if not _NAME.fullmatch(declared.name):
+        raise DefinitionError(f"{where}: a name has up to 100 letters, digits, '.', '_' and '-'; give name=…")
+    if declared.output_mode not in OUTPUT_MODES:
+        raise DefinitionError(f"{where}: mode={declared.output_mode!r}; choose from {', '.join(OUTPUT_MODES)}")
+    _check_parameters(declared, where)
+    _check_modes(declared, where)
+    _check_topics(declared, where)
+
+
+def _several(given: Any, kind: type, parameter: str) -> tuple[Any, ...]:
+    items = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else (given,)
+    if not items:
+        raise DefinitionError(f"{parameter}= is empty; name at least one topic or table")
+    for each in items:
+        if not isinstance(each, kind):
+            raise DefinitionError(f"{parameter}= takes topic(…) and table(…), not {each!r}")
+    return items
+
+
+def _check_parameters(declared: Pipeline, where: str) -> None:
+    try:
+        inspect.signature(declared.function).bind(*declared.reads)
+    except TypeError as error:
+        raise DefinitionError(
+            f"{where}: its function must take one DataFrame per source, {len(declared.reads)} here: {error}"
+        ) from error
+
+
+def _check_modes(declared: Pipeline, where: str) -> None:
+    for target in declared.writes:
+        if declared.output_mode not in target.output_modes:
+            raise DefinitionError(
+                f"{where}: {target.description} cannot take mode={declared.output_mode!r}, "
+                f"only {' or '.join(target.output_modes)}"
+            )
+
+
+def _check_topics(declared: Pipeline, where: str) -> None:
+    from clarion.pipeline.topic_reference import refusal  # it stands on this module, so it comes late
+
+    if reason := refusal(declared.name, declared.reads, declared.writes):
+        raise DefinitionError(f"{where}: {reason}")
+
+
+def _path_of(function: Callable[..., Any]) -> Path | None:
+    try:
+        return Path(inspect.getfile(function))
+    except TypeError:
+        return None

@@ -1,0 +1,97 @@
+"""`table(path)`: a lake table as a pipeline's source or target. How rows get into files is the lake's business."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from clarion.pipeline.definition import DefinitionError, MicroBatch, Run
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+FORMATS = ("delta", "parquet")
+_OUTPUT_MODES = {"append": ("append",), "overwrite": ("complete",), "merge": ("append", "update")}
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Where a table lies and how rows get into it."""
+
+    path: str
+    format: str = "delta"
+    partition_by: tuple[str, ...] = ()
+    mode: str = "append"  # append, overwrite (the whole table with every batch) or merge (the newest row per key)
+    key: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def description(self) -> str:
+        return f"table {self.path}"
+
+    @property
+    def output_modes(self) -> tuple[str, ...]:
+        return _OUTPUT_MODES[self.mode]
+
+    def load(self, spark: SparkSession, run: Run, *, streaming: bool) -> DataFrame:
+        """A table is static: read when the pipeline starts, for look-ups and joins."""
+        from clarion.pipeline import lake
+
+        return lake.read_table(spark, self)
+
+    def prepare(self, spark: SparkSession, run: Run) -> None:
+        """The first write makes the table, with the schema that the rows have."""
+
+    def start(
+        self, df: DataFrame, run: Run, *, name: str, checkpoint: str, trigger: Mapping[str, Any], output_mode: str
+    ) -> StreamingQuery:
+        from clarion.pipeline import lake
+
+        return lake.stream_table(df, self, name=name, checkpoint=checkpoint, trigger=trigger, output_mode=output_mode)
+
+    def write(self, df: DataFrame, run: Run, batch: MicroBatch | None = None) -> None:
+        from clarion.pipeline import lake
+
+        lake.write_table(df, self, batch)
+
+
+def table(
+    path: str,
+    *,
+    format: str = "delta",
+    partition_by: str | Sequence[str] = (),
+    mode: str = "append",
+    key: str | Sequence[str] = (),
+    options: Mapping[str, str] | None = None,
+) -> Table:
+    """A lake table by its folder.
+
+    format        `delta` (exactly once, readable by Spark, DuckDB, Polars and pandas) or `parquet`
+    partition_by  columns whose values become folders
+    mode          `append`, `overwrite` (for mode="complete") or `merge`: the newest row per `key` replaces the older
+    """
+    made = Table(str(path), format, _names(partition_by), mode, _names(key), dict(options or {}))
+    _check(made)
+    return made
+
+
+def _names(given: str | Sequence[str]) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+def _check(made: Table) -> None:
+    where = f"table({made.path!r})"
+    if not made.path.strip():
+        raise DefinitionError("table(''): give the table's folder")
+    if made.format not in FORMATS:
+        raise DefinitionError(f"{where}: format={made.format!r}; choose from {', '.join(FORMATS)}")
+    if made.mode not in _OUTPUT_MODES:
+        raise DefinitionError(f"{where}: mode={made.mode!r}; choose from {', '.join(_OUTPUT_MODES)}")
+    if made.mode == "merge" and not made.key:
+        raise DefinitionError(f"{where}: mode='merge' needs key=…, the columns that say which row is replaced")
+    if made.mode == "merge" and made.format != "delta":
+        raise DefinitionError(f"{where}: mode='merge' needs format='delta'; {made.format} files cannot be updated")
+    if made.key and made.mode != "merge":
+        raise DefinitionError(f"{where}: key= is for mode='merge' only")

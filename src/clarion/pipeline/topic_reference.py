@@ -1,0 +1,192 @@
+"""`topic(name)`: a topic as a pipeline's source or target, raw or as JSON with a declared schema.
+
+Reading   without `json` the columns are the connector's (key, value, topic, partition, offset, timestamp,
+          timestampType); `key="user"` and `value="line"` give them a name and make them text. With `json` the declared
+          fields are the columns, `key` adds the message's key as text, `metadata=True` adds its origin as `_message`.
+Writing   `key` and `value` name the columns that become the message's key and value. Without `value` the value is all
+          columns as one JSON object; but a binary column called `value` is taken as it is: raw bytes in, raw bytes out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from clarion.model.errors import KafkaError
+from clarion.model.names import check_topic_name
+from clarion.pipeline.definition import OUTPUT_MODES, DefinitionError, MicroBatch, Run
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+FORMAT = "clarion"
+ON_BAD = ("quarantine", "fail", "drop")
+_TOPIC_CHARACTERS = re.compile(r"[a-zA-Z0-9._-]*")
+_OURS = {  # the connector options that this module sets itself
+    "bootstrap.servers", "kafka.bootstrap.servers", "subscribe", "subscribepattern", "assign", "topic", "groupid",
+    "startingoffsets", "endingoffsets", "startingtimestamp", "endingtimestamp",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """Topics by name, or by a pattern, and how their messages become rows and back."""
+
+    names: tuple[str, ...]
+    pattern: str | None = None
+    json: str | None = None
+    key: str | None = None
+    value: str | None = None
+    metadata: bool = False
+    on_bad: str = "quarantine"
+    quarantine: str | None = None
+    partitions: int | None = None
+    bootstrap: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    json_options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def description(self) -> str:
+        return f"topics {self.pattern}" if self.pattern else f"topic {','.join(self.names)}"
+
+    @property
+    def output_modes(self) -> tuple[str, ...]:
+        return OUTPUT_MODES
+
+    def matches(self, name: str) -> bool:
+        return re.fullmatch(self.pattern, name) is not None if self.pattern else name in self.names
+
+    def quarantine_for(self, pipeline_name: str) -> str | None:
+        """The topic that bad records go to; None where there are none, or they are not kept."""
+        if self.json is None or self.on_bad != "quarantine":
+            return None
+        return self.quarantine or f"{pipeline_name}.quarantine"
+
+    def connection(self, run: Run) -> dict[str, str]:
+        return {**run.client, "bootstrap.servers": self.bootstrap or run.bootstrap}
+
+    def load(self, spark: SparkSession, run: Run, *, streaming: bool) -> DataFrame:
+        from clarion.pipeline.topic_rows import rows_of
+
+        subscription = {"subscribePattern": self.pattern} if self.pattern else {"subscribe": ",".join(self.names)}
+        reader = (spark.readStream if streaming else spark.read).format(FORMAT)
+        options = {**self.connection(run), **subscription, "groupId": run.group, **run.starting, **self.options}
+        ending = {} if streaming else run.ending
+        return rows_of(reader.options(**options, **ending).load(), self, run)
+
+    def prepare(self, spark: SparkSession, run: Run) -> None:
+        from clarion.pipeline.broker_link import BrokerLink
+
+        BrokerLink(self.connection(run)).make_topic(self.names[0], self.partitions)
+
+    def start(
+        self, df: DataFrame, run: Run, *, name: str, checkpoint: str, trigger: Mapping[str, Any], output_mode: str
+    ) -> StreamingQuery:
+        from clarion.pipeline.topic_rows import messages_of
+
+        writer = messages_of(df, self).writeStream.format(FORMAT).options(**self._sink_options(run))
+        writer = writer.option("checkpointLocation", checkpoint).outputMode(output_mode).queryName(name)
+        return writer.trigger(**trigger).start() if trigger else writer.start()
+
+    def write(self, df: DataFrame, run: Run, batch: MicroBatch | None = None) -> None:
+        """At least once: a batch that is played again is written again."""
+        from clarion.pipeline.topic_rows import messages_of
+
+        messages_of(df, self).write.format(FORMAT).options(**self._sink_options(run)).mode("append").save()
+
+    def _sink_options(self, run: Run) -> dict[str, str]:
+        return {**self.connection(run), "topic": self.names[0], **self.options}
+
+
+def topic(
+    name: str | Sequence[str],
+    *,
+    json: str | None = None,
+    key: str | None = None,
+    value: str | None = None,
+    metadata: bool = False,
+    on_bad: str = "quarantine",
+    quarantine: str | None = None,
+    partitions: int | None = None,
+    bootstrap: str | None = None,
+    options: Mapping[str, str] | None = None,
+    json_options: Mapping[str, str] | None = None,
+) -> Topic:
+    """A topic by name, several by a list of names, or all that match a regular expression (`logs-.*`).
+
+    json        the fields of the JSON value as Spark's DDL, e.g. "ts timestamp not null, level string"
+    key, value  the column that is the message's key, or value
+    metadata    add the column `_message` (key, topic, partition, offset, timestamp) to the fields of `json`
+    on_bad      a value that does not fit `json`: `quarantine` (to a topic, with the reason), `fail` or `drop`
+    quarantine  the name of that topic, by default `<pipeline>.quarantine`
+    partitions  how many a target has if the pipeline makes it; by default as the broker decides
+    bootstrap   a broker other than the run's
+    options     more options for the connector, e.g. {"maxOffsetsPerTrigger": "100000"}
+    """
+    names, pattern = _names_and_pattern(name)
+    made = Topic(
+        names, pattern, json, key, value, metadata, on_bad, quarantine, partitions, bootstrap,
+        _texts(options), _texts(json_options),
+    )  # fmt: skip
+    _check(made)
+    return made
+
+
+def refusal(name: str, reads: Sequence[object], writes: Sequence[object]) -> str | None:
+    """Why a pipeline cannot have these topics; None if it can."""
+    sources = [each for each in reads if isinstance(each, Topic)]
+    targets = [each for each in writes if isinstance(each, Topic)]
+    for target in targets:
+        if len(target.names) != 1:
+            return f"it writes to {target.description}: a target is one topic, by name"
+    written = {*(each.names[0] for each in targets), *(each.quarantine_for(name) for each in sources)}
+    for topic_name in sorted(filter(None, written)):
+        if any(each.matches(topic_name) for each in sources):
+            return f"it reads topic {topic_name} and writes to it; that would never end"
+    return None
+
+
+def _names_and_pattern(given: str | Sequence[str]) -> tuple[tuple[str, ...], str | None]:
+    if isinstance(given, str) and not _TOPIC_CHARACTERS.fullmatch(given):
+        return (), given
+    return ((given,) if isinstance(given, str) else tuple(given)), None
+
+
+def _texts(options: Mapping[str, Any] | None) -> dict[str, str]:
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in (options or {}).items()
+    }
+
+
+def _check(made: Topic) -> None:
+    where = f"topic({made.pattern or ','.join(made.names)!r})"
+    _check_names(made, where)
+    if made.json is not None and made.value is not None:
+        raise DefinitionError(f"{where}: json= and value= exclude each other: a value is parsed or it is one column")
+    if made.on_bad not in ON_BAD:
+        raise DefinitionError(f"{where}: on_bad={made.on_bad!r}; choose from {', '.join(ON_BAD)}")
+    if made.quarantine is not None and made.on_bad != "quarantine":
+        raise DefinitionError(f"{where}: quarantine= names a topic, but on_bad={made.on_bad!r} keeps no bad records")
+    if made.partitions is not None and made.partitions < 1:
+        raise DefinitionError(f"{where}: partitions={made.partitions}; at least 1")
+    for name in made.options:
+        if name.lower() in _OURS:
+            raise DefinitionError(f"{where}: option {name} is set by the run (topic name, --bootstrap, --from, --to)")
+
+
+def _check_names(made: Topic, where: str) -> None:
+    if not made.names and made.pattern is None:
+        raise DefinitionError("topic([]): name at least one topic")
+    for name in (*made.names, *filter(None, [made.quarantine])):
+        try:
+            check_topic_name(name)
+        except KafkaError as error:
+            raise DefinitionError(f"{where}: {error}") from error
+    if made.pattern is not None:
+        try:
+            re.compile(made.pattern)
+        except re.error as error:
+            raise DefinitionError(f"{where}: neither a topic's name nor a regular expression: {error}") from error
