@@ -10,27 +10,15 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "ARCHITECTURE.md"
 BEGIN, END = "<!-- file map: make docs -->", "<!-- end of file map -->"
 
-ROOMS = [
-    "cli",
-    "testing",
-    "pipeline/ready",
-    "pipeline/lake",
-    "pipeline/source",
-    "pipeline/sink",
-    "pipeline/kafka",
-    "pipeline",
-    "broker/apis",
-    "broker",
-    "groups",
-    "replication",
-    "cluster",
-    "log",
-    "net",
-    "wire/messages",
-    "wire",
-    "world",
-    "model",
-]
+ROOMS = (
+    *("cli", "testing"),
+    *("pipeline/ready", "pipeline/lake", "pipeline/source", "pipeline/sink", "pipeline/kafka", "pipeline"),
+    *("broker/apis", "broker"),
+    *("groups", "replication", "cluster"),
+    *("log", "net"),
+    *("wire/messages", "wire"),
+    *("world", "model"),
+)
 
 
 def file_map() -> str:

@@ -42,7 +42,6 @@ class Limits:
     fetch_bytes_max: int = 57_671_680  # Kafka's fetch.max.bytes
     fetch_sessions_max: int = 1_000  # Kafka's max.incremental.fetch.session.cache.slots
     open_files_max: int = 0  # 0: half of what the process may open
-    topics_max: int = 100_000
     partitions_max: int = 200_000
 
 

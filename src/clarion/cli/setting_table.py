@@ -131,7 +131,6 @@ SETTINGS: Final = (
     _limit(
         "open_files_max", whole_number(0), "Files of the log kept open; 0 takes a share of what the process may open."
     ),
-    _limit("topics_max", _COUNT, "Topics."),
     _limit("partitions_max", _COUNT, "Partitions of all topics."),
 )
 BY_NAME: Final = {each.name: each for each in SETTINGS}
