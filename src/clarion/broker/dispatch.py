@@ -77,21 +77,22 @@ class Dispatch:
     ) -> None:
         """The boundary of one request: whatever goes wrong inside ends here."""
         try:
-            response = await self._handler(api)(self._broker, request, context)
-            body = _encoded(api, header.api_version, response)
-        except KafkaError as error:
-            refusal = _refusal(api, error)
-            if refusal is None:
-                log.error("request_failed", api=api.name, version=header.api_version, error=error)
-                pending.fail()
-                return
-            body = _encoded(api, header.api_version, refusal)
+            body = await self._answer(api, header, request, context)
         except Exception as error:
             self.errors_total += 1
             log.error("request_failed", api=api.name, version=header.api_version, client=context.client_id, error=error)
             pending.fail()
             return
         pending.resolve(reply_head(api.key, header.api_version, header.correlation_id, len(body)) + body)
+
+    async def _answer(self, api: Api, header: RequestHeader, request: Any, context: RequestContext) -> bytes:
+        try:
+            response = await self._handler(api)(self._broker, request, context)
+        except KafkaError as error:
+            response = _refusal(api, error)
+            if response is None:
+                raise  # nowhere in the reply could it be told
+        return _encoded(api, header.api_version, response)
 
     def _handler(self, api: Api) -> Handler:
         handler = self._handlers.get(api.key)

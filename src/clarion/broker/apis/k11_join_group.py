@@ -7,12 +7,17 @@ The decisions are in `clarion.groups`.
 from __future__ import annotations
 
 from clarion.broker.broker import Broker, RequestContext
+from clarion.groups.classic_rebalance import join_error
 from clarion.groups.coordinator import GroupCoordinator
+from clarion.model.errors import KafkaError
 from clarion.wire.messages.k11_join_group import JoinGroupRequest, JoinGroupResponse
 
 
 async def handle(broker: Broker, request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse:
-    response: JoinGroupResponse = await broker.groups.call(
-        request.group_id, GroupCoordinator.join_group, request, context
-    )
+    try:
+        response: JoinGroupResponse = await broker.groups.call(
+            request.group_id, GroupCoordinator.join_group, request, context
+        )
+    except KafkaError as error:
+        return join_error(error.code, request.member_id, context.version)
     return response
