@@ -36,7 +36,7 @@ class Worker:
                     self._turn(member)
             finally:
                 self.owned = set()
-                member.close()
+                self.seen.extend(member.close())
         except BaseException as problem:  # handed to the thread that waits for us
             self.problem = problem
 

@@ -264,8 +264,9 @@ class AioMember(Member):
     def assignment(self) -> set[tuple[str, int]]:
         return {(at.topic, at.partition) for at in self.consumer.assignment()}
 
-    def close(self) -> None:
+    def close(self) -> list[Incoming]:
         self._loop.run(self.consumer.stop())
+        return []
 
 
 async def _polled(consumer: aiokafka.AIOKafkaConsumer, seconds: float) -> list[Incoming]:

@@ -239,8 +239,9 @@ class ConfluentMember(Member):
     def assignment(self) -> set[tuple[str, int]]:
         return {(at.topic, at.partition) for at in self.consumer.assignment()}
 
-    def close(self) -> None:
+    def close(self) -> list[Incoming]:
         self.consumer.close()
+        return []
 
 
 def _polled(consumer: ck.Consumer, seconds: float) -> list[Incoming]:

@@ -262,8 +262,9 @@ class KafkaPythonMember(Member):
     def assignment(self) -> set[tuple[str, int]]:
         return {(at.topic, at.partition) for at in self.consumer.assignment()}
 
-    def close(self) -> None:
+    def close(self) -> list[Incoming]:
         self.consumer.close(autocommit=False)
+        return []
 
 
 def _polled(consumer: kafka.KafkaConsumer, seconds: float) -> list[Incoming]:

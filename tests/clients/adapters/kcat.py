@@ -141,11 +141,12 @@ class KcatMember(Member):
     def assignment(self) -> set[tuple[str, int]]:
         return set(self._given)
 
-    def close(self) -> None:
+    def close(self) -> list[Incoming]:
         self._process.terminate()
         self._process.wait(PATIENCE_S)
         for reader in self._readers:
             reader.join(PATIENCE_S)
+        return self.poll(0)  # it counts as processed, and is committed, what it has printed
 
     def _read_messages(self) -> None:
         while message := _read_one(self._process.stdout):

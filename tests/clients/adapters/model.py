@@ -80,8 +80,8 @@ class Member:
     def assignment(self) -> set[tuple[str, int]]:
         raise NotImplementedError
 
-    def close(self) -> None:
-        """Leave the group (a static member only goes away)."""
+    def close(self) -> list[Incoming]:
+        """Leave the group (a static member only goes away); answers what was processed but not yet polled."""
         raise NotImplementedError
 
 
