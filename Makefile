@@ -58,6 +58,7 @@ campaign: setup ## Long fault campaigns: 200 kill -9 under load, crash points, f
 docs: setup ## Write the generated parts of the documentation
 	@$(BIN)/python -m tools.file_map
 	@$(BIN)/python -m tools.protocol_table
+	@$(BIN)/python -m tools.metrics_table
 	@$(BIN)/python -m clarion.cli.reference
 
 lock: setup ## Pin the newest versions that fit pyproject.toml

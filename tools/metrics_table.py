@@ -1,0 +1,34 @@
+"""Writes docs/metrics.md from the metrics that the broker has: `python -m tools.metrics_table`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from clarion.broker.metrics import METRICS
+
+PAGE = Path(__file__).resolve().parent.parent / "docs/metrics.md"
+
+HEAD = """# Metrics and health
+
+`clarion serve --metrics 127.0.0.1:9644` serves three pages. The table is generated from the code by `make docs`.
+
+| page | what it says |
+|---|---|
+| `/healthz` | 200: the process answers |
+| `/readyz` | 200: groups are loaded and every log can be written; 503 and the reason otherwise |
+| `/metrics` | the numbers below, for Prometheus, and those of the process (`process_*`) |
+
+A scrape reads the state that is there anyway; between scrapes metrics cost nothing.
+
+| metric | kind | labels | meaning |
+|---|---|---|---|
+"""
+
+
+def metrics_page() -> str:
+    rows = [f"| `{one.name}` | {one.kind} | {', '.join(one.labels)} | {one.help} |" for one in METRICS.values()]
+    return HEAD + "\n".join(rows) + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(metrics_page())
