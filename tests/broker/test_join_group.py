@@ -11,7 +11,7 @@ async def test_a_group_without_a_name_is_refused_in_every_version(tmp_path: Path
     async with running(tmp_path) as node:
         for version in versions_of("JoinGroup"):
             request = JoinGroupRequest(
-                group_id="", session_timeout_ms=6000, member_id="", protocol_type="consumer", protocols=()
+                group_id="", session_timeout=6000, member_id="", protocol_type="consumer", protocols=()
             )
             reply = await node.ask(request, version)
             assert reply.error_code == ErrorCode.INVALID_GROUP_ID, f"v{version}"
