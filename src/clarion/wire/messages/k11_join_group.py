@@ -39,7 +39,7 @@ class JoinGroupResponse:
     error_code: int = 0
     generation_id: int = -1
     protocol_type: str | None = None
-    protocol_name: str | None = None
+    protocol_name: str | None = ""  # before v7 it cannot be null, not even beside an error
     leader: str = ""
     skip_assignment: bool = False
     member_id: str = ""

@@ -1,0 +1,16 @@
+"""An error that a handler lets through becomes a reply in whatever version the client has asked."""
+
+import pytest
+from clarion.broker.dispatch import _encoded, _refusal
+from clarion.model.errors import ErrorCode, KafkaError
+from clarion.wire.apis import APIS, FETCH, PRODUCE
+
+
+@pytest.mark.parametrize(
+    "api", [api for key, api in APIS.items() if key not in (PRODUCE, FETCH)], ids=lambda api: api.name
+)
+def test_a_refusal_can_be_written_in_every_version(api) -> None:
+    refusal = _refusal(api, KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "still reading"))
+    if refusal is not None:
+        for version in range(api.min_version, api.max_version + 1):
+            assert _encoded(api, version, refusal)
