@@ -6,10 +6,12 @@ from hypothesis import strategies as st
 
 from clarion.pipeline.kafka.compression import CODES, UncompressedError, compress, decompress
 from clarion.wire import compression as broker
+from tests.pipeline.kafka.messages import unhurried
 
 codes = st.sampled_from(sorted(set(CODES.values()) - {0}))
 
 
+@unhurried
 @given(codes, st.binary(max_size=5000), st.integers(1, 40))
 def test_each_reads_what_the_other_writes(code, data, repeat):
     data = data * repeat
@@ -17,6 +19,7 @@ def test_each_reads_what_the_other_writes(code, data, repeat):
     assert broker.decompress(code, bytes(compress(code, data)), 10**6) == data
 
 
+@unhurried
 @given(codes, st.binary(max_size=300))
 def test_garbage_is_refused_or_harmless(code, data):
     try:

@@ -8,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clarion.pipeline.kafka.crc import numpy_crc32c
+from tests.pipeline.kafka.messages import unhurried
 
 
+@unhurried
 @given(st.binary(max_size=3000))
 def test_numpy_and_the_package_agree(data):
     assert numpy_crc32c(data) == crc32c.crc32c(data)

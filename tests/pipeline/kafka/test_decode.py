@@ -13,7 +13,7 @@ from clarion.pipeline.kafka.batches import Run, find_batches
 from clarion.pipeline.kafka.errors import CorruptDataError
 from clarion.wire.batch import BatchHeader, read_header
 from clarion.wire.records import assemble_batch, decode_batch, encode_batch
-from tests.pipeline.kafka.messages import EVERYTHING, compression, few_messages, read, read_runs
+from tests.pipeline.kafka.messages import EVERYTHING, compression, few_messages, read, read_runs, unhurried
 
 PLAIN = [(b"k%d" % n, b"value %d" % n, (), 1000 + n) for n in range(10)]
 NAMED = "t-0: the batch at offset"
@@ -23,6 +23,7 @@ def as_read(rows: list, base_offset: int = 0) -> list:
     return [(base_offset + n, stamp, key, value, headers) for n, (key, value, headers, stamp) in enumerate(rows)]
 
 
+@unhurried
 @given(st.lists(st.tuples(few_messages, compression), max_size=4), st.binary(max_size=70))
 def test_several_batches_and_a_cut_one_come_out_as_the_broker_would_read_them(batches, cut):
     frame, expected = bytearray(), []
@@ -34,12 +35,14 @@ def test_several_batches_and_a_cut_one_come_out_as_the_broker_would_read_them(ba
     assert read(bytes(frame)) == expected
 
 
+@unhurried
 @given(few_messages, compression, st.integers(0, 12), st.integers(0, 12))
 def test_only_the_wanted_offsets_come_out(rows, code, start, end):
     frame = bytes(encode_batch(rows, base_offset=0, compression=code))
     assert read(frame, start=start, end=end) == as_read(rows)[start:end]
 
 
+@unhurried
 @given(st.lists(few_messages, min_size=2, max_size=4))
 def test_runs_of_several_partitions_are_decoded_together(partitions):
     frame, runs = bytearray(b"head"), []
@@ -122,6 +125,7 @@ def test_a_timestamp_beyond_a_microsecond_column_is_held_at_its_edge():
 # ------------------------------------------------------------------------------------------------ lies
 
 
+@unhurried
 @given(few_messages, compression, st.data())
 def test_a_flipped_byte_is_found_by_the_crc(rows, code, data):
     batch = bytearray(encode_batch(rows, base_offset=5, compression=code))
@@ -131,6 +135,7 @@ def test_a_flipped_byte_is_found_by_the_crc(rows, code, data):
         read(bytes(batch))
 
 
+@unhurried
 @given(few_messages, st.data())
 def test_damage_under_a_good_crc_is_either_harmless_or_named(rows, data):
     """The broker's codec and ours agree on what is damaged, except that ours reads no headers it is not asked for."""

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from clarion.pipeline.kafka.encode import assemble, cut_batches, encode_records, messages, size_bounds
 from clarion.wire.batch import check_produced_batch, read_header
 from clarion.wire.records import check_deep, decode_batch, encode_batch
-from tests.pipeline.kafka.messages import compression, few_messages, write
+from tests.pipeline.kafka.messages import compression, few_messages, unhurried, write
 
 
+@unhurried
 @given(few_messages, compression, st.integers(200, 20_000))
 def test_the_broker_reads_back_what_was_encoded(rows, code, batch_bytes_max):
     out = []
@@ -22,6 +23,7 @@ def test_the_broker_reads_back_what_was_encoded(rows, code, batch_bytes_max):
     assert out == rows
 
 
+@unhurried
 @given(few_messages)
 def test_without_compression_the_bytes_are_the_broker_codecs_own(rows):
     (ours,) = write(rows, producer_id=9, producer_epoch=1, base_sequence=77)
@@ -29,6 +31,7 @@ def test_without_compression_the_bytes_are_the_broker_codecs_own(rows):
     assert ours == theirs
 
 
+@unhurried
 @given(few_messages, st.integers(200, 20_000))
 def test_a_batch_is_never_larger_than_allowed_unless_it_is_one_record(rows, batch_bytes_max):
     for batch in write(rows, batch_bytes_max=batch_bytes_max):

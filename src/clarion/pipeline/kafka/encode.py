@@ -8,6 +8,7 @@ its result is, end to end, the records of every batch. A batch is then a header,
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -63,7 +64,7 @@ def cut_batches(sizes: Longs, group_starts: NDArray[np.int64], batch_bytes_max: 
     ends = np.concatenate([[0], np.cumsum(sizes)])
     room = batch_bytes_max - HEADER_BYTES
     starts: list[int] = []
-    for begin, end in zip(group_starts.tolist(), [*group_starts.tolist()[1:], len(sizes)], strict=True):
+    for begin, end in pairwise([*group_starts.tolist(), len(sizes)]):
         while begin < end:
             starts.append(begin)
             fits = int(np.searchsorted(ends, ends[begin] + room, side="right")) - 1
