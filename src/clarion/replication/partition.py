@@ -26,6 +26,7 @@ from clarion.replication.producers import KnownBatch, ProducerStates
 from clarion.wire.batch import (
     HEADER_BYTES,
     LOG_APPEND_TIME,
+    TRANSACTIONAL,
     BatchHeader,
     check_produced_batch,
     read_header,
@@ -38,6 +39,7 @@ from clarion.world import Disk, event_log
 log = event_log("replication")
 
 NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
+_NOT_FOR_CLIENTS: Final = LOG_APPEND_TIME | TRANSACTIONAL  # the second until there are transactions
 
 CommitCallback = Callable[[ErrorCode], None]
 
@@ -144,8 +146,8 @@ class Partition:
                 ErrorCode.MESSAGE_TOO_LARGE,
                 f"a batch of {len(batch)} bytes; {self.tp.topic} takes at most {self._bytes_max} (max.message.bytes)",
             )
-        if header.attributes & LOG_APPEND_TIME:
-            raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "only the broker stamps the time of appending")
+        if header.attributes & _NOT_FOR_CLIENTS:
+            raise _refused_attribute(header)
         if not self._stamps_time:
             self._check_time(header, now_ms)
         if self._checks_deep:
@@ -261,6 +263,12 @@ class Partition:
         for watcher in list(self.watchers):
             watcher.on_progress(self)
         self.watchers.clear()
+
+
+def _refused_attribute(header: BatchHeader) -> KafkaError:
+    if header.is_transactional:
+        return KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not supported yet")
+    return KafkaError(ErrorCode.INVALID_TIMESTAMP, "only the broker stamps the time of appending")
 
 
 def _repeated(known: KnownBatch) -> Appended:

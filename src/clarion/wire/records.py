@@ -39,6 +39,9 @@ from clarion.world.disk import Buffer
 # A producer fills batches of at most a few megabytes before it compresses them; sixty-four leave ample room.
 DECOMPRESSED_BYTES_MAX: Final = 64 * 1024 * 1024
 
+# Looking at one takes a microsecond or two, and everybody waits meanwhile. Clients put a few thousand into a batch.
+RECORDS_CHECKED_MAX: Final = 100_000
+
 Headers = tuple[tuple[str, bytes | None], ...]
 
 
@@ -218,6 +221,13 @@ def check_deep(
     """
     if header.last_offset_delta != header.record_count - 1:
         raise _lie(f"{header.record_count} records up to offset delta {header.last_offset_delta}")
+    if header.record_count > RECORDS_CHECKED_MAX:
+        # This error makes Kafka's own client cut the batch in two and send it again.
+        raise KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"a batch of {header.record_count} records; where they are validated one by one, "
+            f"at most {RECORDS_CHECKED_MAX} are taken",
+        )
     # With as many rising deltas as there are places for them, they can only be 0, 1, 2, …: `scan_spans` sees to it.
     base, latest = header.base_timestamp, LONG_MAX if header.is_log_append_time else header.max_timestamp
     data = records_data(batch, header, decompressed_bytes_max)
