@@ -1,6 +1,7 @@
 """An error that a handler lets through becomes a reply in whatever version the client has asked."""
 
 import pytest
+
 from clarion.broker.dispatch import _encoded, _refusal
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.wire.apis import APIS, FETCH, PRODUCE

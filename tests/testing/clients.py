@@ -8,7 +8,9 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer
 
 
 def confluent_producer(bootstrap: str, **settings: Any) -> Producer:
-    return Producer({**_quick(bootstrap), "linger.ms": 0, **{name.replace("_", "."): value for name, value in settings.items()}})
+    return Producer(
+        {**_quick(bootstrap), "linger.ms": 0, **{name.replace("_", "."): value for name, value in settings.items()}}
+    )
 
 
 def _quick(bootstrap: str) -> dict[str, Any]:

@@ -195,10 +195,10 @@ def _refused(kind: type[Any], asked: Any, code: ErrorCode) -> Any:
             values["error_message"] = MESSAGE
         elif field.name in _NAMES and hasattr(asked, field.name):
             values[field.name] = getattr(asked, field.name)
+        elif isinstance(asked, str | int) and not values.keys() - _ERROR:
+            values[field.name] = asked
         elif field.default is MISSING:
-            values[field.name] = (
-                asked if isinstance(asked, str | int) and not values.keys() - _ERROR else _nothing(field)
-            )
+            values[field.name] = _nothing(field)
     if "error_code" not in values:
         indexes = getattr(asked, "partition_indexes", None)
         partitions = getattr(asked, "partitions", ()) if indexes is None else indexes

@@ -1,0 +1,117 @@
+"""Faults of the disk: full, broken, slow."""
+
+import time
+
+import pytest
+from confluent_kafka import KafkaError as ConfluentError
+
+from clarion.model.errors import KafkaError
+from clarion.testing import EmbeddedBroker, embedded
+from tests.testing.clients import confluent_consumer, confluent_producer, read, send
+
+
+@pytest.fixture
+def broker():
+    with embedded(topics=["t"]) as broker:
+        broker.produce("t", "before")
+        yield broker
+
+
+def values(broker: EmbeddedBroker) -> list[str]:
+    return [message.value.decode() for message in broker.messages("t")]
+
+
+def test_a_full_disk_refuses_messages_lets_read_and_recovers(broker: EmbeddedBroker) -> None:
+    producer = confluent_producer(broker.bootstrap, message_timeout_ms=400)
+    with broker.faults.disk_full() as full:
+        error = send(producer, "t", "no room").error
+        assert error is not None
+        assert error.code() in (ConfluentError.KAFKA_STORAGE_ERROR, ConfluentError._MSG_TIMED_OUT)
+        assert full.hits >= 1
+        with pytest.raises(KafkaError, match="the disk is full"):
+            broker.produce("t", "no room either")
+        assert values(broker) == ["before"]
+    assert send(producer, "t", "after").error is None
+    with confluent_consumer(broker.bootstrap, "t") as consumer:
+        assert read(consumer, 2) == ["before", "after"]
+    assert "no_room" in {event.name for event in broker.events}
+
+
+def test_a_reader_reads_on_while_the_disk_is_full(broker: EmbeddedBroker) -> None:
+    with confluent_consumer(broker.bootstrap, "t", enable_auto_commit=False) as consumer:
+        read(consumer, 1)
+        broker.produce("t", "last that fitted")
+        with broker.faults.disk_full():
+            assert read(consumer, 1) == ["last that fitted"]
+
+
+def test_a_topic_cannot_be_made_on_a_full_disk(broker: EmbeddedBroker) -> None:
+    with broker.faults.disk_full(), pytest.raises(OSError, match="No space left"):
+        broker.create_topic("another")
+    broker.create_topic("another")
+    assert broker.topics() == {"t": 1, "another": 1}
+
+
+def test_the_write_that_does_not_fit_is_torn_and_cut_off_again(broker: EmbeddedBroker) -> None:
+    with broker.faults.disk_full(free_bytes=100), pytest.raises(KafkaError, match="the disk is full"):
+        broker.produce("t", "x" * 1000)
+    broker.produce("t", "after")
+    broker.kill()
+    broker.start()
+    assert values(broker) == ["before", "after"]
+
+
+@pytest.mark.parametrize("kind", ["write", "sync"])
+def test_a_broken_disk_takes_the_partition_offline_until_a_restart(kind: str) -> None:
+    with embedded(topics=["t"], durability="fsync") as broker:
+        broker.produce("t", "before")
+        with broker.faults.disk_error(kind, times=1) as fault, pytest.raises(KafkaError):
+            broker.produce("t", "fails")
+        assert fault.hits == 1
+        with pytest.raises(KafkaError):
+            broker.produce("t", "the disk is well again, but the log is not to be trusted")
+        assert values(broker)[0] == "before"
+        broker.kill()
+        broker.start()
+        broker.produce("t", "after")
+        assert (values(broker)[0], values(broker)[-1]) == ("before", "after")
+
+
+def test_a_client_is_told_of_a_broken_disk(broker: EmbeddedBroker) -> None:
+    broker.faults.disk_error("write")
+    error = send(confluent_producer(broker.bootstrap, retries=0), "t", "x").error
+    assert error is not None
+    assert error.code() == ConfluentError.KAFKA_STORAGE_ERROR
+
+
+def test_a_slow_disk_makes_durable_messages_slow() -> None:
+    with embedded(topics=["t"], durability="fsync") as broker:
+        with broker.faults.slow_disk(0.05) as slow:
+            begin = time.monotonic()
+            broker.produce("t", "slow")
+            assert time.monotonic() - begin >= 0.1  # the write and the flush
+            assert slow.hits >= 2
+        begin = time.monotonic()
+        broker.produce("t", "quick")
+        assert time.monotonic() - begin < 0.1
+
+
+def test_the_end_of_a_slow_disk_is_the_end_of_waiting_for_it(broker: EmbeddedBroker) -> None:
+    import threading
+
+    slow = broker.faults.slow_disk(600)
+    threading.Timer(0.1, slow.end).start()
+    assert broker.produce("t", "x") == 1
+
+
+def test_an_unknown_kind_of_error_is_refused(broker: EmbeddedBroker) -> None:
+    with pytest.raises(ValueError, match="'read', 'write' or 'sync', not 'seek'"):
+        broker.faults.disk_error("seek")
+
+
+def test_ordered_errors_do_not_count_as_failures_of_the_broker() -> None:
+    with embedded(topics=["t"], retention_check_seconds=0.01, checkpoint_seconds=0.01) as broker:
+        fault = broker.faults.disk_error("write", times=None)
+        broker.wait_for(lambda: fault.hits >= 2)
+        broker.faults.clear()
+        assert broker.failures == []
