@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from clarion.cli import bench, consume, demo, doctor, dump, group, produce, serve_command, topic
+from clarion.cli import bench, consume, demo, doctor, dump, group, pipeline, produce, serve_command, topic
 from clarion.cli.errors import CliError
 from clarion.cli.link import BootstrapOption, ClientOption
 
@@ -18,7 +18,7 @@ app = typer.Typer(
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _command in (serve_command, topic, produce, consume, group, dump, bench, doctor, demo):
+for _command in (serve_command, topic, produce, consume, group, pipeline, dump, bench, doctor, demo):
     _command.add_to(app)
 
 # Typer carries its own copy of Click now; this is the base of its usage errors in every version.

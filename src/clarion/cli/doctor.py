@@ -54,7 +54,8 @@ def doctor(
 ) -> None:
     """Check whether a broker can live well on this machine. Exit status 1 if it cannot."""
     checks = [
-        _python(), _event_loop(), _open_files(), *_data_folder(data_dir), _clock(), _port(listen), *_packages(),
+        _python(), _event_loop(), _open_files(), *_data_folder(data_dir), _clock(), _port(listen),
+        *_packages(), *_spark(),
     ]  # fmt: skip
     columns = [
         Column("name", "CHECK", style="cyan"),
@@ -190,6 +191,12 @@ def _packages() -> Iterator[Check]:
     for extra, names in sorted(extras.items()):
         advice = f"only if you want it: pip install 'clarion-broker[{extra}]'"
         yield Check(f"extra {extra}", "ok", f"not installed: {', '.join(names)}", advice)
+
+
+def _spark() -> Iterator[Check]:
+    from clarion.pipeline.doctor import check_spark
+
+    yield from (Check(each.name, each.status, each.found, each.advice) for each in check_spark())
 
 
 def _requirement(text: str) -> tuple[str, str]:

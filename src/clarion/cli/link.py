@@ -40,7 +40,7 @@ class Link:
 
     def __init__(self, bootstrap: str, settings: Mapping[str, str]) -> None:
         self.bootstrap = bootstrap
-        self._settings = {**settings}
+        self.settings = {**settings}
 
     @classmethod
     def of(cls, context: typer.Context, bootstrap: str | None) -> Link:
@@ -85,7 +85,7 @@ class Link:
             "client.id": "clarion-cli",
             "logger": quiet,
             **(settings or {}),
-            **self._settings,
+            **self.settings,
         }
 
 

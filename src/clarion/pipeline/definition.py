@@ -47,6 +47,7 @@ class Run:
     client: Mapping[str, str] = field(default_factory=dict)  # connector options for every topic: TLS and the like
     starting: Mapping[str, str] = field(default_factory=dict)  # connector options that say where a new pipeline begins
     ending: Mapping[str, str] = field(default_factory=dict)  # the same for where a batch ends
+    observations: dict[str, Any] = field(default_factory=dict, compare=False)  # what a batch counted on its way
 
     @property
     def group(self) -> str:
@@ -66,6 +67,10 @@ class MicroBatch:
 class Source(Protocol):
     @property
     def description(self) -> str: ...
+
+    def missing(self, run: Run) -> str | None:
+        """Make what reading needs (a quarantine topic); then what it still waits for, or None if it can be read."""
+        ...
 
     def load(self, spark: SparkSession, run: Run, *, streaming: bool) -> DataFrame:
         """The rows; a source without a streaming form (a table) may give a static DataFrame for both."""

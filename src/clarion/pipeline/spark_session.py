@@ -101,7 +101,7 @@ def defaults(master: str | None) -> dict[str, str]:
 
 def _builder() -> SparkSession.Builder:
     try:
-        import pyarrow  # type: ignore[import-untyped]  # noqa: F401  (the connector speaks Arrow; better said here than by a worker that dies)
+        import pyarrow  # noqa: F401  (the connector speaks Arrow; better said here than by a worker that dies)
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise SparkMissingError(

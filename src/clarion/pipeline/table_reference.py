@@ -35,6 +35,9 @@ class Table:
     def output_modes(self) -> tuple[str, ...]:
         return _OUTPUT_MODES[self.mode]
 
+    def missing(self, run: Run) -> str | None:
+        return None
+
     def load(self, spark: SparkSession, run: Run, *, streaming: bool) -> DataFrame:
         """A table is static: read when the pipeline starts, for look-ups and joins."""
         from clarion.pipeline import lake

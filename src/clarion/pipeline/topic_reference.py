@@ -68,6 +68,17 @@ class Topic:
     def connection(self, run: Run) -> dict[str, str]:
         return {**run.client, "bootstrap.servers": self.bootstrap or run.bootstrap}
 
+    def missing(self, run: Run) -> str | None:
+        """A topic that nobody has made yet; and the quarantine, which is made here."""
+        from clarion.pipeline.broker_link import BrokerLink
+
+        link = BrokerLink(self.connection(run))
+        there = link.topics()
+        if (quarantine := self.quarantine_for(run.name)) and quarantine not in there:
+            link.make_quarantine(quarantine)
+        absent = [each for each in self.names if each not in there]
+        return f"topic {', '.join(absent)} does not exist at {link.bootstrap}" if absent else None
+
     def load(self, spark: SparkSession, run: Run, *, streaming: bool) -> DataFrame:
         from clarion.pipeline.topic_rows import rows_of
 

@@ -1,0 +1,281 @@
+"""`clarion pipeline …`: run pipelines on Spark, watch them, stop them, look into them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from clarion.cli.errors import CliError
+from clarion.cli.humane import bytes_text, count_text, duration_text, time_text
+from clarion.cli.link import BootstrapOption, JsonOption, Link
+from clarion.cli.pipeline_options import connector_options, metrics_address, position, spark_settings
+from clarion.cli.pipeline_performance import close_spark, open_spark, perform
+from clarion.cli.table import Column, show_notice, show_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from clarion.pipeline.definition import Pipeline, Run
+    from clarion.pipeline.state_files import StateFolder
+
+_STOP_SECONDS_MAX = 60.0  # a batch gets ten to finish; then Spark has to let go of it
+_POLL_SECONDS = 0.1
+
+FilesArgument = Annotated[list[Path], typer.Argument(metavar="FILE…", help="Python files with pipelines.")]
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The pipeline.")]
+StateOption = Annotated[
+    Path, typer.Option("--state-dir", metavar="DIR", help="Where pipelines keep checkpoints and status.")
+]
+MasterOption = Annotated[
+    str | None,
+    typer.Option("--master", metavar="URL", help="Where Spark runs. Default: all cores here.", show_default=False),
+]
+ConfOption = Annotated[
+    list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A Spark setting; repeatable.")
+]
+_STATE_DIR = Path("clarion-pipelines")
+
+
+def add_to(app: typer.Typer) -> None:
+    group = typer.Typer(help="Pipelines on Spark: run them, watch them, stop them.", no_args_is_help=True)
+    for command in (run, list_pipelines, status, stop, reset, explain):
+        group.command(command.__name__.removesuffix("_pipelines"))(command)
+    app.add_typer(group, name="pipeline")
+
+
+def run(
+    context: typer.Context,
+    files: FilesArgument,
+    master: MasterOption = None,
+    once: Annotated[bool, typer.Option("--once", help="Read what there is, then end. The next run goes on.")] = False,
+    start: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="WHERE",
+            help="Where a new pipeline begins: earliest, latest, a time, -5m (ago), or offsets as JSON.",
+            show_default="earliest",
+        ),
+    ] = None,
+    end: Annotated[
+        str | None,
+        typer.Option("--to", metavar="WHERE", help="Run as a batch that ends here (latest, a time, offsets as JSON)."),
+    ] = None,
+    only: Annotated[list[str] | None, typer.Option("--only", metavar="NAME", help="Only this one; repeatable.")] = None,
+    state_dir: StateOption = _STATE_DIR,
+    checkpoints: Annotated[
+        str | None, typer.Option(metavar="URI", help="Keep checkpoints here, where a cluster's machines reach them.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per report.")] = False,
+    metrics: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Answer Prometheus here.")] = None,
+    wait: Annotated[
+        bool | None,
+        typer.Option("--wait/--no-wait", help="Wait for a broker or topic that is not there. Default: only a stream."),
+    ] = None,
+    conf: ConfOption = None,
+    bootstrap: BootstrapOption = None,
+) -> None:
+    """Run every pipeline of the files, as streams, until Ctrl-C. A restart goes on exactly where it was.
+
+    Examples: clarion pipeline run errors.py · clarion pipeline run errors.py --once · … --from -1h --to latest
+    """
+    from clarion.pipeline.runner import Plan
+
+    if once and end is not None:
+        raise CliError("--once and --to exclude each other: --once goes on from the checkpoint, --to is a batch")
+    link = Link.of(context, bootstrap)
+    how = "batch" if end is not None else "once" if once else "stream"
+    now_ms = time.time_ns() // 1_000_000
+    pipelines = _chosen(_load(files), only)
+    plan = Plan(
+        bootstrap=link.bootstrap,
+        how=how,
+        client=connector_options(link),
+        starting=None if start is None else position(start, "starting", now_ms),
+        ending={} if end is None else position(end, "ending", now_ms),
+        state_dir=state_dir,
+        checkpoints=checkpoints,
+        master=master,
+        config=spark_settings(conf),
+        must_wait=how == "stream" if wait is None else wait,
+    )
+    perform(pipelines, plan, as_json=as_json, metrics=metrics_address(metrics))
+
+
+def list_pipelines(files: FilesArgument, as_json: JsonOption = False) -> None:
+    """List the pipelines in files: what each reads, writes and does."""
+    rows = [
+        {
+            "pipeline": each.name,
+            "reads": ", ".join(source.description for source in each.reads),
+            "writes": ", ".join(target.description for target in each.writes),
+            "mode": each.output_mode,
+            "what": each.description.partition("\n")[0],
+        }
+        for each in _load(files)
+    ]
+    columns = [
+        Column("pipeline", "PIPELINE", style="cyan"),
+        Column("reads", "READS"),
+        Column("writes", "WRITES"),
+        Column("mode", "MODE"),
+        Column("what", "WHAT"),
+    ]
+    show_rows(rows, columns, as_json=as_json)
+
+
+def status(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME…]", help="Only these.")] = None,
+    state_dir: StateOption = _STATE_DIR,
+    as_json: JsonOption = False,
+) -> None:
+    """Show how pipelines do, or how their last run went."""
+    from clarion.pipeline.state_files import state_folders
+
+    folders = [_known(state_dir, name) for name in names] if names else state_folders(state_dir)
+    columns = [
+        Column("pipeline", "PIPELINE", style="cyan"),
+        Column("state", "STATE"),
+        Column("pid", "PID", right=True),
+        Column("rows_in", "ROWS IN", count_text, right=True),
+        Column("rows_out", "ROWS OUT", count_text, right=True),
+        Column("rows_in_per_second", "IN/s", count_text, right=True),
+        Column("lag", "LAG", count_text, right=True),
+        Column("batch", "BATCH", right=True),
+        Column("batch_ms", "BATCH TIME", duration_text, right=True),
+        Column("watermark", "WATERMARK"),
+        Column("state_bytes", "STATE SIZE", bytes_text, right=True),
+        Column("quarantined", "BAD", count_text, right=True),
+        Column("updated_ms", "SEEN", time_text),
+        Column("last_error", "LAST ERROR"),
+    ]
+    rows = [_status_row(each, columns) for each in folders]
+    show_rows(rows, columns, as_json=as_json, none=f"no pipeline has been run with {state_dir}")
+
+
+def stop(name: NameArgument, state_dir: StateOption = _STATE_DIR) -> None:
+    """Stop a running pipeline; others of the same process go on. Its next run goes on where it was."""
+    folder = _known(state_dir, name)
+    pid = folder.pid()
+    if pid is None:
+        show_notice(f"{name} is not running")
+        return
+    folder.request_stop()
+    deadline = time.monotonic() + _STOP_SECONDS_MAX
+    while folder.pid() is not None and folder.read_status().get("state") not in ("stopped", "ended", "failed"):
+        if time.monotonic() > deadline:
+            raise CliError(f"{name} did not stop in {duration_text(_STOP_SECONDS_MAX * 1000)}; its process is {pid}")
+        time.sleep(_POLL_SECONDS)
+    show_notice(f"stopped {name}")
+
+
+def reset(
+    context: typer.Context,
+    name: NameArgument,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    state_dir: StateOption = _STATE_DIR,
+    bootstrap: BootstrapOption = None,
+) -> None:
+    """Forget where a pipeline was: its next run begins at --from. What it has written stays."""
+    from clarion.pipeline.state_files import PipelineRunningError
+
+    folder = _known(state_dir, name)
+    if not yes and not typer.confirm(f"Forget where {name} was? Its next run writes its rows again."):
+        raise CliError("nothing was changed")
+    try:
+        before = folder.read_status()
+        folder.reset()
+    except PipelineRunningError as error:
+        raise CliError(str(error)) from error
+    _forget_group(Link.of(context, bootstrap or before.get("bootstrap")), name)
+    show_notice(f"{name} begins anew with its next run")
+
+
+def explain(
+    context: typer.Context,
+    files: FilesArgument,
+    only: Annotated[list[str] | None, typer.Option("--only", metavar="NAME", help="Only this one; repeatable.")] = None,
+    extended: Annotated[bool, typer.Option("--extended", help="The logical plans too.")] = False,
+    master: MasterOption = None,
+    conf: ConfOption = None,
+    bootstrap: BootstrapOption = None,
+) -> None:
+    """Show how Spark would run the pipelines. Nothing is read, written or started."""
+    from clarion.pipeline.definition import Run
+    from clarion.pipeline.runner import quiet_spark
+
+    link = Link.of(context, bootstrap)
+    pipelines = _chosen(_load(files), only)
+    with TemporaryDirectory() as folder, quiet_spark(Path(folder) / "spark.log"):
+        spark = open_spark(pipelines, master, spark_settings(conf))
+    try:
+        for each in pipelines:
+            ends = [", ".join(end.description for end in ends) for ends in (each.reads, each.writes)]
+            print(f"{each.name}: {' → '.join(ends)} ({each.output_mode})")
+            run = Run(each.name, link.bootstrap, connector_options(link), {"startingOffsets": "earliest"})
+            _explain(each, spark, run, extended)
+    finally:
+        close_spark()
+
+
+def _explain(one: Pipeline, spark: SparkSession, run: Run, extended: bool) -> None:
+    from clarion.pipeline.runner import told
+
+    try:
+        one.frame(spark, run, streaming=True).explain(extended)
+    except Exception as error:
+        raise CliError(told(error, one)) from error
+
+
+def _load(files: Sequence[Path]) -> list[Pipeline]:
+    from clarion.pipeline.loading import LoadError, load_files
+
+    try:
+        return load_files(files)
+    except LoadError as error:
+        raise CliError(str(error)) from error
+
+
+def _chosen(pipelines: list[Pipeline], only: Sequence[str] | None) -> list[Pipeline]:
+    names = [each.name for each in pipelines]
+    for name in only or ():
+        if name not in names:
+            raise CliError(f"--only {name}: there is no such pipeline, only {', '.join(names)}")
+    return [each for each in pipelines if not only or each.name in only]
+
+
+def _known(state_dir: Path, name: str) -> StateFolder:
+    from clarion.pipeline.state_files import StateFolder, state_folders
+
+    if (folder := StateFolder(state_dir, name)).exists:
+        return folder
+    known = ", ".join(each.name for each in state_folders(state_dir)) or "none"
+    raise CliError(f"no pipeline {name} has been run with {state_dir} (known: {known})")
+
+
+def _status_row(folder: StateFolder, columns: Sequence[Column]) -> dict[str, Any]:
+    """What the run said last; a process that died without a word was killed."""
+    told = folder.read_status()
+    pid = folder.pid()
+    state = told.get("state") or "starting"
+    if pid is None and state not in ("stopped", "ended", "failed"):
+        state = "killed"
+    row = {column.key: told.get(column.key) for column in columns}
+    return {**told, **row, "pipeline": folder.name, "state": state, "pid": pid, "folder": str(folder.path)}
+
+
+def _forget_group(link: Link, name: str) -> None:
+    """The offsets at the broker are for people to see; a broker that is away keeps them, and that is all."""
+    from clarion.pipeline.broker_link import BrokerAwayError, BrokerLink
+    from clarion.pipeline.definition import Run
+
+    options = {**connector_options(link), "bootstrap.servers": link.bootstrap}
+    try:
+        BrokerLink(options).forget_group(Run(name, link.bootstrap).group)
+    except BrokerAwayError as error:
+        show_notice(str(error))

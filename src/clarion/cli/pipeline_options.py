@@ -1,0 +1,56 @@
+"""What the words of `clarion pipeline run` mean to the connector and to Spark. Pure functions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from clarion.cli.errors import CliError
+from clarion.cli.humane import parse_time_ms
+from clarion.cli.link import Link
+from clarion.cli.setting_kinds import ADDRESS, SenselessError
+
+
+def position(text: str, edge: str, now_ms: int) -> dict[str, str]:
+    """`earliest`, `latest`, a time or offsets → the connector's option for that edge (`starting` or `ending`)."""
+    option = "--from" if edge == "starting" else "--to"
+    if text == "earliest" and edge == "ending":
+        raise CliError("--to earliest: a batch that ends at the beginning has no rows")
+    if text in ("earliest", "latest"):
+        return {f"{edge}Offsets": text}
+    if text.startswith("{"):
+        return {f"{edge}Offsets": _offsets(text, option)}
+    return {f"{edge}Timestamp": str(parse_time_ms(text, now_ms))}
+
+
+def spark_settings(conf: Sequence[str] | None) -> dict[str, str]:
+    pairs = [each.partition("=") for each in conf or ()]
+    for name, equals, _ in pairs:
+        if not name or not equals:
+            raise CliError(f"--conf {name}: write NAME=VALUE")
+    return {name: value for name, _, value in pairs}
+
+
+def metrics_address(text: str | None) -> tuple[str, int] | None:
+    if text is None:
+        return None
+    try:
+        host, port = ADDRESS.read(text)
+    except SenselessError as error:
+        raise CliError(f"--metrics {text}: {error}") from error
+    return host, port
+
+
+def connector_options(link: Link) -> dict[str, str]:
+    """`-X ssl.ca.location=…` is the connector's `kafka.ssl.ca.location`."""
+    return {f"kafka.{name}": value for name, value in link.settings.items()}
+
+
+def _offsets(text: str, option: str) -> str:
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise CliError(f"{option} {text}: not JSON: {error}") from error
+    if not isinstance(document, dict) or not all(isinstance(each, dict) for each in document.values()):
+        raise CliError(f'{option} {text}: write {{"topic": {{"0": 123}}}}, each partition with its offset')
+    return json.dumps(document)

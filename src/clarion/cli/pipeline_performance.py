@@ -1,0 +1,110 @@
+"""A run of pipelines in this terminal: signals, the view, the metrics, and a Spark of its own that ends with it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from clarion.cli.errors import CliError
+from clarion.cli.table import show_notice
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from clarion.pipeline.definition import Pipeline
+    from clarion.pipeline.runner import Plan, Runner
+
+
+def perform(
+    pipelines: Sequence[Pipeline], plan: Plan, *, as_json: bool = False, metrics: tuple[str, int] | None = None
+) -> None:
+    """Run to the end; CliError with a line for each pipeline that failed."""
+    from clarion.pipeline.metrics import served
+    from clarion.pipeline.runner import Runner, RunRefusedError
+    from clarion.pipeline.state_files import PipelineRunningError
+
+    view = _view(plan, as_json)
+    runner = Runner(pipelines, plan, view)
+    try:
+        with view, served(metrics, runner.progresses) if metrics else nullcontext() as port, _stop_signals(runner):
+            if port is not None and metrics is not None:
+                show_notice(f"metrics at http://{metrics[0]}:{port}/metrics")
+            is_good = runner.run(lambda config: open_spark(pipelines, plan.master, config, runner))
+    except (RunRefusedError, PipelineRunningError) as error:
+        raise CliError(str(error)) from error
+    finally:
+        close_spark()
+    if not is_good:
+        failed = [f"{each.name}: {each.last_error}" for each in runner.progresses if each.state == "failed"]
+        raise CliError("; ".join(failed))
+
+
+def open_spark(
+    pipelines: Sequence[Pipeline], master: str | None, config: Mapping[str, str], runner: Runner | None = None
+) -> SparkSession:
+    from clarion.pipeline import session
+    from clarion.pipeline.java import JavaMissingError
+    from clarion.pipeline.spark_session import SparkMissingError
+
+    _let_workers_import(pipelines)
+    try:
+        spark = session(config, name=f"clarion {', '.join(each.name for each in pipelines)}", master=master)
+    except (JavaMissingError, SparkMissingError) as error:
+        raise CliError(str(error)) from error
+    if runner is not None:
+        _install(runner)  # Spark has put a handler of its own there
+    return spark
+
+
+def close_spark() -> None:
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        return
+    if (spark := SparkSession.getActiveSession()) is not None:
+        spark.stop()
+
+
+def _view(plan: Plan, as_json: bool) -> Any:
+    from clarion.pipeline.view import JsonLines, Lines, LiveView
+
+    if as_json:
+        return JsonLines()
+    if not sys.stdout.isatty():
+        return Lines()
+    return LiveView(f"{plan.bootstrap} · {plan.master or 'all cores here'} · {plan.how}")
+
+
+@contextmanager
+def _stop_signals(runner: Runner) -> Iterator[None]:
+    """Ctrl-C and SIGTERM ask the runner to stop; the second one does not ask."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    previous = [signal.getsignal(each) for each in numbers]
+    _install(runner)
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, previous, strict=True):
+            signal.signal(number, handler)
+
+
+def _install(runner: Runner) -> None:
+    def stop(*_: object) -> None:
+        if runner.is_stopping:
+            raise KeyboardInterrupt
+        runner.stop()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+
+
+def _let_workers_import(pipelines: Sequence[Pipeline]) -> None:
+    """What a pipeline's file imports from beside it must be found by Spark's workers on this machine, too."""
+    folders = [str(Path(each.path).absolute().parent) for each in pipelines if each.path is not None]
+    known = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(each for each in (*folders, *known) if each))

@@ -1,0 +1,92 @@
+"""Pipelines out of Python files. Whatever is wrong with a file is said in one line that begins with its place."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Iterable
+from pathlib import Path
+from types import ModuleType
+
+from clarion.pipeline.definition import DefinitionError, Pipeline
+
+
+class LoadError(Exception):
+    """A file that gives no pipeline; the message says where and why."""
+
+
+def load_files(paths: Iterable[Path]) -> list[Pipeline]:
+    """Every pipeline of every file, in order. Two of one name would share a checkpoint, so that is refused."""
+    found: list[Pipeline] = []
+    homes: dict[str, Path] = {}
+    for path in paths:
+        for each in load_file(path):
+            if each.name in homes:
+                raise LoadError(f"{path}: pipeline {each.name} is in {homes[each.name]} too; give one of them name=…")
+            homes[each.name] = path
+            found.append(each)
+    return found
+
+
+def load_file(path: Path) -> list[Pipeline]:
+    """The pipelines that a file's top level holds."""
+    module = _run(path)
+    found = list({id(each): each for each in vars(module).values() if isinstance(each, Pipeline)}.values())
+    if not found:
+        raise LoadError(f"{path}: no pipeline in it; put @pipeline(reads=…, writes=…) above a function")
+    return found
+
+
+def hint(error: BaseException) -> str:
+    """What to write for a name that was forgotten and that Spark has."""
+    if isinstance(error, NameError) and error.name:
+        from importlib import import_module
+
+        try:
+            functions = import_module("pyspark.sql.functions")
+        except ImportError:
+            return ""
+        if hasattr(functions, error.name):
+            return f"; add `from pyspark.sql.functions import {error.name}`"
+    return ""
+
+
+def line_of(error: BaseException, path: Path | None) -> int | None:
+    """The last line of this file that the error went through."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [each.lineno for each in frames if path is not None and Path(each.filename) == path]
+    return lines[-1] if lines else None
+
+
+def _run(path: Path) -> ModuleType:
+    try:
+        source = path.read_bytes()
+    except FileNotFoundError:
+        raise LoadError(f"{path}: no such file") from None
+    except OSError as error:
+        raise LoadError(f"{path}: {error.strerror}") from error
+    module = ModuleType(f"clarion_pipeline_{path.stem}")
+    module.__file__ = str(path)
+    _make_known(module, path)
+    try:
+        exec(compile(source, str(path), "exec"), vars(module))
+    except SyntaxError as error:
+        raise LoadError(f"{error.filename or path}:{error.lineno}: {error.msg}") from error
+    except DefinitionError as error:
+        raise LoadError(f"{path}:{line_of(error, path)}: {error}") from error
+    except Exception as error:
+        raise LoadError(f"{path}:{line_of(error, path)}: {type(error).__name__}: {error}{hint(error)}") from error
+    return module
+
+
+def _make_known(module: ModuleType, path: Path) -> None:
+    """The file may import its neighbours, and its functions travel whole: executors could not import it."""
+    sys.modules[module.__name__] = module
+    folder = str(path.absolute().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        from pyspark import cloudpickle
+    except ImportError:
+        return
+    cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]

@@ -1,0 +1,77 @@
+"""Where bad records go, from the executor that found them: stdlib, pyarrow and our own client only.
+
+The copy has the original's key and value, byte for byte, and says in its headers why it is here and where it was:
+`clarion.reason`, `clarion.topic`, `clarion.partition`, `clarion.offset`, `clarion.timestamp` (milliseconds) and
+`clarion.pipeline`. A task that is tried again sends its bad records again; topic, partition and offset tell them apart.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+
+_REASON_LENGTH_MAX = 300  # a header, not a copy of the value
+_KINDS = {list: "a list", str: "a text", bool: "a truth value", int: "a number", float: "a number", type(None): "null"}
+
+Copy = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes], ...]]
+
+
+def keeper(
+    connection: Mapping[str, str], topic: str, pipeline: str, types: Mapping[str, str], required: Sequence[str]
+) -> Callable[[pa.Array], pa.Array]:
+    """A vectorised function: sends the rows that are not null to the quarantine and keeps those that are."""
+    settings, fields, needed = dict(connection), dict(types), list(required)
+
+    def keep(bad: pa.Array) -> pa.Array:
+        from clarion.pipeline import quarantine
+
+        if bad.null_count < len(bad):
+            rows = bad.drop_null().to_pylist()
+            quarantine.send(settings, topic, [quarantine.copy_of(each, pipeline, fields, needed) for each in rows])
+        return bad.is_null()
+
+    return keep
+
+
+def copy_of(row: Mapping[str, Any], pipeline: str, types: Mapping[str, str], required: Sequence[str]) -> Copy:
+    """The message for the quarantine of one bad row."""
+    headers = {
+        "clarion.reason": reason(row["value"], row["fields"], types, required),
+        "clarion.topic": row["topic"],
+        "clarion.partition": str(row["partition"]),
+        "clarion.offset": str(row["offset"]),
+        "clarion.timestamp": str(_milliseconds(row["timestamp"])),
+        "clarion.pipeline": pipeline,
+    }
+    return row["key"], row["value"], tuple((name, text.encode()) for name, text in headers.items())
+
+
+def reason(value: bytes | None, empty: Sequence[str], types: Mapping[str, str], required: Sequence[str]) -> str:
+    """Why a value did not fit; `empty` are the fields that came out empty."""
+    if value is None:
+        return "no value"
+    try:
+        document = json.loads(value)
+    except UnicodeDecodeError as error:
+        return f"not UTF-8: {error.reason} at byte {error.start}"
+    except ValueError as error:
+        return _short(f"not JSON: {error}")
+    if not isinstance(document, dict):
+        return f"not a JSON object but {_KINDS[type(document)]}"
+    for name in empty:
+        if document.get(name) is not None:
+            return _short(f"field {name}: {json.dumps(document[name])} is no {types.get(name, '')}")
+    missing = [name for name in empty if name in required]
+    return f"field {missing[0]} is missing" if missing else "does not fit the declared JSON"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _REASON_LENGTH_MAX else text[: _REASON_LENGTH_MAX - 1] + "…"
+
+
+def _milliseconds(moment: datetime | None) -> int:
+    return -1 if moment is None else round(moment.timestamp() * 1000)

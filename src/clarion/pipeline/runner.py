@@ -1,0 +1,311 @@
+"""Runs pipelines: one Spark session, one query each, until they end, fail, or are asked to stop.
+
+`Runner.run` is a loop of small looks: each `Play` (one pipeline of the run) says what it does next, nothing blocks
+for long, and the audience (the terminal, JSON lines, metrics) is told after every look. The states of a play:
+
+    starting → waiting (no broker, no topic) → running → stopping → stopped   somebody asked
+                                                       → ended                --once, --to: everything was read
+                                                       → failed               and the others go on
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from clarion.pipeline.batch_query import BatchQuery
+from clarion.pipeline.broker_link import BrokerAwayError
+from clarion.pipeline.definition import DefinitionError, Pipeline, Run
+from clarion.pipeline.fan_out import start_fan_out
+from clarion.pipeline.loading import hint, line_of
+from clarion.pipeline.observing import observed
+from clarion.pipeline.progress import BAD_ROWS, ROWS_OUT, Progress, listener
+from clarion.pipeline.reasons import plain_reason
+from clarion.pipeline.state_files import DEFAULT_STATE_DIR, StateFolder
+from clarion.world.clock import SystemClock
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+STREAM, ONCE, BATCH = "stream", "once", "batch"
+_LOOK_SECONDS = 0.2
+_STATUS_SECONDS = 1.0
+_RETRY_SECONDS = 1.0
+_FINISH_SECONDS_MAX = 10.0  # a batch in flight may finish so long before it is abandoned (and played again next time)
+_OVER = ("stopped", "ended", "failed")
+
+
+class RunRefusedError(Exception):
+    """A run that cannot begin as it was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How pipelines are to be run."""
+
+    bootstrap: str
+    how: str = STREAM
+    client: Mapping[str, str] = field(default_factory=dict)
+    starting: Mapping[str, str] | None = None  # None: from the earliest, or wherever the checkpoint says
+    ending: Mapping[str, str] = field(default_factory=dict)
+    state_dir: Path = DEFAULT_STATE_DIR
+    checkpoints: str | None = None  # another place for checkpoints: what every machine of a cluster can reach
+    master: str | None = None
+    config: Mapping[str, str] = field(default_factory=dict)
+    must_wait: bool = True  # for a broker or a topic that is not there yet; else that is a failure
+
+
+Audience = Callable[[Sequence[Progress]], None]
+
+
+class Runner:
+    def __init__(self, pipelines: Sequence[Pipeline], plan: Plan, audience: Audience) -> None:
+        self._plan = plan
+        self._audience = audience
+        self.is_stopping = False
+        self.plays = [Play(each, plan) for each in pipelines]
+
+    @property
+    def progresses(self) -> list[Progress]:
+        return [each.progress for each in self.plays]
+
+    def stop(self) -> None:
+        """May come at any time, from a signal handler too."""
+        self.is_stopping = True
+
+    def run(self, open_session: Callable[[Mapping[str, str]], SparkSession]) -> bool:
+        """Play all pipelines to their end; whether none has failed."""
+        with ExitStack() as stack:
+            for each in self.plays:
+                each.check()
+                stack.enter_context(each.folder.held())
+            self._audience(self.progresses)
+            with quiet_spark(self.plays[0].folder.log):
+                spark = open_session(self._config())
+            reports = listener({each.name: each for each in self.progresses})
+            spark.streams.addListener(reports)
+            try:
+                self._loop(spark)
+            finally:
+                self._end()
+                spark.streams.removeListener(reports)
+        return all(each.state != "failed" for each in self.progresses)
+
+    def _loop(self, spark: SparkSession) -> None:
+        while not all(each.is_over for each in self.plays):
+            for each in self.plays:
+                if self.is_stopping or each.folder.is_stop_requested:
+                    each.request_stop()
+                each.look(spark)
+            self._audience(self.progresses)
+            time.sleep(_LOOK_SECONDS)
+
+    def _end(self) -> None:
+        """Whatever happened, no query is left behind and the last status is the true one."""
+        for each in self.plays:
+            each.abandon()
+            each.write_status()
+        self._audience(self.progresses)
+
+    def _config(self) -> dict[str, str]:
+        """What the pipelines want of their session; the command line wins, two that differ are refused."""
+        wanted: dict[str, tuple[str, str]] = {}
+        for each in self.plays:
+            for name, value in each.pipeline.config.items():
+                before, other = wanted.setdefault(name, (str(value), each.pipeline.name))
+                if before != str(value) and name not in self._plan.config:
+                    raise RunRefusedError(
+                        f"{other} wants {name}={before}, {each.pipeline.name} wants {value}: run them apart"
+                    )
+        return {**{name: value for name, (value, _) in wanted.items()}, **self._plan.config}
+
+
+class Play:
+    """One pipeline of a run."""
+
+    def __init__(self, pipeline: Pipeline, plan: Plan) -> None:
+        self.pipeline = pipeline
+        self.progress = Progress(pipeline.name)
+        self.folder = StateFolder(plan.state_dir, pipeline.name)
+        self._plan = plan
+        self._run = Run(
+            name=pipeline.name,
+            bootstrap=plan.bootstrap,
+            client=plan.client,
+            starting=plan.starting or {"startingOffsets": "earliest"},
+            ending=plan.ending,
+        )
+        self._query: StreamingQuery | BatchQuery | None = None
+        self._next_look = 0.0
+        self._give_up_at = float("inf")
+        self._finishing: int | None = None
+        self._status_at = 0.0
+        self._started_ms = SystemClock().now_ms()
+
+    @property
+    def is_over(self) -> bool:
+        return self.progress.state in _OVER
+
+    def check(self) -> None:
+        if self._plan.starting is not None and self._plan.how != BATCH and self.folder.has_checkpoint:
+            raise RunRefusedError(
+                f"pipeline {self.pipeline.name} has begun and goes on where it was; "
+                f"`clarion pipeline reset {self.pipeline.name}` lets it begin elsewhere (--from)"
+            )
+
+    def look(self, spark: SparkSession) -> None:
+        """One step, if it is time for one."""
+        now = time.monotonic()
+        if self.is_over or now < self._next_look:
+            return
+        try:
+            self._step(spark, now)
+        except Exception as error:
+            self._fail(error)
+        if now >= self._status_at or self.is_over:
+            self.write_status()
+            self._status_at = now + _STATUS_SECONDS
+
+    def request_stop(self) -> None:
+        if self.is_over or self.progress.state == "stopping":
+            return
+        self._give_up_at = time.monotonic() + _FINISH_SECONDS_MAX
+        self._finishing = self.folder.in_flight()
+        self._next_look = 0.0
+        self._say("stopping")
+
+    def abandon(self) -> None:
+        if self._query is not None and self._query.isActive:
+            self._query.stop()
+        if not self.is_over:
+            self._say("stopped")
+
+    def write_status(self) -> None:
+        self.folder.write_status(
+            {
+                **self.progress.as_json(time.monotonic()),
+                "pid": os.getpid(),
+                "how": self._plan.how,
+                "file": str(self.pipeline.path or ""),
+                "bootstrap": self._plan.bootstrap,
+                "group": self._run.group,
+                "started_ms": self._started_ms,
+                "updated_ms": SystemClock().now_ms(),
+            }
+        )
+
+    def _step(self, spark: SparkSession, now: float) -> None:
+        if self.progress.state == "stopping":
+            self._finish(now)
+        elif self._query is not None:
+            self._watch(self._query)
+        elif self._is_ready(now):
+            self._begin(spark)
+
+    def _is_ready(self, now: float) -> bool:
+        try:
+            reason = next(filter(None, (each.missing(self._run) for each in self.pipeline.reads)), None)
+        except BrokerAwayError as error:
+            reason = str(error)
+        if reason is None:
+            return True
+        if not self._plan.must_wait:
+            raise RunRefusedError(reason)
+        self._say("waiting", reason)
+        self._next_look = now + _RETRY_SECONDS
+        return False
+
+    def _begin(self, spark: SparkSession) -> None:
+        for each in self.pipeline.writes:
+            each.prepare(spark, self._run)
+        is_batch = self._plan.how == BATCH
+        rows = self._counted(spark, streaming=not is_batch)
+        self._query = BatchQuery(rows, self.pipeline.writes, self._run) if is_batch else self._start(rows)
+        self._say("running")
+
+    def _start(self, df: DataFrame) -> StreamingQuery:
+        places: dict[str, Any] = {
+            "name": self.pipeline.name,
+            "checkpoint": self._checkpoint(),
+            "trigger": self._trigger(),
+            "output_mode": self.pipeline.output_mode,
+        }
+        if len(self.pipeline.writes) == 1:
+            return self.pipeline.writes[0].start(df, self._run, **places)
+        return start_fan_out(df, self.pipeline.writes, self._run, **places)
+
+    def _counted(self, spark: SparkSession, *, streaming: bool) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        rows = self.pipeline.frame(spark, self._run, streaming=streaming)
+        return observed(rows, ROWS_OUT, F.count(F.lit(1)), self._run)
+
+    def _checkpoint(self) -> str:
+        if self._plan.checkpoints is None:
+            return self.folder.checkpoint.as_uri()
+        return f"{self._plan.checkpoints.rstrip('/')}/{self.pipeline.name}"
+
+    def _trigger(self) -> dict[str, Any]:
+        if self._plan.how == ONCE:
+            return {"availableNow": True}
+        return {"processingTime": self.pipeline.trigger} if self.pipeline.trigger else {}
+
+    def _observation(self, prefix: str) -> int:
+        found = (each for name, each in self._run.observations.items() if name.startswith(prefix))
+        return sum(int(each.get["count"]) for each in found)
+
+    def _watch(self, query: StreamingQuery | BatchQuery) -> None:
+        if query.isActive:
+            return
+        error = query.exception()
+        if error is not None:
+            raise error
+        if self._plan.how == BATCH:
+            self.progress.rows_out = self._observation(ROWS_OUT)
+            self.progress.rows_bad = self._observation(BAD_ROWS)
+        self._say("stopped" if self._plan.how == STREAM else "ended")
+
+    def _finish(self, now: float) -> None:
+        """Let the batch that was in flight when we were asked end, if it does so soon; the next one may not begin."""
+        is_waiting = self._finishing is not None and not self.folder.has_committed(self._finishing)
+        if self._query is not None and self._query.isActive:
+            if is_waiting and now < self._give_up_at:
+                return
+            self._query.stop()
+        self._say("stopped")
+
+    def _fail(self, error: Exception) -> None:
+        self.progress.last_error = told(error, self.pipeline)
+        self._say("failed", self.progress.last_error)
+
+    def _say(self, state: str, detail: str = "") -> None:
+        self.progress.state, self.progress.detail = state, detail
+
+
+def told(error: Exception, pipeline: Pipeline) -> str:
+    """A failure in one line; with the line of the pipeline's file where it came from."""
+    if isinstance(error, DefinitionError | RunRefusedError | BrokerAwayError):
+        return str(error)
+    line = line_of(error, pipeline.path)
+    place = f"{pipeline.path}:{line}: " if line else ""
+    return f"{place}{plain_reason(error)}{hint(error)}"
+
+
+@contextmanager
+def quiet_spark(log: Path) -> Iterator[None]:
+    """A Spark that starts within the block says what it has to say into this file, to its end; we keep the terminal."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    ours = os.dup(2)
+    with log.open("wb") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(ours, 2)
+        os.close(ours)

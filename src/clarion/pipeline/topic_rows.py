@@ -1,0 +1,171 @@
+"""Messages as rows and rows as messages: pure plans over DataFrames, nothing runs here.
+
+A value that does not fit the declared JSON is bad: no value, not UTF-8, not one JSON object, a field of another
+type, or a field declared `not null` that is missing. Bad rows are counted by an observation (`BAD_ROWS`), which
+every progress report carries, and leave the plan as `on_bad` says. The observation stands between parsing and
+filtering on purpose: Spark would otherwise push the filter below the projection and parse everything twice.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from clarion.pipeline.definition import DefinitionError, Run
+from clarion.pipeline.observing import observed
+from clarion.pipeline.progress import BAD_ROWS
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
+
+    from clarion.pipeline.topic_reference import Topic
+
+METADATA = "_message"
+_ORIGIN = ("key", "topic", "partition", "offset", "timestamp")
+_ROW, _BAD, _CORRUPT = "__row", "__bad", "__corrupt"
+
+
+def rows_of(messages: DataFrame, topic: Topic, run: Run) -> DataFrame:
+    """The connector's columns as the rows that `topic(…)` promised."""
+    if topic.json is None:
+        return _named(messages, topic)
+    schema = schema_of(topic)
+    good = _without_bad(_parsed(messages, schema, topic), schema, topic, run)
+    return good.select(*_columns(schema, topic))
+
+
+def messages_of(rows: DataFrame, topic: Topic) -> DataFrame:
+    """Rows as `key`, `value` and, where the rows have them, `headers`."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import BinaryType
+
+    is_raw = topic.value is None and "value" in rows.columns and isinstance(rows.schema["value"].dataType, BinaryType)
+    for name in filter(None, (topic.key, topic.value)):
+        if name not in rows.columns:
+            raise DefinitionError(f"{topic.description}: there is no column {name!r}, only {', '.join(rows.columns)}")
+    key = topic.key or ("key" if is_raw and "key" in rows.columns else None)
+    value = "value" if is_raw else topic.value
+    whole = F.to_json(F.struct(*(F.col(_quoted(each)) for each in rows.columns)), {"ignoreNullFields": "false"})
+    columns = [
+        (_as_bytes(rows, key) if key else F.lit(None).cast("binary")).alias("key"),
+        (_as_bytes(rows, value) if value else whole.cast("binary")).alias("value"),
+    ]
+    if is_raw and "headers" in rows.columns:
+        columns.append(F.col("headers"))
+    return rows.select(*columns)
+
+
+def schema_of(topic: Topic) -> StructType:
+    """The declared fields; DefinitionError where Spark does not understand them."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql.types import StructType
+
+    assert topic.json is not None
+    try:
+        schema = StructType.fromDDL(topic.json)
+    except PySparkException as error:
+        first = next((line for line in str(error).splitlines() if line.strip()), "")
+        raise DefinitionError(f"{topic.description}: json={topic.json!r} is no list of fields: {first}") from error
+    assert isinstance(schema, StructType)
+    return schema
+
+
+def _named(messages: DataFrame, topic: Topic) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    names = {"key": topic.key, "value": topic.value}
+    return messages.select(
+        *(
+            F.col(each).cast("string").alias(str(names[each])) if names.get(each) else F.col(each)
+            for each in messages.columns
+        )
+    )
+
+
+def _parsed(messages: DataFrame, schema: StructType, topic: Topic) -> DataFrame:
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    nullable = [StructField(each.name, each.dataType) for each in schema.fields]
+    wanted = StructType([*nullable, StructField(_CORRUPT, StringType())])
+    options = {**topic.json_options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+    return messages.withColumn(_ROW, F.from_json(F.col("value").cast("string"), wanted, options))
+
+
+def _without_bad(parsed: DataFrame, schema: StructType, topic: Topic, run: Run) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    fields = F.array_compact(
+        F.array(*(F.when(F.col(f"{_ROW}.{_quoted(each)}").isNull(), F.lit(each)) for each in schema.names))
+    )
+    evidence = F.struct(*_ORIGIN, "value", fields.alias("fields"))
+    marked = parsed.withColumn(_BAD, F.when(_is_bad(schema), evidence))
+    counted = observed(marked, BAD_ROWS, F.count(_BAD), run)
+    if topic.on_bad == "drop":
+        return counted.where(F.col(_BAD).isNull())
+    if topic.on_bad == "fail":
+        return counted.where(F.when(F.col(_BAD).isNotNull(), _failure()).otherwise(F.lit(True)))
+    from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
+
+    from clarion.pipeline.quarantine import keeper
+
+    name = topic.quarantine_for(run.name)
+    assert name is not None
+    required = [each.name for each in schema.fields if not each.nullable]
+    types = {each.name: each.dataType.simpleString() for each in schema.fields}
+    keep = keeper(topic.connection(run), name, run.name, types, required)
+    # Not deterministic, so that Spark does not filter rows by the function's own conditions before we have seen them.
+    is_kept = arrow_udf(keep, "boolean", ArrowUDFType.SCALAR).asNondeterministic()
+    return counted.where(is_kept(F.col(_BAD)))
+
+
+def _is_bad(schema: StructType) -> Column:
+    from pyspark.sql import functions as F
+
+    text = F.col("value").cast("string")
+    bad = (
+        F.col(_ROW).isNull()
+        | F.col(f"{_ROW}.{_CORRUPT}").isNotNull()
+        | ~F.is_valid_utf8(text)
+        | ~F.rtrim(text).endswith("}")  # the parser stops at the end of the object and would not see what follows
+    )
+    for each in schema.fields:
+        if not each.nullable:
+            bad = bad | F.col(f"{_ROW}.{_quoted(each.name)}").isNull()
+    return bad
+
+
+def _failure() -> Column:
+    from pyspark.sql import functions as F
+
+    place = [F.col(f"{_BAD}.{each}").cast("string") for each in ("topic", "partition", "offset")]
+    message = F.format_string("bad record in %s-%s at offset %s: it does not fit the declared JSON", *place)
+    return F.raise_error(message).cast("boolean")
+
+
+def _columns(schema: StructType, topic: Topic) -> list[Column]:
+    from pyspark.sql import functions as F
+
+    columns = [F.col(f"{_ROW}.{_quoted(each)}").alias(each) for each in schema.names]
+    if topic.key is not None and topic.key not in schema.names:
+        columns.append(F.col("key").cast("string").alias(topic.key))
+    if topic.metadata:
+        columns.append(F.struct(*_ORIGIN).alias(METADATA))
+    return columns
+
+
+def _as_bytes(rows: DataFrame, name: str) -> Column:
+    """Bytes and text as they are, a struct or list as JSON, anything else as text."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType, VariantType
+
+    column, kind = F.col(_quoted(name)), rows.schema[name].dataType
+    if isinstance(kind, BinaryType):
+        return column
+    if isinstance(kind, ArrayType | MapType | StructType | VariantType):
+        return F.to_json(column).cast("binary")
+    return column.cast("string").cast("binary")
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
