@@ -36,6 +36,7 @@ _PARTITION = re.compile(rb"(\S+) \[(\d+)\]")
 
 class Kcat(Client):
     name = "kcat"
+    lost_by_leaving = 1  # the one in its hand when the signal comes: committed, but not printed (with any broker)
     can = frozenset(["groups", "idempotence"])
 
     @classmethod

@@ -90,6 +90,7 @@ class Client:
 
     name: ClassVar[str]
     can: ClassVar[frozenset[str]]
+    lost_by_leaving: ClassVar[int] = 0  # messages that a member may commit without processing them when it leaves
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
