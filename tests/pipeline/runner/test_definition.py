@@ -1,0 +1,101 @@
+"""What a pipeline's author is told before anything runs."""
+
+import pytest
+
+from clarion.pipeline import DefinitionError, pipeline, table, topic
+from clarion.pipeline.definition import Source, Target
+
+LOGS = topic("logs", json="level string")
+
+
+def declare(function=lambda logs: logs, **parts):
+    return pipeline(**{"reads": LOGS, "writes": topic("errors"), "name": "errors", **parts})(function)
+
+
+def test_a_topic_and_a_table_are_sources_and_targets():
+    for each in (topic("a"), table("lake/a")):
+        assert isinstance(each, Source)
+        assert isinstance(each, Target)
+
+
+def test_a_pipeline_has_its_functions_name_words_and_file():
+    @pipeline(reads=LOGS, writes=[topic("errors", key="level"), table("lake/errors")])
+    def errors(logs):
+        """Only the errors."""
+        return logs
+
+    assert (errors.name, errors.description, errors.path.name) == ("errors", "Only the errors.", "test_definition.py")
+    assert [each.description for each in errors.writes] == ["topic errors", "table lake/errors"]
+
+
+def test_a_pipeline_is_still_a_function_that_a_test_can_call():
+    assert declare(lambda rows: [*rows, "more"])(["row"]) == ["row", "more"]
+
+
+def test_a_function_gets_one_dataframe_per_source():
+    declare(lambda logs, users: logs, reads=[LOGS, table("lake/users")])
+    with pytest.raises(DefinitionError, match="one DataFrame per source, 2 here"):
+        declare(lambda logs: logs, reads=[LOGS, table("lake/users")])
+
+
+@pytest.mark.parametrize(
+    ("parts", "reason"),
+    [
+        ({"reads": "logs"}, r"reads= takes topic\(…\) and table\(…\), not 'logs'"),
+        ({"writes": []}, "writes= is empty"),
+        ({"name": "../up"}, "letters, digits"),
+        ({"mode": "upsert"}, "choose from append, update, complete"),
+        ({"mode": "update", "writes": table("lake/a")}, "table lake/a cannot take mode='update', only append"),
+        ({"writes": topic("logs")}, "reads topic logs and writes to it"),
+        ({"reads": topic("lo.*"), "writes": topic("logs2")}, "reads topic logs2 and writes to it"),
+        ({"reads": topic(".*errors.*", json="a int")}, r"reads topic errors(\.quarantine)? and writes to it"),
+        ({"writes": topic("e.*")}, "a target is one topic, by name"),
+        ({"writes": topic(["a", "b"])}, "a target is one topic, by name"),
+    ],
+)
+def test_a_pipeline_that_cannot_work_is_refused_with_the_reason(parts, reason):
+    with pytest.raises(DefinitionError, match=reason):
+        declare(**parts)
+
+
+def test_update_mode_goes_to_topics_and_to_tables_that_merge():
+    declare(mode="update", writes=[topic("errors"), table("lake/errors", mode="merge", key="level")])
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda: topic(""), "cannot be empty"),
+        (lambda: topic([]), "at least one"),
+        (lambda: topic("logs["), "neither a topic's name nor a regular expression"),
+        (lambda: topic("logs", json="a int", value="line"), "exclude each other"),
+        (lambda: topic("logs", on_bad="ignore"), "choose from quarantine, fail, drop"),
+        (lambda: topic("logs", json="a int", on_bad="drop", quarantine="bad"), "keeps no bad records"),
+        (lambda: topic("logs", quarantine="no good"), "only letters"),
+        (lambda: topic("logs", partitions=0), "at least 1"),
+        (lambda: topic("logs", options={"startingOffsets": "latest"}), "startingOffsets is set by the run"),
+        (lambda: table(" "), "give the table's folder"),
+        (lambda: table("t", format="iceberg"), "choose from delta, parquet"),
+        (lambda: table("t", mode="upsert"), "choose from append, overwrite, merge"),
+        (lambda: table("t", mode="merge"), "needs key="),
+        (lambda: table("t", mode="merge", key="a", format="parquet"), "needs format='delta'"),
+        (lambda: table("t", key="a"), "mode='merge' only"),
+    ],
+)
+def test_a_reference_that_makes_no_sense_is_refused_with_the_reason(make, reason):
+    with pytest.raises(DefinitionError, match=reason):
+        make()
+
+
+def test_a_name_is_a_name_and_anything_else_a_pattern():
+    assert topic("logs.eu-1").pattern is None
+    assert topic("logs-.*").pattern == "logs-.*"
+    assert topic("logs-.*").matches("logs-eu")
+    assert not topic("logs-.*").matches("my-logs-eu")
+
+
+def test_bad_records_have_a_topic_named_after_the_pipeline_unless_told_otherwise():
+    assert LOGS.quarantine_for("errors") == "errors.quarantine"
+    assert topic("logs", json="a int", quarantine="bad").quarantine_for("errors") == "bad"
+    assert topic("logs", json="a int", on_bad="drop").quarantine_for("errors") is None
+    assert topic("logs").quarantine_for("errors") is None

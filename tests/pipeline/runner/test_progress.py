@@ -1,0 +1,148 @@
+"""Spark's reports as a few numbers, for people, programs and Prometheus."""
+
+import io
+import json
+import urllib.request
+from datetime import UTC, datetime
+
+import pytest
+
+from clarion.pipeline.metrics import COUNTERS, GAUGES, served
+from clarion.pipeline.progress import Progress, lag_of, read_report
+from clarion.pipeline.reasons import plain_reason
+from clarion.pipeline.view import JsonLines, Lines, line, pipeline_table
+
+REPORT = {
+    "name": "errors_per_minute",
+    "batchId": 7,
+    "numInputRows": 1000,
+    "durationMs": {"triggerExecution": 120, "addBatch": 80},
+    "eventTime": {"watermark": "2026-11-15T10:00:00.000Z"},
+    "stateOperators": [{"numRowsTotal": 40, "memoryUsedBytes": 2_000_000}, {"numRowsTotal": 2, "memoryUsedBytes": 100}],
+    "sources": [{"endOffset": '{"logs": {"0": 5, "1": 7}}', "latestOffset": '{"logs": {"0": 9, "1": 7, "2": 3}}'}],
+    "observedMetrics": {"clarion_rows_out_3": {"count": 12}, "clarion_bad_rows_1": {"count": 2}, "mine": {"x": 9}},
+}
+
+
+def progress_of(*reports):
+    one = Progress("errors_per_minute", "running")
+    for moment, report in enumerate(reports):
+        one.add(read_report(report), float(moment))
+    return one
+
+
+def test_a_report_becomes_a_reading():
+    reading = read_report(REPORT)
+    assert (reading.batch_id, reading.rows_in, reading.rows_out, reading.rows_bad) == (7, 1000, 12, 2)
+    assert (reading.batch_ms, reading.watermark) == (120, "2026-11-15T10:00:00.000Z")
+    assert (reading.state_rows, reading.state_bytes) == (42, 2_000_100)
+    assert reading.lag == 4 + 3, "a partition that is new has not been read at all"
+
+
+def test_a_report_that_says_little_is_no_problem():
+    reading = read_report({"batchId": 0})
+    assert (reading.rows_in, reading.lag, reading.watermark, reading.state_bytes) == (0, None, None, 0)
+    assert read_report({"eventTime": {"watermark": "1970-01-01T00:00:00.000Z"}}).watermark is None
+    assert read_report({"numInputRows": -1}).rows_in == 0
+
+
+def test_lag_is_the_sum_over_all_sources_that_tell_it():
+    ahead = {"endOffset": {"a": {"0": 1}}, "latestOffset": {"a": {"0": 4}}}
+    assert lag_of([ahead, {"endOffset": None, "latestOffset": None}, ahead]) == 6
+    assert lag_of([{"endOffset": "rate", "latestOffset": None}]) is None
+
+
+def test_readings_add_up_and_the_rate_is_that_of_the_last_seconds():
+    one = progress_of(REPORT, {**REPORT, "batchId": 8})
+    assert (one.rows_in, one.rows_out, one.rows_bad, one.batches) == (2000, 24, 4, 2)
+    assert one.rates(5.0) == (200.0, 2.4)
+    assert one.rates(60.0) == (0.0, 0.0)
+
+
+def test_an_idle_trigger_means_that_everything_has_been_read():
+    one = progress_of(REPORT)
+    assert one.lag == 7
+    one.idle()
+    assert one.lag == 0
+
+
+def test_a_pipe_gets_a_line_at_every_change_of_state_and_no_more():
+    out = io.StringIO()
+    say = Lines(out)
+    one = Progress("errors_per_minute", "waiting", "nothing answers at 127.0.0.1:9092")
+    say([one])
+    say([one])
+    one.state, one.detail = "running", ""
+    say([one])
+    assert out.getvalue().splitlines() == [
+        "errors_per_minute: waiting: nothing answers at 127.0.0.1:9092",
+        "errors_per_minute: running",
+    ]
+
+
+def test_a_line_tells_the_whole_story():
+    assert line(progress_of(REPORT), 0.0) == (
+        "errors_per_minute: running, 1,000 in (100/s), 12 out (1/s), lag 7, batch 7 in 120 ms, "
+        "watermark 2026-11-15 10:00:00, state 42 rows, 2.0 MB, 2 bad"
+    )
+
+
+def test_a_program_gets_one_json_object_per_report():
+    out = io.StringIO()
+    say = JsonLines(out, clock=lambda: datetime(2026, 11, 15, tzinfo=UTC))
+    one = progress_of(REPORT)
+    say([one])
+    say([one])
+    one.add(read_report({**REPORT, "batchId": 8}), 1.0)
+    say([one])
+    first, second = map(json.loads, out.getvalue().splitlines())
+    assert (first["at"], first["batch"], second["batch"]) == ("2026-11-15T00:00:00.000Z", 7, 8)
+    assert (first["lag"], first["quarantined"], second["rows_in"]) == (7, 2, 2000)
+
+
+def test_the_table_of_the_live_view_can_be_drawn():
+    from rich.console import Console
+
+    console = Console(file=io.StringIO(), width=160)
+    console.print(pipeline_table([progress_of(REPORT), Progress("new")], 0.0))
+    drawn = console.file.getvalue()
+    assert "errors_per_minute" in drawn
+    assert "42 rows, 2.0 MB" in drawn
+
+
+def test_prometheus_gets_every_number():
+    with served(("127.0.0.1", 0), [progress_of(REPORT), Progress("new")]) as port:
+        text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5).read().decode()
+    label = '{pipeline="errors_per_minute"}'
+    assert f"clarion_pipeline_rows_read_total{label} 1000.0" in text
+    assert f"clarion_pipeline_lag_messages{label} 7.0" in text
+    assert f"clarion_pipeline_batch_duration_seconds{label} 0.12" in text
+    assert f"clarion_pipeline_watermark_timestamp_seconds{label} 1.7947368e+09" in text
+    assert 'clarion_pipeline_up{pipeline="new"} 0.0' in text
+    for name in (*(f"{each}_total" for each in COUNTERS), *GAUGES):
+        assert f"clarion_pipeline_{name}{label}" in text
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (
+            "[STREAM_FAILED] Query [id = x, runId = y] terminated with exception: An exception was raised by the "
+            'Python Proxy. Return Message: Traceback (most recent call last):\n  File "a.py", line 1, in call\n'
+            "    raise ValueError('no such column')\nValueError: no such column\n SQLSTATE: XXKST\n=== Streaming",
+            "ValueError: no such column",
+        ),
+        (
+            "Job aborted: org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n"
+            "clarion.pipeline.kafka.errors.DataLossError: logs-0: offsets 3 to 9 are gone\n\n\tat org.apache.X(Y)",
+            "DataLossError: logs-0: offsets 3 to 9 are gone",
+        ),
+        (
+            "[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column with name `x` cannot be resolved. SQLSTATE: 42703;\nProject",
+            "A column with name `x` cannot be resolved.;",
+        ),
+        ("", "RuntimeError"),
+    ],
+)
+def test_a_page_of_spark_becomes_one_line(said, reason):
+    assert plain_reason(RuntimeError(said)) == reason

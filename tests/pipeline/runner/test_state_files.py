@@ -1,0 +1,85 @@
+"""A pipeline's folder: one process at a time, a status that is whole, a reset that forgets."""
+
+import subprocess
+import sys
+
+import pytest
+
+from clarion.pipeline.state_files import PipelineRunningError, StateFolder, state_folders
+
+HOLDER = """
+import sys
+from pathlib import Path
+from clarion.pipeline.state_files import StateFolder
+
+with StateFolder(Path(sys.argv[1]), "one").held():
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return StateFolder(tmp_path, "one")
+
+
+def test_a_pipeline_runs_in_one_process_at_a_time(folder, tmp_path):
+    command = [sys.executable, "-c", HOLDER, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout.readline() == "held\n"
+        assert folder.pid() == other.pid
+        with pytest.raises(PipelineRunningError, match=f"already running .process {other.pid}."), folder.held():
+            pass
+        with pytest.raises(PipelineRunningError):
+            folder.reset()
+        other.kill()
+    assert folder.pid() is None, "a killed process holds nothing"
+    with folder.held():
+        assert [each.name for each in state_folders(tmp_path)] == ["one"]
+
+
+def test_an_old_wish_to_stop_does_not_stop_the_next_run(folder):
+    folder.path.mkdir()
+    folder.request_stop()
+    with folder.held():
+        assert not folder.is_stop_requested
+        folder.request_stop()
+        assert folder.is_stop_requested
+
+
+def test_a_status_is_read_as_it_was_written_and_leaves_nothing_aside(folder):
+    assert folder.read_status() == {}
+    folder.path.mkdir()
+    for number in range(3):
+        folder.write_status({"state": "running", "number": number})
+    assert folder.read_status() == {"state": "running", "number": 2}
+    assert [each.name for each in folder.path.iterdir()] == ["status.json"]
+
+
+def test_a_batch_is_in_flight_between_its_plan_and_its_commit(folder):
+    for log in ("offsets", "commits"):
+        (folder.checkpoint / log).mkdir(parents=True)
+        (folder.checkpoint / log / ".9.crc").touch()
+    assert (folder.has_checkpoint, folder.in_flight()) == (False, None)
+    for name in ("9", "10"):
+        (folder.checkpoint / "offsets" / name).touch()
+    (folder.checkpoint / "commits" / "9").touch()
+    assert (folder.has_checkpoint, folder.in_flight()) == (True, 10)
+    (folder.checkpoint / "commits" / "10").touch()
+    assert folder.in_flight() is None
+    assert folder.has_committed(10)
+
+
+def test_a_reset_forgets_the_checkpoint_and_the_status(folder):
+    (folder.checkpoint / "offsets").mkdir(parents=True)
+    (folder.checkpoint / "offsets" / "0").touch()
+    folder.write_status({"state": "stopped"})
+    folder.reset()
+    assert not folder.has_checkpoint
+    assert folder.read_status() == {}
+
+
+def test_a_folder_of_other_things_is_no_pipeline(tmp_path):
+    (tmp_path / "other").mkdir()
+    assert state_folders(tmp_path) == []
+    assert state_folders(tmp_path / "gone") == []
