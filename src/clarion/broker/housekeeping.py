@@ -53,6 +53,8 @@ class Housekeeping:
             await asyncio.sleep(seconds)
             try:
                 await duty()
+            except OSError as error:
+                log.warning("duty_put_off", duty=getattr(duty, "__name__", "?"), reason=str(error))
             except Exception as error:
                 # The boundary of a duty: it is tried again next time, and the others go on.
                 log.error("duty_failed", duty=getattr(duty, "__name__", "?"), error=error)

@@ -103,6 +103,11 @@ class ActiveSegment(Segment):
             or len(builder.times.entries) + 2 * TIME_ENTRY_BYTES > room
         )
 
+    def load(self) -> None:
+        """Have everything in memory that `seal` needs."""
+        if self._builder is None:
+            self._warm_up()
+
     def _warm_up(self) -> IndexBuilder:
         """Load what an append needs to know of the batches before it."""
         if self._size == 0:

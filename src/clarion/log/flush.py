@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from clarion.log.folder import EPOCHS, Folder, sync_files
 from clarion.log.segment import Segment
 from clarion.model.ids import LogPosition
-from clarion.world import DiskFile, replace_file
+from clarion.world import NO_DESCRIPTOR, NO_ROOM, DiskFile, replace_file
 
 
 class FlushTicket:
@@ -25,6 +25,7 @@ class FlushTicket:
         "folder_changes",
         "folders",
         "has_run",
+        "may_try_again",
         "paths",
         "sizes",
         "truncations",
@@ -41,6 +42,7 @@ class FlushTicket:
         self.truncations = truncations  # that the log had seen: one in between makes the end meaningless
         self.error: OSError | None = None
         self.has_run = False
+        self.may_try_again = False
         self._folder = folder
         self._files: list[DiskFile] = [segment.handle() for segment in dirty]
 
@@ -51,11 +53,21 @@ class FlushTicket:
                 file.sync()
             disk = self._folder.disk
             sync_files(disk, self.paths)
-            if self.epochs is not None:
-                replace_file(disk, f"{self._folder.path}/{EPOCHS}", self.epochs)
+            self._save_epochs()
             for path in self.folders:
                 disk.sync_folder(path)
         except OSError as error:
             self.error = error
+            # Only an open fails like this: no byte was given up by the kernel.
+            self.may_try_again = self.may_try_again or error.errno in NO_DESCRIPTOR
             raise
         self.has_run = True
+
+    def _save_epochs(self) -> None:
+        if self.epochs is None:
+            return
+        try:
+            replace_file(self._folder.disk, f"{self._folder.path}/{EPOCHS}", self.epochs)
+        except OSError as error:
+            self.may_try_again = error.errno in NO_ROOM  # the old file is still there, whole
+            raise

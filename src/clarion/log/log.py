@@ -16,10 +16,8 @@ A log belongs to the loop's thread. What others may do in theirs: run a flush ti
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Final
 from uuid import UUID
 
 from clarion.log.active import OFFSET_DELTA_MAX, ActiveSegment
@@ -41,13 +39,11 @@ from clarion.log.times import find_latest, find_time
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import LogPosition
 from clarion.wire.batch import BatchHeader
-from clarion.world import Buffer, Disk, event_log
+from clarion.world import NO_DESCRIPTOR, NO_ROOM, Buffer, Disk, event_log
 
 __all__ = ["FileCache", "FileSlice", "FlushTicket", "Log", "LogConfig", "RecoveryReport"]
 
 log = event_log("log")
-
-_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Log:
@@ -165,13 +161,14 @@ class Log:
         active = self._segments.active
         if not active.has_room(self._config, size, last_offset, header.max_timestamp, now_ms):
             active = self._roll(header.base_offset, last_offset, now_ms)
+        epochs = None if header.leader_epoch == self._epoch else self.epochs  # loaded before anything is written
         try:
             position = active.append(batch, size, last_offset, header.max_timestamp)
         except OSError as error:
             self._undo_write(error)
             raise
-        if header.leader_epoch != self._epoch:
-            self._note_epoch(header)
+        if epochs is not None:
+            self._note_epoch(header, epochs)
         self.next_offset = last_offset + 1
         self.end = LogPosition(last_offset + 1, active.base_offset, position)
         return self.end
@@ -191,12 +188,19 @@ class Log:
         if self._segments.changes != self._folder_synced:
             # A segment's name must not reach the disk before that of the segment before it.
             changes = self._segments.changes
-            with self._failing():
-                self._folder.disk.sync_folder(self.folder)
+            self._sync_folder()
             self._folder_synced = changes
         self._unsynced_paths += self._segments.roll(base, now_ms)
         self._set_end(self.next_offset)
         return self._segments.active
+
+    def _sync_folder(self) -> None:
+        try:
+            self._folder.disk.sync_folder(self.folder)
+        except OSError as error:
+            if error.errno not in NO_DESCRIPTOR:
+                self._fail(error)
+            raise
 
     def _undo_write(self, error: OSError) -> None:
         active = self._segments.active
@@ -206,13 +210,13 @@ class Log:
             active.file.truncate(active.size)
         except OSError as second:
             self._fail(second)
-        if error.errno not in _NO_ROOM:
+        if error.errno not in (*NO_ROOM, *NO_DESCRIPTOR):
             self._fail(error)
 
-    def _note_epoch(self, header: BatchHeader) -> None:
+    def _note_epoch(self, header: BatchHeader, epochs: LeaderEpochs) -> None:
         self._epoch = header.leader_epoch
-        if header.leader_epoch > self.epochs.latest:
-            self.epochs.assign(header.leader_epoch, header.base_offset)
+        if header.leader_epoch > epochs.latest:
+            epochs.assign(header.leader_epoch, header.base_offset)
 
     def _set_end(self, next_offset: int) -> None:
         self.next_offset = next_offset

@@ -73,7 +73,10 @@ class Segments:
 
     def roll(self, base_offset: int, now_ms: int) -> list[str]:
         """Seal the active segment and begin another; returns index files to sync. An empty one goes away."""
-        old, self.active = self.active, create(self._folder, base_offset, now_ms)
+        old = self.active
+        if old.size:
+            old.load()  # while nothing has changed yet: this may need the disk
+        self.active = create(self._folder, base_offset, now_ms)
         self.changes += 1
         if not old.size:
             old.forget()

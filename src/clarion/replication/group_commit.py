@@ -14,15 +14,19 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
 from functools import partial
-from typing import Protocol
+from typing import Final, Protocol
 
-from clarion.world import event_log
+from clarion.world import NO_DESCRIPTOR, event_log
 
 log = event_log("replication")
+
+_TRY_AGAIN_SECONDS: Final = 0.2  # descriptors and room come back when somebody closes or deletes something
 
 
 class FlushTicket(Protocol):
     """One flush: taken in the loop, run in a thread, given back in the loop."""
+
+    may_try_again: bool  # it failed in a way that leaves nothing in doubt
 
     def run(self) -> None: ...
 
@@ -61,7 +65,11 @@ class GroupCommit:
             self._start(partition)
 
     def _start(self, partition: Flushable) -> None:
-        ticket = partition.begin_flush()
+        try:
+            ticket = partition.begin_flush()
+        except OSError as error:
+            self._fail(partition, error, may_try_again=error.errno in NO_DESCRIPTOR)
+            return
         self.flushes_total += 1
         running = self._loop.run_in_executor(self._executor, ticket.run)
         running.add_done_callback(partial(self._finish, partition, ticket))
@@ -71,10 +79,7 @@ class GroupCommit:
             return
         error = running.exception()
         if isinstance(error, OSError):
-            # What the kernel could not write it may have dropped: a later flush that succeeds would prove nothing.
-            partition.fail_flush(error)
-            if self._on_failure is not None:
-                self._on_failure(error)
+            self._fail(partition, error, may_try_again=ticket.may_try_again)
             return
         if error is not None:
             raise error
@@ -83,3 +88,13 @@ class GroupCommit:
             self._start(partition)
         else:
             partition.is_flushing = False
+
+    def _fail(self, partition: Flushable, error: OSError, *, may_try_again: bool) -> None:
+        if may_try_again:
+            log.warning("flush_put_off", reason=str(error))
+            self._loop.call_later(_TRY_AGAIN_SECONDS, self._start, partition)
+            return
+        # What the kernel could not write it may have dropped: a later flush that succeeds would prove nothing.
+        partition.fail_flush(error)
+        if self._on_failure is not None:
+            self._on_failure(error)

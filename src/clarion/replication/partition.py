@@ -11,7 +11,6 @@ can tell a log that lost its tail from the one it knew.
 
 from __future__ import annotations
 
-import errno
 from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
@@ -34,11 +33,10 @@ from clarion.wire.batch import (
     stamp_log_append_time,
 )
 from clarion.wire.records import check_deep
-from clarion.world import Disk, event_log
+from clarion.world import NO_ROOM, Disk, event_log
 
 log = event_log("replication")
 
-NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 _NOT_FOR_CLIENTS: Final = LOG_APPEND_TIME | TRANSACTIONAL  # the second until there are transactions
 
 CommitCallback = Callable[[ErrorCode], None]
@@ -198,7 +196,11 @@ class Partition:
 
     def _on_roll(self) -> None:
         """What recovery would have to look at again ends with the segment: its bytes go to disk, its producers too."""
-        save_producers(self._disk, self.log, self.producers)
+        try:
+            save_producers(self._disk, self.log, self.producers)
+        except OSError as error:
+            # The one before it is still there: a start has more to read, and finds the same.
+            log.warning("snapshot_not_saved", partition=self.tp, reason=str(error))
         self._commits.request(self)
 
     def _storage_error(self, error: OSError) -> KafkaError:
@@ -207,6 +209,9 @@ class Partition:
             return KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"the disk is full; {self.tp} takes no messages until it is not"
             )
+        if self.log.failed is None:
+            log.warning("append_put_off", partition=self.tp, reason=str(error))
+            return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.tp} takes no messages for now: {error}")
         log.error("log_offline", partition=self.tp, reason=str(error))
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.tp} is offline after a disk error: {error}")
 
@@ -232,6 +237,8 @@ class Partition:
 
     def fail_flush(self, error: OSError) -> None:
         self.is_flushing = False
+        if self.is_gone:
+            return
         self.log.failed = error
         log.error("log_offline", partition=self.tp, reason=f"flush failed: {error}")
         self._give_up_waiting(ErrorCode.KAFKA_STORAGE_ERROR)

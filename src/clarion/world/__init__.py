@@ -4,11 +4,13 @@ Time that passes, sleeps and sockets come from the running event loop. This room
 """
 
 from clarion.world.clock import Clock, SystemClock
-from clarion.world.disk import Buffer, Disk, DiskFile, RealDisk, read_file, replace_file
+from clarion.world.disk import NO_DESCRIPTOR, NO_ROOM, Buffer, Disk, DiskFile, RealDisk, read_file, replace_file
 from clarion.world.events import EventLog, event_log
 from clarion.world.randomness import Randomness, SystemRandomness, new_session_id, new_uuid
 
 __all__ = [
+    "NO_DESCRIPTOR",
+    "NO_ROOM",
     "Buffer",
     "Clock",
     "Disk",

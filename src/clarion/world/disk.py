@@ -10,9 +10,13 @@ import errno
 import os
 import shutil
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 Buffer = bytes | bytearray | memoryview
+
+# Errors that pass by themselves: no room on the device, and no free descriptor.
+NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
+NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)
 
 
 class DiskFile(Protocol):
