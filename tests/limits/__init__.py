@@ -1,0 +1,1 @@
+"""What a broker does when something runs out: descriptors, connections, disk space, a reader's patience."""

@@ -1,0 +1,185 @@
+"""Too many connections, too few descriptors, readers that hardly read, and crowds that say nothing."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz.neighbour import Target
+from tests.raw_client import RawClient
+from tests.traps import words
+from tests.waiting import wait_for
+
+KB_PER_CONNECTION_MAX = 20
+
+
+def connect(target: Target, receive_bytes: int = 0) -> socket.socket:
+    host, _, port = target.bootstrap.rpartition(":")
+    connection = socket.socket()
+    if receive_bytes:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+    connection.settimeout(10)
+    connection.connect((host, int(port)))
+    return connection
+
+
+def is_served(connection: socket.socket) -> bool:
+    """Whether an ApiVersions gets an answer; False if the connection is refused."""
+    try:
+        connection.sendall(struct.pack(">ihhih", 10, 18, 0, 1, 0))
+        return len(connection.recv(4)) == 4
+    except ConnectionError:
+        return False
+
+
+@contextmanager
+def broker(tmp_path: Path, **settings: str) -> Iterator[Target]:
+    target = Target(tmp_path / "data", **settings)
+    try:
+        yield target
+    finally:
+        target.close()
+
+
+def test_connections_beyond_the_limit_are_refused_and_the_others_go_on(tmp_path: Path):
+    with broker(tmp_path, CLARION_LIMITS_CONNECTIONS_MAX="40") as target:
+        crowd = [connect(target) for _ in range(60)]
+        served = [is_served(one) for one in crowd]
+        assert served.count(True) == 39, "the canary has one, the rest is taken"
+        target.canary.check()
+        for one in crowd[:10]:
+            one.close()
+        wait_for(lambda: target.connections() < 40, what="connections to be gone")
+        late = connect(target)
+        assert is_served(late), "there is room again"
+        for one in [*crowd, late]:
+            one.close()
+
+
+def test_a_broker_without_free_descriptors_serves_on_and_recovers(tmp_path: Path):
+    """Accepting fails, and so does opening files; what is open does not suffer, and nothing is left of it."""
+    with broker(tmp_path, CLARION_LIMITS_OPEN_FILES_MAX="16") as target:
+        with RawClient(target.bootstrap) as raw:
+            words.create_topic(raw, "rolling", 4, segment_bytes="4096")
+            words.produce(raw, "rolling", words.batch(10))
+            used = len(os.listdir(f"/proc/{target.server.pid}/fd"))
+            resource.prlimit(target.server.pid, resource.RLIMIT_NOFILE, (used + 20, used + 20))
+            crowd = [connect(target) for _ in range(80)]
+            wait_for(lambda: len(os.listdir(f"/proc/{target.server.pid}/fd")) >= used + 19, what="no free descriptor")
+            spent = _cpu_seconds(target)
+            codes = _produce_for(raw, seconds=1.0)
+            assert _cpu_seconds(target) - spent < 2.0, "it spins"
+            assert set(codes) <= {0, 56}, "an error that says nothing"
+            target.canary.check()
+            for one in crowd:
+                one.close()
+            wait_for(lambda: is_served(connect(target)), what="room for a new connection")
+            for partition in range(4):
+                wait_for(lambda p=partition: _put(raw, p) == 0, what=f"partition {partition} to take messages again")
+        assert target.server.is_running
+
+
+def _produce_for(raw: RawClient, seconds: float) -> list[int]:
+    codes, deadline = [], time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        codes += [_put(raw, partition) for partition in range(4)]
+    return codes
+
+
+def _put(raw: RawClient, partition: int) -> int:
+    data = words.topic_data("rolling", words.batch(30), partition)
+    answer = raw.ask("produce", 8, transactional_id=None, acks=-1, timeout=5000, topic_data=data)
+    return answer.responses[0].partition_responses[0].error_code
+
+
+def _cpu_seconds(target: Target) -> float:
+    fields = Path(f"/proc/{target.server.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_readers_that_hardly_read_cost_a_bounded_amount(tmp_path: Path):
+    """Twenty of them ask for 50 MB each and take a few bytes now and then."""
+    with broker(tmp_path) as target, RawClient(target.bootstrap) as raw:
+        words.create_topic(raw, "large")
+        for _ in range(60):
+            words.produce(raw, "large", _megabyte())
+        before = target.rss_mb()
+        wanted = [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 50_000_000}]
+        values = words.fetch_values("large", wanted, max_bytes=50_000_000)
+        slow = [RawClient(target.bootstrap) for _ in range(20)]
+        for one in slow:
+            one.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            one.send("fetch", 11, **values)
+        for _ in range(20):
+            for one in slow:
+                assert one.socket.recv(2000)
+        grown = target.rss_mb() - before
+        print(f"{grown:.1f} MB for 20 slow readers; the canary waited {target.canary.check() * 1000:.0f} ms")
+        assert grown < 40, f"{grown:.0f} MB for 20 readers"
+        for one in slow:
+            one.socket.close()
+
+
+def _megabyte() -> bytes:
+    from clarion.wire.records import encode_batch
+
+    return bytes(encode_batch([(None, os.urandom(1_000_000), (), int(time.time() * 1000))]))
+
+
+def test_a_thousand_idle_connections_cost_little(tmp_path: Path):
+    _idle(tmp_path, 1_000)
+
+
+@pytest.mark.campaign
+def test_ten_thousand_idle_connections_cost_at_most_20_kb_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    with capsys.disabled():
+        _idle(tmp_path, 10_000)
+
+
+def _idle(tmp_path: Path, count: int) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < count + 500:
+        pytest.skip(f"a process may open only {hard} files here")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, count + 500), hard))
+    try:
+        with broker(tmp_path) as target:
+            before = target.rss_mb()
+            crowd = [connect(target) for _ in range(count)]
+            assert all(is_served(one) for one in crowd)
+            assert target.connections() == count + 1
+            kb = (target.rss_mb() - before) * 1024 / count
+            waited = target.canary.check()
+            print(f"{count} idle connections: {kb:.1f} KB each; the canary waited {waited * 1000:.0f} ms")
+            assert kb <= KB_PER_CONNECTION_MAX
+            for one in crowd:
+                one.close()
+            wait_for(lambda: target.connections() == 1, seconds=30, what="connections to be gone")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_two_thousand_partitions_fit_into_one_fetch_session(tmp_path: Path):
+    count = 2_000
+    with broker(tmp_path, CLARION_LIMITS_PARTITIONS_MAX="3000") as target, RawClient(target.bootstrap) as raw:
+        words.create_topic(raw, "wide", count)
+        everything = [{"partition": n, "fetch_offset": 0, "partition_max_bytes": 10_000} for n in range(count)]
+        first = raw.ask("fetch", 11, **{**words.fetch_values("wide", everything, max_wait=0), "session_epoch": 0})
+        assert first.error_code == 0
+        assert first.session_id > 0
+        assert sum(len(topic.partitions) for topic in first.responses) == count
+        words.produce(raw, "wide", words.batch(3), partition=1234)
+        more = {**words.fetch_values("wide", []), "topics": [], "session_id": first.session_id, "session_epoch": 1}
+        began = time.monotonic()
+        second = raw.ask("fetch", 11, **more)
+        assert [(one.partition_index, bool(one.records)) for one in second.responses[0].partitions] == [(1234, True)]
+        print(f"an incremental fetch over {count} partitions took {(time.monotonic() - began) * 1000:.1f} ms")
+        quiet = raw.ask("fetch", 11, **{**more, "session_epoch": 2, "max_wait": 10})
+        assert [one.partition_index for topic in quiet.responses for one in topic.partitions] in ([], [1234])
