@@ -113,8 +113,8 @@ class Canary:
         self._count = 0
 
     def start(self) -> None:
-        with RawClient(self._bootstrap) as raw:
-            words.create_topic(raw, self.topic)
+        self._raw = RawClient(self._bootstrap)
+        words.create_topic(self._raw, self.topic)
         self._thread.start()
 
     def stop(self) -> None:
@@ -136,7 +136,7 @@ class Canary:
 
     def _run(self) -> None:
         try:
-            with RawClient(self._bootstrap) as raw:
+            with self._raw as raw:
                 while not self._stopping.wait(0.005):
                     self._go_round(raw)
         except BaseException as error:
