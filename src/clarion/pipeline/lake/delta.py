@@ -1,0 +1,204 @@
+"""Delta tables on the driver: plan a write, commit it once, know what is there already.
+
+A commit carries application transactions: (query, batch), so that a batch which is played again is recognised, and per
+partition of a source topic the offset after the last row, so that rows are recognised even when the query's checkpoint
+is gone. Both are decided against the very version of the table that the commit then follows: it is written as version
+n + 1 of what was looked at or not at all, and the loop looks again.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Collection, Iterable
+from functools import partial
+from typing import Final
+from urllib.parse import unquote
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+from deltalake.exceptions import CommitFailedError, TableNotFoundError
+from deltalake.transaction import AddAction
+
+from clarion.pipeline.lake.commits import Batch, Commit, is_there
+from clarion.pipeline.lake.errors import LakeError
+from clarion.pipeline.lake.files import DataFile, Layout, remove_files
+from clarion.pipeline.lake.options import TableOptions
+from clarion.pipeline.lake.ranges import Origin, SourceRange
+from clarion.pipeline.lake.schema import check_partition_columns, fit, nullable
+
+ATTEMPTS_MAX: Final = 100  # each costs one lost race against another writer of the same table
+PAUSE_SECONDS: Final = 0.01
+_CAN_WRITE: Final = frozenset({"appendOnly", "invariants", "timestampNtz"})
+_CAN_READ: Final = frozenset({"timestampNtz"})
+
+# A stream commits often: its history is kept for a week, not for Delta's default of thirty days.
+_NEW_TABLE: Final = {"delta.logRetentionDuration": "interval 7 days"}
+
+
+def open_table(path: str) -> DeltaTable:
+    """The table as it is now, if it is one that this code can handle."""
+    try:
+        table = DeltaTable(path)
+    except TableNotFoundError:
+        raise LakeError(f"{path}: there is no Delta table") from None
+    protocol = table.protocol()
+    strange = set(protocol.reader_features or ()) - _CAN_READ
+    if strange or protocol.min_reader_version == 2:
+        raise LakeError(f"{path}: files of this table cannot be read as they are ({_listed(strange)})")
+    return table
+
+
+def exists(path: str) -> bool:
+    return DeltaTable.is_deltatable(path)
+
+
+def schema_of(table: DeltaTable) -> pa.Schema:
+    return nullable(pa.schema(table.schema().to_arrow()))
+
+
+def paths_of(table: DeltaTable) -> Collection[str]:
+    """The files of this version, below the table's folder; the log keeps them percent-encoded, the disk does not."""
+    return frozenset(unquote(each) for each in pa.table(table.get_add_actions())["path"].to_pylist())
+
+
+def plan(options: TableOptions, incoming: pa.Schema) -> Layout:
+    """How tasks are to write rows of these columns; refuses here, before a row is written, what will not fit."""
+    incoming = nullable(incoming)
+    partition_by = options.partition_by or ()
+    if exists(options.path):
+        table = open_table(options.path)
+        _check_writable(table, options)
+        partition_by = tuple(table.metadata().partition_columns)
+        incoming = fit(schema_of(table), incoming, may_add=options.merge_schema).written
+    check_partition_columns(incoming, partition_by)
+    return Layout(
+        root=options.path,
+        schema=incoming,
+        partition_by=partition_by,
+        target_file_bytes=options.target_file_bytes,
+        compression=options.compression,
+        source_columns=options.source_columns,
+        sync=options.sync,
+    )
+
+
+def commit(options: TableOptions, work: Commit) -> bool:
+    """Make the files visible, all at once. False: this batch is in the table already, and its new files are gone."""
+    if not work.files and not work.overwrite:
+        return False
+    for attempt in range(ATTEMPTS_MAX):
+        try:
+            table = grown(opened_or_created(options, work.schema), options, work.schema)
+            if is_there(work, table.transaction_version, partial(next_offset, table)):
+                remove_uncommitted(options.path, work.files)
+                return False
+            _append(table, options, work)
+            return True
+        except CommitFailedError:
+            # Another writer was faster, and may have written this very batch: look again. The pause differs by process.
+            time.sleep(PAUSE_SECONDS * (attempt + 1 + os.getpid() % 7))
+    raise LakeError(f"{options.path}: lost the race against other writers {ATTEMPTS_MAX} times; nothing was committed")
+
+
+def remove_uncommitted(path: str, files: Iterable[DataFile], staging: str = "") -> None:
+    """Take back files of an abandoned write. A file that the table mentions stays, whatever the writer believes."""
+    candidates = [each.path for each in files]
+    if candidates and exists(path):
+        mentioned = paths_of(DeltaTable(path))
+        candidates = [each for each in candidates if each not in mentioned]
+    remove_files(path, candidates)
+
+
+def next_offset(table: DeltaTable, origin: Origin) -> int | None:
+    """The first offset of a topic's partition that the table does not hold; None: it holds nothing of it."""
+    return table.transaction_version(_app_id("next", origin))
+
+
+def first_offset(table: DeltaTable, origin: Origin) -> int | None:
+    """Where the table's knowledge of a partition begins; from here to `next_offset` it holds everything there was."""
+    return table.transaction_version(_app_id("first", origin))
+
+
+def transactions(table: DeltaTable, batch: Batch | None, ranges: Iterable[SourceRange]) -> list[Transaction]:
+    """What the table is to remember of a commit."""
+    found = [] if batch is None else [Transaction(batch.app_id, batch.version)]
+    for each in ranges:
+        found.append(Transaction(_app_id("next", each.origin), each.next_offset))
+        if first_offset(table, each.origin) is None:
+            found.append(Transaction(_app_id("first", each.origin), each.first_offset))
+    return found
+
+
+def opened_or_created(options: TableOptions, schema: pa.Schema) -> DeltaTable:
+    if not exists(options.path):
+        os.makedirs(options.path, exist_ok=True)
+        DeltaTable.create(
+            options.path,
+            Schema.from_arrow(schema),
+            mode="ignore",
+            partition_by=list(options.partition_by or ()),
+            configuration=_NEW_TABLE,
+        )
+    table = open_table(options.path)
+    _check_writable(table, options)
+    return table
+
+
+def grown(table: DeltaTable, options: TableOptions, schema: pa.Schema) -> DeltaTable:
+    added = fit(schema_of(table), schema, may_add=options.merge_schema).added
+    if not added:
+        return table
+    table.alter.add_columns(Schema.from_arrow(pa.schema(added)).fields, commit_properties=_no_retries())
+    return open_table(options.path)
+
+
+def _append(table: DeltaTable, options: TableOptions, work: Commit) -> None:
+    version = table.version() + 1
+    table.create_write_transaction(
+        [_action(each) for each in work.files],
+        "overwrite" if work.overwrite else "append",
+        table.schema(),
+        list(table.metadata().partition_columns),
+        commit_properties=_no_retries(transactions(table, work.batch, work.ranges)),
+    )
+    if options.sync:
+        _sync_log(options.path, version)
+
+
+def _no_retries(remembered: list[Transaction] | None = None) -> CommitProperties:
+    return CommitProperties(max_commit_retries=0, app_transactions=remembered)
+
+
+def _action(file: DataFile) -> AddAction:
+    return AddAction(file.path, file.size, file.partition_values, file.modified_ms, True, file.statistics)
+
+
+def _app_id(what: str, origin: Origin) -> str:
+    return f"clarion.{what}/{origin.topic}/{origin.topic_id}/{origin.partition}"
+
+
+def _sync_log(path: str, version: int) -> None:
+    log = os.path.join(path, "_delta_log")
+    for place in (os.path.join(log, f"{version:020}.json"), log):
+        handle = os.open(place, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _check_writable(table: DeltaTable, options: TableOptions) -> None:
+    strange = set(table.protocol().writer_features or ()) - _CAN_WRITE
+    if strange:
+        raise LakeError(f"{options.path}: this table needs writers that know {_listed(strange)}")
+    columns = tuple(table.metadata().partition_columns)
+    if options.partition_by is not None and options.partition_by != columns:
+        raise LakeError(
+            f"{options.path}: the table is partitioned by ({', '.join(columns)}), "
+            f"and ({', '.join(options.partition_by)}) was asked for"
+        )
+
+
+def _listed(features: Iterable[str]) -> str:
+    return ", ".join(sorted(features)) or "column mapping"

@@ -1,0 +1,5 @@
+"""What can be wrong with a table, in one line for the person who can change it."""
+
+
+class LakeError(Exception):
+    """A table cannot be read or written as asked."""

@@ -1,0 +1,102 @@
+"""Rows that replace rows: the newest per key, kept by delta-rs' merge on the driver.
+
+Spark leaves one row per key of a batch, so what crosses the driver is the changes, not the messages. The merge's commit
+carries the same application transactions as an append's.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable
+from deltalake.exceptions import CommitFailedError
+
+from clarion.pipeline.lake.commits import Batch
+from clarion.pipeline.lake.delta import ATTEMPTS_MAX, PAUSE_SECONDS, grown, opened_or_created, transactions
+from clarion.pipeline.lake.errors import LakeError
+from clarion.pipeline.lake.options import TableOptions
+from clarion.pipeline.lake.ranges import SourceRange
+from clarion.pipeline.lake.schema import fit, nullable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """How a row meets the row of the same key."""
+
+    key: tuple[str, ...]
+    order_by: tuple[str, ...] = ()  # the row with the largest values is the newest; empty: a batch has one row per key
+    delete_when: str | None = None  # SQL over `new` and `old`; the row of that key goes
+    update_when: str | None = None  # None: always
+    leave_out: tuple[str, ...] = ()  # columns that decide but are not kept
+
+
+def newest_per_key(df: DataFrame, rule: Rule) -> DataFrame:
+    """One row per key, decided in Spark."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    if not rule.order_by:
+        return df
+    window = Window.partitionBy(*rule.key).orderBy(*[F.col(name).desc() for name in rule.order_by])
+    return df.withColumn("_rank", F.row_number().over(window)).where("_rank = 1").drop("_rank")
+
+
+def merge(
+    options: TableOptions, rows: pa.Table, rule: Rule, *, batch: Batch | None = None, ranges: Sequence[SourceRange] = ()
+) -> bool:
+    """Merge rows with distinct keys. False: this batch is in the table already."""
+    rows = rows.cast(nullable(rows.schema))
+    _check_keys(rows, rule)
+    kept = rows.drop_columns(list(rule.leave_out)).schema
+    for attempt in range(ATTEMPTS_MAX):
+        try:
+            table = grown(opened_or_created(options, kept), options, kept)
+            known = table.transaction_version(batch.app_id) if batch else None
+            if batch is not None and known is not None and known >= batch.version:
+                return False
+            _merge(table, rows, rule, kept, CommitProperties(app_transactions=transactions(table, batch, ranges)))
+            return True
+        except CommitFailedError:
+            time.sleep(PAUSE_SECONDS * (attempt + 1 + os.getpid() % 7))
+    raise LakeError(f"{options.path}: lost the race against other writers {ATTEMPTS_MAX} times; nothing was merged")
+
+
+def _merge(table: DeltaTable, rows: pa.Table, rule: Rule, kept: pa.Schema, properties: CommitProperties) -> None:
+    types = fit(nullable(pa.schema(table.schema().to_arrow())), kept, may_add=False).written
+    decides = [each for each in rows.schema if each.name in rule.leave_out]
+    source = rows.select([*types.names, *[each.name for each in decides]]).cast(pa.schema([*types, *decides]))
+    same = " AND ".join(f"old.{_quoted(name)} = new.{_quoted(name)}" for name in rule.key)
+    values = {_quoted(name): f"new.{_quoted(name)}" for name in types.names}
+    merger = table.merge(
+        source, same, source_alias="new", target_alias="old", commit_properties=properties, streamed_exec=False
+    )
+    if rule.delete_when:
+        merger = merger.when_matched_delete(rule.delete_when)
+    merger = merger.when_matched_update(values, rule.update_when)
+    merger = merger.when_not_matched_insert(values, f"NOT ({rule.delete_when})" if rule.delete_when else None)
+    merger.execute()
+
+
+def _check_keys(rows: pa.Table, rule: Rule) -> None:
+    missing = [name for name in rule.key if name not in rows.schema.names]
+    if missing:
+        raise LakeError(f"the rows have no column {', '.join(missing)} to merge by")
+    empty = [name for name in rule.key if rows[name].null_count]
+    if empty:
+        raise LakeError(f"{rows[empty[0]].null_count} rows have no {empty[0]}: a row without key replaces nothing")
+    if rows.num_rows != rows.select(list(rule.key)).group_by(list(rule.key)).aggregate([]).num_rows:
+        raise LakeError(
+            f"several rows of a batch have the same ({', '.join(rule.key)}): option orderBy says which is the newest"
+        )
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,120 @@
+"""The options of a table sink, by the names that people write; an unknown name is refused."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from clarion.pipeline.lake.errors import LakeError
+
+MIB = 1 << 20
+FORMATS = ("delta", "parquet")
+CODECS = ("zstd", "snappy", "lz4", "gzip", "none")
+
+# Spark hands these to every sink; they mean nothing to a table.
+_SPARKS_OWN = frozenset({"checkpointlocation", "queryname", "outputmode"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableOptions:
+    path: str
+    format: str = "delta"
+    partition_by: tuple[str, ...] | None = None  # None: as the table is; a new one is not partitioned
+    target_file_bytes: int = 128 * MIB  # large enough to scan fast, small enough to rewrite when compacting
+    compression: str = "zstd"  # smaller than snappy at nearly its speed for text and JSON
+    merge_schema: bool = True
+    app_id: str | None = None  # with `version`: a batch write that is there already is skipped
+    version: int | None = None
+    source_columns: tuple[str, ...] = ()  # topic, topic id, partition, offset: rows are also known by their origin
+    compact_every: int = 0  # batches between looks at small files; 0: never
+    vacuum_hours: int = 0  # age at which replaced files go, looked at now and then after a compaction; 0: never
+    sync: bool = True  # files reach the disk before the commit that names them
+
+
+def read_options(options: Mapping[str, str]) -> TableOptions:
+    """Check what was given at the door."""
+    given = {name.lower(): value for name, value in options.items() if name.lower() not in _SPARKS_OWN}
+    unknown = sorted(set(given) - set(_NAMES))
+    if unknown:
+        raise LakeError(f"a table has no option {', '.join(unknown)}; it has {', '.join(sorted(_NAMES.values()))}")
+    if not given.get("path", "").strip():
+        raise LakeError("a table needs its folder: .save(path), .start(path) or .option('path', ...)")
+    return TableOptions(
+        path=local_path(given["path"].strip()),
+        format=_one_of("format", given.get("format", "delta"), FORMATS),
+        partition_by=None if "partitionby" not in given else _names(given["partitionby"]),
+        target_file_bytes=_number("targetFileBytes", given.get("targetfilebytes", str(128 * MIB)), at_least=MIB),
+        compression=_one_of("compression", given.get("compression", "zstd"), CODECS),
+        merge_schema=_switch("mergeSchema", given.get("mergeschema", "true")),
+        app_id=given.get("txnappid"),
+        version=_version(given),
+        source_columns=_source_columns(given.get("sourcecolumns", "")),
+        compact_every=_number("compactEvery", given.get("compactevery", "0"), at_least=0),
+        vacuum_hours=_number("vacuumHours", given.get("vacuumhours", "0"), at_least=0),
+        sync=_switch("sync", given.get("sync", "true")),
+    )
+
+
+def local_path(path: str) -> str:
+    """An absolute path, also of a `file:` URI; another scheme is refused rather than half supported."""
+    for prefix in ("file://", "file:"):
+        if path.startswith(prefix):
+            return os.path.abspath(path.removeprefix(prefix))
+    if "://" in path:
+        raise LakeError(f"{path}: tables live in folders that every worker sees; object stores are not supported yet")
+    return os.path.abspath(path)
+
+
+_NAMES = {
+    name.lower(): name
+    for name in (
+        "path",
+        "format",
+        "partitionBy",
+        "targetFileBytes",
+        "compression",
+        "mergeSchema",
+        "txnAppId",
+        "txnVersion",
+        "sourceColumns",
+        "compactEvery",
+        "vacuumHours",
+        "sync",
+    )
+}
+
+
+def _version(given: Mapping[str, str]) -> int | None:
+    if ("txnappid" in given) != ("txnversion" in given):
+        raise LakeError("txnAppId and txnVersion belong together: one names the writer, the other its batch")
+    return _number("txnVersion", given["txnversion"], at_least=0) if "txnversion" in given else None
+
+
+def _source_columns(text: str) -> tuple[str, ...]:
+    names = _names(text)
+    if names and len(names) != 4:
+        raise LakeError(f"sourceColumns={text}: four columns are wanted: topic, topic id, partition, offset")
+    return names
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _one_of(name: str, value: str, choices: tuple[str, ...]) -> str:
+    if value.lower() not in choices:
+        raise LakeError(f"{name}={value}: one of {', '.join(choices)} is wanted")
+    return value.lower()
+
+
+def _number(name: str, value: str, *, at_least: int) -> int:
+    if not value.strip().isdigit() or int(value) < at_least:
+        raise LakeError(f"{name}={value}: a whole number of at least {at_least} is wanted")
+    return int(value)
+
+
+def _switch(name: str, value: str) -> bool:
+    if value.strip().lower() not in ("true", "false"):
+        raise LakeError(f"{name}={value}: true or false is wanted")
+    return value.strip().lower() == "true"

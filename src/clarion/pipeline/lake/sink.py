@@ -1,0 +1,166 @@
+"""The data source `clarion-lake`: tasks write parquet files, the driver commits them.
+
+    df.writeStream.format("clarion-lake").option("checkpointLocation", …).start("lake/events")
+    df.write.format("clarion-lake").mode("append").save("lake/events")
+
+Spark makes a writer in a planning process of the driver, sends it to the tasks, and makes another one for the commit;
+only the messages travel between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from clarion.pipeline.lake.commits import Batch, Commit
+from clarion.pipeline.lake.errors import LakeError
+from clarion.pipeline.lake.files import DataFile, Layout, TaskFiles
+from clarion.pipeline.lake.options import TableOptions, read_options
+from clarion.pipeline.lake.ranges import SourceRange, united
+
+FORMAT = "clarion-lake"
+
+
+class LakeSource(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> StructType:
+        raise LakeError(
+            "read a table with clarion.pipeline.lake.reading.read_table(spark, path): Spark reads it natively"
+        )
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        raise LakeError(
+            "read a table with clarion.pipeline.lake.reading.read_table(spark, path): Spark reads it natively"
+        )
+
+    def writer(self, schema: StructType, overwrite: bool) -> TableWriter:
+        return TableWriter(read_options(self.options), _arrow(schema), overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamTableWriter:
+        return StreamTableWriter(read_options(self.options), _arrow(schema), overwrite)
+
+
+@dataclass(frozen=True, slots=True)
+class Written(WriterCommitMessage):
+    """What one task did."""
+
+    files: tuple[DataFile, ...]
+    ranges: tuple[SourceRange, ...]
+    query_id: str | None
+    staging: str
+
+
+class _Writer:
+    """What the two kinds share: a layout decided on the driver, and the tasks' work."""
+
+    def __init__(self, options: TableOptions, schema: pa.Schema, overwrite: bool) -> None:
+        self.options = options
+        self.overwrite = overwrite
+        self.layout: Layout = _keeper(options).plan(options, schema)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        context = TaskContext.get()
+        query_id = context.getLocalProperty("sql.streaming.queryId") if context else None
+        files = TaskFiles(self.layout, f"part-{context.partitionId() if context else 0:05}")
+        try:
+            for batch in iterator:
+                files.write(batch)
+            closed, ranges = files.close()
+        except BaseException:
+            files.discard()
+            raise
+        return Written(tuple(closed), tuple(ranges), query_id, self.layout.staging)
+
+    def publish(self, messages: Sequence[Any], batch: Batch | None) -> bool:
+        done = _done(messages)
+        work = Commit(
+            schema=self.layout.schema,
+            files=[file for each in done for file in each.files],
+            ranges=united(part for each in done for part in each.ranges),
+            batch=batch,
+            overwrite=self.overwrite,
+            staging=_staging(done),
+        )
+        return bool(_keeper(self.options).commit(self.options, work))
+
+    def take_back(self, messages: Sequence[Any]) -> None:
+        done = _done(messages)
+        files = [file for each in done for file in each.files]
+        _keeper(self.options).remove_uncommitted(self.options.path, files, _staging(done))
+
+
+class TableWriter(_Writer, DataSourceArrowWriter):
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        app_id, version = self.options.app_id, self.options.version
+        self.publish(messages, None if app_id is None or version is None else Batch(app_id, version))
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        self.take_back(messages)
+
+
+class StreamTableWriter(_Writer, DataSourceStreamArrowWriter):
+    def __init__(self, options: TableOptions, schema: pa.Schema, overwrite: bool) -> None:
+        if options.app_id is not None:
+            raise LakeError(
+                "txnAppId is for batch writes; a stream is known by its query's id and its batches' numbers"
+            )
+        super().__init__(options, schema, overwrite)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        query_id = next((each.query_id for each in _done(messages) if each.query_id), None)
+        if query_id is None:
+            return  # a batch without tasks: nothing to write, nothing to remember
+        self.publish(messages, Batch(query_id, batchId))
+        if self.options.compact_every and batchId % self.options.compact_every == self.options.compact_every - 1:
+            _tidy(self.options, batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        self.take_back(messages)
+
+
+def _keeper(options: TableOptions) -> Any:
+    """Who keeps the table; loaded on the driver only, executors have no delta-rs."""
+    if options.format == "parquet":
+        from clarion.pipeline.lake import parquet
+
+        return parquet
+    from clarion.pipeline.lake import delta
+
+    return delta
+
+
+def _tidy(options: TableOptions, batch_id: int) -> None:
+    if options.format == "delta":
+        from clarion.pipeline.lake.compaction import tidy
+
+        tidy(options, batch_id)
+
+
+def _done(messages: Iterable[Any]) -> list[Written]:
+    """Messages of tasks that ended; of others Spark knows nothing."""
+    return [each for each in messages if isinstance(each, Written)]
+
+
+def _staging(done: Sequence[Written]) -> str:
+    """Where the tasks wrote: the commit's own writer has planned another place."""
+    return next((each.staging for each in done), "")
+
+
+def _arrow(schema: StructType) -> pa.Schema:
+    return to_arrow_schema(schema, timezone="UTC")

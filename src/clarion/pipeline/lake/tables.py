@@ -1,0 +1,87 @@
+"""A pipeline's `table(...)` reference in the lake: read it, stream into it, write a batch to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from clarion.pipeline.lake.commits import Batch
+from clarion.pipeline.lake.errors import LakeError
+from clarion.pipeline.lake.options import read_options
+from clarion.pipeline.lake.sink import FORMAT
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from clarion.pipeline.definition import MicroBatch
+    from clarion.pipeline.lake.merging import Rule
+    from clarion.pipeline.table_reference import Table
+
+
+def read_table(spark: SparkSession, table: Table | str, *, version: int | None = None) -> DataFrame:
+    """A table's rows as Spark reads parquet: natively, and a snapshot of this moment."""
+    from clarion.pipeline.lake import reading
+
+    return reading.read_table(spark, table if isinstance(table, str) else table.path, version=version)
+
+
+def stream_table(
+    df: DataFrame, table: Table, *, name: str, checkpoint: str, trigger: Mapping[str, Any], output_mode: str
+) -> StreamingQuery:
+    """Start the query that keeps a table; every batch is in it once, whoever dies when."""
+    if table.mode == "merge":
+        writer = df.writeStream.foreachBatch(merging_function(table))
+    else:
+        writer = df.writeStream.format(FORMAT).options(**_sink_options(table))
+    writer = writer.option("checkpointLocation", checkpoint).outputMode(output_mode).queryName(name)
+    return writer.trigger(**trigger).start() if trigger else writer.start()
+
+
+def write_table(df: DataFrame, table: Table, batch: MicroBatch | None = None) -> None:
+    """Write a static DataFrame, or one micro-batch that is skipped if the table has it."""
+    if table.mode == "merge":
+        _merge(df, table, None if batch is None else Batch(batch.query_id, batch.batch_id))
+        return
+    named = {} if batch is None else {"txnAppId": batch.query_id, "txnVersion": str(batch.batch_id)}
+    mode = "overwrite" if table.mode == "overwrite" else "append"
+    df.write.format(FORMAT).options(**_sink_options(table), **named).mode(mode).save()
+
+
+def merging_function(table: Table) -> Callable[[DataFrame, int], None]:
+    def merge_batch(df: DataFrame, batch_id: int) -> None:
+        _merge(df, table, Batch(query_id_of(df), batch_id))
+
+    return merge_batch
+
+
+def query_id_of(df: DataFrame) -> str:
+    """The id of the query whose batch this is: the checkpoint's, the same after a restart."""
+    found = df.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+    if not found:
+        raise LakeError("not inside a streaming query's batch")
+    return str(found)
+
+
+def _merge(df: DataFrame, table: Table, batch: Batch | None) -> None:
+    from clarion.pipeline.lake.merging import merge, newest_per_key
+
+    options, rule = read_options(_sink_options(table, without=("orderBy",))), _rule(table)
+    rows = newest_per_key(df, rule).toArrow()
+    if rows.num_rows:
+        merge(options, rows, rule, batch=batch)
+
+
+def _rule(table: Table) -> Rule:
+    from clarion.pipeline.lake.merging import Rule
+
+    order = next((value for name, value in table.options.items() if name.lower() == "orderby"), "")
+    return Rule(key=table.key, order_by=tuple(name.strip() for name in order.split(",") if name.strip()))
+
+
+def _sink_options(table: Table, without: tuple[str, ...] = ()) -> dict[str, str]:
+    dropped = {name.lower() for name in without}
+    options = {name: value for name, value in table.options.items() if name.lower() not in dropped}
+    if table.partition_by:
+        options["partitionBy"] = ",".join(table.partition_by)
+    return {**options, "path": table.path, "format": table.format}

@@ -1,0 +1,289 @@
+"""A batch is in a table once and whole, whatever is replayed, raced or killed; for both kinds of table."""
+
+import os
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from clarion.pipeline.lake import delta, parquet
+from clarion.pipeline.lake.commits import Batch
+from clarion.pipeline.lake.compaction import compact, plan_rewrites, vacuum
+from clarion.pipeline.lake.errors import LakeError
+from clarion.pipeline.lake.options import TableOptions
+from clarion.pipeline.lake.ranges import Origin
+from tests.pipeline.lake.rows import KEEPERS, SOURCE, messages, offsets_in, read, staged, write
+
+HERE = Origin("events", "id-1", 0)
+
+
+@pytest.fixture(params=["delta", "parquet"])
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> TableOptions:
+    return TableOptions(
+        path=str(tmp_path / "lake" / "events"), format=request.param, partition_by=("date",), source_columns=SOURCE
+    )
+
+
+def files_in(table: TableOptions) -> set[str]:
+    return {
+        str(each.relative_to(table.path))
+        for each in Path(table.path).rglob("*.parquet")
+        if "_delta_log" not in str(each)
+    }
+
+
+def test_a_batch_that_is_played_again_is_not_written_again(table: TableOptions) -> None:
+    assert write(table, messages(0, 100), batch=Batch("query", 0))
+    before = files_in(table)
+
+    assert not write(table, messages(0, 100), batch=Batch("query", 0))
+
+    assert offsets_in(table) == list(range(100))
+    assert files_in(table) == before  # the replayed files are gone
+    assert write(table, messages(100, 10), batch=Batch("query", 1))
+    assert offsets_in(table) == list(range(110))
+
+
+def test_rows_are_known_by_their_origin_when_the_checkpoint_is_lost(table: TableOptions) -> None:
+    write(table, messages(0, 100), batch=Batch("query", 0))
+
+    assert not write(table, messages(0, 100), batch=Batch("another query", 0))
+    with pytest.raises(LakeError, match="up to offset 100, and this batch begins at 50"):
+        write(table, messages(50, 100), batch=Batch("another query", 1))
+    assert write(table, messages(100, 10), batch=Batch("another query", 2))
+
+    assert offsets_in(table) == list(range(110))
+
+
+def test_a_topic_made_anew_is_another_origin(table: TableOptions) -> None:
+    write(table, messages(0, 10), batch=Batch("query", 0))
+
+    assert write(table, messages(0, 5, topic_id="id-2"), batch=Batch("query", 1))
+
+    assert offsets_in(table) == sorted([*range(10), *range(5)])
+
+
+def test_a_table_says_from_where_to_where_it_holds_a_partition(table: TableOptions) -> None:
+    write(table, messages(7, 10), messages(40, 2, partition=1), batch=Batch("query", 0))
+    write(table, messages(17, 3), batch=Batch("query", 1))
+
+    opened = delta.open_table(table.path) if table.format == "delta" else table.path
+    keeper = KEEPERS[table.format]
+    assert (keeper.first_offset(opened, HERE), keeper.next_offset(opened, HERE)) == (7, 20)
+    assert keeper.next_offset(opened, Origin("events", "id-1", 1)) == 42
+    assert keeper.next_offset(opened, Origin("events", "id-2", 0)) is None
+
+
+def test_an_abandoned_write_leaves_nothing(table: TableOptions) -> None:
+    write(table, messages(0, 10), batch=Batch("query", 0))
+    before = files_in(table)
+    work = staged(table, messages(10, 10), batch=Batch("query", 1))
+    assert files_in(table) > before
+
+    KEEPERS[table.format].remove_uncommitted(table.path, work.files, work.staging)
+
+    assert files_in(table) == before
+
+
+def test_an_abort_after_the_commit_takes_nothing_back(table: TableOptions) -> None:
+    """Spark aborts when a commit raised, even if it had succeeded before it did."""
+    work = staged(table, messages(0, 10), batch=Batch("query", 0))
+    KEEPERS[table.format].commit(table, work)
+
+    KEEPERS[table.format].remove_uncommitted(table.path, work.files, work.staging)
+
+    assert offsets_in(table) == list(range(10))
+
+
+def test_an_empty_batch_makes_no_version(table: TableOptions) -> None:
+    write(table, messages(0, 10))
+    before = sorted(Path(table.path).rglob("*"))
+
+    assert not write(table, messages(0, 0), batch=Batch("query", 5))
+
+    assert sorted(Path(table.path).rglob("*")) == before
+
+
+def test_overwriting_replaces_all_rows_in_one_step(table: TableOptions) -> None:
+    write(table, messages(0, 10))
+
+    assert write(table, messages(500, 3, topic_id="other"), overwrite=True)
+
+    assert offsets_in(table) == [500, 501, 502]
+
+
+def test_a_new_column_is_empty_in_older_rows(table: TableOptions) -> None:
+    write(table, messages(0, 2))
+    wider = messages(2, 2).append_column("level", pa.array(["INFO", "WARN"]))
+
+    write(table, wider)
+    write(table, messages(4, 1))
+
+    found = read(table) if table.format == "delta" else None
+    if found is not None:
+        levels = dict(zip(found["offset"].to_pylist(), found["level"].to_pylist(), strict=True))
+        assert levels == {0: None, 1: None, 2: "INFO", 3: "WARN", 4: None}
+    assert "level" in (delta.schema_of(delta.open_table(table.path)) if found else parquet.schema_at(table.path)).names
+
+
+def test_a_column_of_another_type_is_refused_before_a_row_is_written(table: TableOptions) -> None:
+    write(table, messages(0, 2))
+    before = files_in(table)
+    batch = messages(2, 2)
+    other = batch.set_column(batch.schema.get_field_index("offset"), "offset", pa.array(["2", "3"]))
+
+    with pytest.raises(LakeError, match="column offset is int64 in the table and string"):
+        write(table, other)
+
+    assert files_in(table) == before
+
+
+def test_other_partition_columns_than_the_tables_are_refused(table: TableOptions) -> None:
+    write(table, messages(0, 2))
+    other = TableOptions(path=table.path, format=table.format, partition_by=("partition",))
+
+    with pytest.raises(LakeError, match=r"partitioned by \(date\)"):
+        write(other, messages(2, 2))
+
+
+def test_writers_beside_each_other_lose_nothing_and_double_nothing(table: TableOptions) -> None:
+    """Four writers, and one of them played twice at the same time."""
+    problems: list[BaseException] = []
+
+    def stream(partition: int) -> None:
+        try:
+            for number in range(5):
+                rows = messages(number * 10, 10, partition=partition)
+                write(table, rows, batch=Batch(f"query-{partition}", number))
+        except BaseException as problem:
+            problems.append(problem)
+
+    threads = [threading.Thread(target=stream, args=(each,)) for each in (0, 1, 2, 3, 3)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+
+    assert not problems
+    assert offsets_in(table) == sorted([*range(50)] * 4)
+
+
+# Only Delta
+
+
+@pytest.fixture
+def delta_table(tmp_path: Path) -> TableOptions:
+    return TableOptions(path=str(tmp_path / "lake" / "events"), partition_by=("date",), source_columns=SOURCE)
+
+
+def test_partition_values_with_odd_letters_are_read_back(tmp_path: Path) -> None:
+    table = TableOptions(path=str(tmp_path / "odd table"), partition_by=("p",))
+    values = ["a b/c%", "x=y", "ü", None, "plain"]
+
+    work = staged(table, pa.record_batch({"p": pa.array(values), "offset": pa.array(range(5), pa.int64())}))
+    delta.commit(table, work)
+    delta.remove_uncommitted(table.path, work.files)  # they are known by the same names
+
+    found = read(table)
+    assert dict(zip(found["offset"].to_pylist(), found["p"].to_pylist(), strict=True)) == dict(enumerate(values))
+
+
+def test_small_files_become_large_ones_and_no_row_changes(delta_table: TableOptions) -> None:
+    for number in range(10):
+        write(delta_table, messages(number * 10, 5), messages(number * 10 + 5, 5, day=2), batch=Batch("query", number))
+    widened = messages(100, 1).append_column("level", pa.array(["INFO"]))
+    write(delta_table, widened, batch=Batch("query", 10))
+
+    report = compact(delta_table.path)
+
+    assert (report.files_before, report.files_after) == (21, 2)
+    assert offsets_in(delta_table) == list(range(101))
+    assert not write(delta_table, messages(0, 5), batch=Batch("query", 3))  # what was remembered still is
+    assert delta.next_offset(delta.open_table(delta_table.path), HERE) == 101
+    assert compact(delta_table.path).files_after == 2
+
+
+def test_compaction_beside_a_writer_disturbs_neither(delta_table: TableOptions) -> None:
+    for number in range(10):
+        write(delta_table, messages(number * 10, 10), batch=Batch("query", number))
+    late = staged(delta_table, messages(100, 10), batch=Batch("query", 10))  # planned before, committed after
+
+    compact(delta_table.path)
+    assert delta.commit(delta_table, late)
+
+    assert offsets_in(delta_table) == list(range(110))
+
+
+def test_a_partition_is_rewritten_tier_by_tier() -> None:
+    here, there = (("date", "2026-11-01"),), (("date", "2026-11-02"),)
+    mib = 1 << 20
+    small = [(here, 1000)] * 20
+    middling = [(here, 3 * mib)] * 7
+    assert plan_rewrites([*small, *middling, (there, 1000)], 128 * mib) == [(here, mib // 2)]
+    assert plan_rewrites([*small, *middling, (here, 2 * mib)], 128 * mib) == [(here, 8 * mib)]
+    assert plan_rewrites([(here, 100 * mib)] * 3 + [(here, 200 * mib)] * 50, 128 * mib) == []
+
+
+def test_vacuum_removes_what_a_dead_writer_left_and_nothing_young(delta_table: TableOptions) -> None:
+    for number in range(10):
+        write(delta_table, messages(number * 10, 10), batch=Batch("query", number))
+    compact(delta_table.path)
+    orphan = staged(delta_table, messages(100, 10)).files[0].path
+    young = staged(delta_table, messages(110, 10)).files[0].path
+    os.utime(Path(delta_table.path, orphan), (1, 1))
+
+    gone = vacuum(delta_table.path, retention_hours=2)
+
+    assert [os.path.basename(each) for each in gone] == [os.path.basename(orphan)]
+    assert young in files_in(delta_table)
+    assert orphan not in files_in(delta_table)
+    assert offsets_in(delta_table) == list(range(100))
+    with pytest.raises(LakeError, match="at least 1 h"):
+        vacuum(delta_table.path, retention_hours=0)
+
+
+def test_a_table_that_needs_more_than_we_know_is_refused(delta_table: TableOptions) -> None:
+    from deltalake import TableFeatures
+
+    write(delta_table, messages(0, 2))
+    opened = delta.open_table(delta_table.path)
+    opened.alter.add_feature(TableFeatures.ChangeDataFeed, allow_protocol_versions_increase=True)
+
+    with pytest.raises(LakeError, match="needs writers that know changeDataFeed"):
+        write(delta_table, messages(2, 2))
+
+
+# Only plain parquet
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> TableOptions:
+    return TableOptions(
+        path=str(tmp_path / "lake" / "plain"), format="parquet", partition_by=("date",), source_columns=SOURCE
+    )
+
+
+def test_a_commit_that_died_while_moving_is_finished_by_the_next_one(plain: TableOptions) -> None:
+    write(plain, messages(0, 5), batch=Batch("query", 0))
+    work = staged(plain, messages(5, 5), messages(10, 5, day=2), batch=Batch("query", 1))
+    journal = parquet._with(parquet._read(plain.path), plain, work)
+    parquet._write(plain.path, journal)  # and the driver dies here, or after the first move
+    os.replace(Path(plain.path, work.staging, work.files[0].path), Path(plain.path, work.files[0].path))
+    assert offsets_in(plain) == list(range(10))
+
+    assert not write(plain, messages(5, 5), messages(10, 5, day=2), batch=Batch("query", 1))
+
+    assert offsets_in(plain) == list(range(15))
+    assert not list(Path(plain.path, "_staging").glob("*"))
+
+
+def test_vacuum_removes_what_a_dead_writer_staged(plain: TableOptions) -> None:
+    write(plain, messages(0, 5))
+    work = staged(plain, messages(5, 5))
+    assert vacuum(plain.path, retention_hours=2) == []
+    os.utime(Path(plain.path, work.staging), (1, 1))
+
+    assert vacuum(plain.path, retention_hours=2) == [work.staging]
+
+    assert offsets_in(plain) == list(range(5))
