@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 
 from clarion.pipeline.kafka.batches import Run, check_crcs, choose, find_batches, next_offsets
 from clarion.pipeline.kafka.decode import decode
-from clarion.pipeline.kafka.encode import assemble, cut_batches, encode_records, messages, size_bounds
+from clarion.pipeline.kafka.encode import (
+    EncodedRecords,
+    assemble,
+    cut_batches,
+    encode_records,
+    messages,
+    size_bounds,
+    stamp_producer,
+)
 from clarion.pipeline.kafka.headers import HEADERS_TYPE
 
 EVERYTHING = 2**62
@@ -59,4 +67,18 @@ def write(rows: Sequence[tuple], *, batch_bytes_max: int = 1_000_000, **options:
     )
     starts = cut_batches(size_bounds(columns), np.array([0]), batch_bytes_max)
     records = encode_records(columns, starts)
-    return [assemble(records, nth, **options) for nth in range(len(starts))]
+    return [sealed(records, nth, **options) for nth in range(len(starts))]
+
+
+def sealed(
+    records: EncodedRecords,
+    nth: int,
+    *,
+    compression: int = 0,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+) -> bytearray:
+    batch = assemble(records, nth, compression=compression)
+    stamp_producer(batch, producer_id, producer_epoch, base_sequence)
+    return batch

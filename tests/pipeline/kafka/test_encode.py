@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clarion.pipeline.kafka.encode import assemble, cut_batches, encode_records, messages, size_bounds
+from clarion.pipeline.kafka.encode import cut_batches, encode_records, messages, size_bounds
 from clarion.wire.batch import check_produced_batch, read_header
 from clarion.wire.records import check_deep, decode_batch, encode_batch
-from tests.pipeline.kafka.messages import compression, few_messages, unhurried, write
+from tests.pipeline.kafka.messages import compression, few_messages, sealed, unhurried, write
 
 
 @unhurried
@@ -53,7 +53,7 @@ def test_slices_of_columns_are_encoded_as_slices():
     column = pa.array([b"%d" % n for n in range(100)])
     rows = messages(column.slice(10, 5), column.slice(90, 5), np.arange(5))
     records = encode_records(rows, np.array([0, 2]))
-    out = [record[2:4] for nth in range(2) for record in decode_batch(assemble(records, nth))]
+    out = [record[2:4] for nth in range(2) for record in decode_batch(sealed(records, nth))]
     assert out == [(b"%d" % (10 + n), b"%d" % (90 + n)) for n in range(5)]
 
 

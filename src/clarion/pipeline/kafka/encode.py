@@ -43,6 +43,17 @@ class Messages:
     def count(self) -> int:
         return len(self.key)
 
+    def slice(self, start: int, count: int) -> Messages:
+        """Some of the rows, without copying them."""
+        stop = start + count
+        return Messages(
+            self.key.slice(start, count),
+            self.value.slice(start, count),
+            self.timestamp_ms[start:stop],
+            None if self.header is None else self.header.slice(start, count),
+            None if self.header_count is None else self.header_count[start:stop],
+        )
+
 
 def messages(key: pa.Array, value: pa.Array, timestamp_ms: Longs, headers: pa.Array | None = None) -> Messages:
     if headers is None or headers.null_count == len(headers):
@@ -139,38 +150,32 @@ def _filled(column: pa.Array) -> pa.Array:
 _PREFIX = Struct(">qi")  # base offset, batch length
 _EPOCH_AND_MAGIC = Struct(">ib")
 _CRC = Struct(">I")
-_REST = Struct(">hiqqqhii")
+_BEFORE_PRODUCER = Struct(">hiqq")  # attributes, last offset delta, base timestamp, max timestamp
+_PRODUCER = Struct(">qhi")  # id, epoch, base sequence
+_RECORD_COUNT = Struct(">i")
 _CRC_AT: Final = 17
 _CRC_FROM: Final = 21
+_PRODUCER_AT: Final = 43
+_RECORD_COUNT_AT: Final = 57
 MAGIC: Final = 2
 
 
-def assemble(
-    records: EncodedRecords,
-    nth: int,
-    *,
-    compression: int = 0,
-    producer_id: int = -1,
-    producer_epoch: int = -1,
-    base_sequence: int = -1,
-) -> bytearray:
-    """The nth batch, whole, with its CRC."""
+def assemble(records: EncodedRecords, nth: int, *, compression: int = 0) -> bytearray:
+    """The nth batch, all but its producer and its CRC: `stamp_producer` adds them."""
     content = compress(compression, records.data[records.bounds[nth] : records.bounds[nth + 1]])
     batch = bytearray(HEADER_BYTES + len(content))
     _PREFIX.pack_into(batch, 0, 0, len(batch) - LENGTH_PREFIX_BYTES)
     _EPOCH_AND_MAGIC.pack_into(batch, LENGTH_PREFIX_BYTES, -1, MAGIC)
-    _REST.pack_into(
-        batch,
-        _CRC_FROM,
-        compression,
-        records.counts[nth] - 1,
-        records.base_timestamps[nth],
-        records.max_timestamps[nth],
-        producer_id,
-        producer_epoch,
-        base_sequence,
-        records.counts[nth],
+    count = records.counts[nth]
+    _BEFORE_PRODUCER.pack_into(
+        batch, _CRC_FROM, compression, count - 1, records.base_timestamps[nth], records.max_timestamps[nth]
     )
+    _RECORD_COUNT.pack_into(batch, _RECORD_COUNT_AT, count)
     batch[HEADER_BYTES:] = content
-    _CRC.pack_into(batch, _CRC_AT, crc32c(memoryview(batch)[_CRC_FROM:]))
     return batch
+
+
+def stamp_producer(batch: bytearray, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+    """Say who wrote the batch and in which order; seal it with the CRC."""
+    _PRODUCER.pack_into(batch, _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
+    _CRC.pack_into(batch, _CRC_AT, crc32c(memoryview(batch)[_CRC_FROM:]))

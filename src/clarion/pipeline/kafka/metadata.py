@@ -1,0 +1,82 @@
+"""Who leads what: Metadata v12 (Kafka 3.1 and newer), with topic ids.
+
+Left out: authorized operations, racks, the controller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from clarion.pipeline.kafka.connection import Api
+from clarion.pipeline.kafka.fields import NO_TOPIC_ID, FieldReader, FieldWriter
+
+METADATA: Final = Api("Metadata", 3, 12, is_flexible=True)
+NO_LEADER: Final = -1
+
+
+class PartitionInfo(NamedTuple):
+    number: int
+    error_code: int
+    leader: int
+
+
+class TopicInfo(NamedTuple):
+    error_code: int
+    name: str
+    topic_id: UUID
+    is_internal: bool
+    partitions: tuple[PartitionInfo, ...]  # in order
+
+    def leader(self, partition: int) -> int:
+        return next((one.leader for one in self.partitions if one.number == partition), NO_LEADER)
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    brokers: dict[int, tuple[str, int]] = field(default_factory=dict)
+    topics: dict[str, TopicInfo] = field(default_factory=dict)
+
+
+def metadata_request(topics: Sequence[str] | None, *, may_create: bool = False) -> bytearray:
+    """None asks for every topic."""
+
+    def one_topic(to: FieldWriter, name: str) -> None:
+        to.uuid(NO_TOPIC_ID).compact_string(name).no_tags()
+
+    return FieldWriter().compact_array(topics, one_topic).boolean(may_create).boolean(False).no_tags().out
+
+
+def read_metadata(answer: FieldReader) -> Cluster:
+    answer.int32()  # throttle time
+    brokers = {node: (host, port) for node, host, port in answer.compact_array(_read_broker)}
+    answer.compact_string()  # cluster id
+    answer.int32()  # controller
+    topics = answer.compact_array(_read_topic)
+    return Cluster(brokers, {topic.name: topic for topic in topics})
+
+
+def _read_broker(answer: FieldReader) -> tuple[int, str, int]:
+    node, host, port = answer.int32(), answer.compact_text(), answer.int32()
+    answer.compact_string()  # rack
+    answer.skip_tags()
+    return node, host, port
+
+
+def _read_topic(answer: FieldReader) -> TopicInfo:
+    error_code, name, topic_id, is_internal = answer.int16(), answer.compact_text(), answer.uuid(), answer.boolean()
+    partitions = sorted(answer.compact_array(_read_partition))
+    answer.int32()  # authorized operations
+    answer.skip_tags()
+    return TopicInfo(error_code, name, topic_id, is_internal, tuple(partitions))
+
+
+def _read_partition(answer: FieldReader) -> PartitionInfo:
+    error_code, number, leader = answer.int16(), answer.int32(), answer.int32()
+    answer.int32()  # leader epoch
+    for _ in range(3):  # replicas, in-sync replicas, offline replicas
+        answer.compact_array(FieldReader.int32)
+    answer.skip_tags()
+    return PartitionInfo(number, error_code, leader)
