@@ -1,12 +1,15 @@
 """Faults of the disk: full, broken, slow."""
 
+import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 from confluent_kafka import KafkaError as ConfluentError
 
 from clarion.model.errors import KafkaError
-from clarion.testing import EmbeddedBroker, embedded
+from clarion.testing import BrokerDownError, EmbeddedBroker, embedded
 from tests.testing.clients import confluent_consumer, confluent_producer, read, send
 
 
@@ -97,11 +100,26 @@ def test_a_slow_disk_makes_durable_messages_slow() -> None:
 
 
 def test_the_end_of_a_slow_disk_is_the_end_of_waiting_for_it(broker: EmbeddedBroker) -> None:
-    import threading
-
     slow = broker.faults.slow_disk(600)
     threading.Timer(0.1, slow.end).start()
     assert broker.produce("t", "x") == 1
+
+
+def test_a_broker_can_be_killed_while_it_waits_for_its_disk(broker: EmbeddedBroker) -> None:
+    with broker.faults.slow_disk(600) as slow:
+        writer = threading.Thread(target=lambda: _ignore(BrokerDownError, lambda: broker.produce("t", "x")))
+        writer.start()
+        broker.wait_for(lambda: slow.hits)
+        begin = time.monotonic()
+        broker.kill()
+        assert time.monotonic() - begin < 5
+    writer.join(5)
+    assert broker.restart().messages("t")[0].value == b"before"
+
+
+def _ignore(kind: type[Exception], work: Callable[[], object]) -> None:
+    with suppress(kind):
+        work()
 
 
 def test_an_unknown_kind_of_error_is_refused(broker: EmbeddedBroker) -> None:

@@ -3,6 +3,8 @@
 import asyncio
 import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -179,6 +181,24 @@ def test_a_stop_does_not_wait_for_clients_that_wait() -> None:
         broker.stop()
         assert client.receive_frame() == b""
         assert time.monotonic() - begin < 2
+
+
+def test_a_topic_that_the_test_deleted_stays_deleted() -> None:
+    with embedded(topics=["t"]) as broker:
+        broker.delete_topic("t")
+        assert broker.restart().topics() == {}
+
+
+def test_a_script_that_does_not_close_its_broker_ends_cleanly() -> None:
+    program = """
+from clarion.testing import embedded
+broker = embedded(topics=["t"]).start()
+broker.produce("t", "x")
+print(broker.data_dir)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert not Path(done.stdout.strip()).exists()
 
 
 # Files

@@ -302,6 +302,17 @@ def test_a_frozen_broker_can_be_ended(broker: EmbeddedBroker, how: str) -> None:
     assert fault.is_over
 
 
+def test_a_broker_that_is_killed_while_frozen_has_not_seen_what_came_meanwhile(broker: EmbeddedBroker) -> None:
+    with RawClient(broker.bootstrap) as client:
+        client.ask("api_versions", 0)
+        broker.faults.freeze()
+        topic = {"name": "late", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+        client.send("create_topics", 2, topics=[topic], timeout=1000, validate_only=False)
+        broker.kill()
+        assert client.receive_frame() == b""
+    assert broker.restart().topics() == {"t": 1}
+
+
 # All of them
 
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import errno
 import threading
+import time
 from collections.abc import Sequence
-from typing import Literal
+from typing import Final, Literal
 
 from clarion.testing.errors import InjectedError
 from clarion.testing.fault import Fault
@@ -16,12 +17,14 @@ from clarion.world import Buffer, DiskFile, RealDisk
 
 Operation = Literal["read", "write", "sync"]
 
+_LOOK_SECONDS: Final = 0.02  # how often a slow operation looks whether its broker is still alive
+
 
 class DiskFault(Fault):
     """Asked before every operation: it may wait or raise. Of a write it may let a part through."""
 
-    def before(self, operation: Operation) -> None:
-        """Raise InjectedError if the operation is to fail as a whole."""
+    def before(self, operation: Operation, cut_off: threading.Event) -> None:
+        """Raise InjectedError if the operation is to fail as a whole; wait no longer than the broker lives."""
 
     def room_for(self, size: int) -> int:
         """How many of these bytes may be written before the write fails."""
@@ -46,7 +49,7 @@ class BrokenDisk(DiskFault):
         super().__init__(f"disk_error({operation})", times=times)
         self._operation = operation
 
-    def before(self, operation: Operation) -> None:
+    def before(self, operation: Operation, cut_off: threading.Event) -> None:
         if operation == self._operation and self.strike():
             raise InjectedError(errno.EIO, f"Input/output error on {operation} (injected)")
 
@@ -57,9 +60,13 @@ class SlowDisk(DiskFault):
         self._seconds = seconds
         self._over = threading.Event()
 
-    def before(self, operation: Operation) -> None:
-        if operation != "read" and self.strike():
-            self._over.wait(self._seconds)
+    def before(self, operation: Operation, cut_off: threading.Event) -> None:
+        if operation == "read" or not self.strike():
+            return
+        end = time.monotonic() + self._seconds
+        while (left := end - time.monotonic()) > 0 and not self._over.wait(min(left, _LOOK_SECONDS)):
+            if cut_off.is_set():
+                return
 
     def _let_go(self) -> None:
         self._over.set()
@@ -71,9 +78,9 @@ class Trouble:
     def __init__(self) -> None:
         self.faults: tuple[DiskFault, ...] = ()
 
-    def before(self, operation: Operation) -> None:
+    def before(self, operation: Operation, cut_off: threading.Event) -> None:
         for fault in self.faults:
-            fault.before(operation)
+            fault.before(operation, cut_off)
 
     def room_for(self, size: int) -> int:
         for fault in self.faults:
@@ -90,14 +97,18 @@ class TroubledDisk(RealDisk):
 
     def __init__(self, trouble: Trouble) -> None:
         self._trouble = trouble
-        self._is_cut_off = False
+        self._cut_off = threading.Event()
 
     def cut_off(self) -> None:
         """From now on this broker changes nothing, as if its process were dead."""
-        self._is_cut_off = True
+        self._cut_off.set()
+
+    def before(self, operation: Operation) -> None:
+        if self._trouble.faults:
+            self._trouble.before(operation, self._cut_off)
 
     def check(self) -> None:
-        if self._is_cut_off:
+        if self._cut_off.is_set():
             raise InjectedError(errno.EIO, "this broker has been killed")
 
     def open(self, path: str, *, create: bool = False) -> DiskFile:
@@ -125,8 +136,8 @@ class TroubledDisk(RealDisk):
         super().rename(old, new)
 
     def sync_folder(self, path: str) -> None:
+        self.before("sync")
         self.check()
-        self._trouble.before("sync")
         super().sync_folder(path)
 
     def free_bytes(self, path: str) -> int:
@@ -151,9 +162,9 @@ class TroubledFile:
         self.path = file.path
 
     def write(self, buffers: Sequence[Buffer], position: int) -> None:
+        self._disk.before("write")
         self._disk.check()
         if self._trouble.faults:
-            self._trouble.before("write")
             size = sum(map(len, buffers))
             room = self._trouble.room_for(size)
             if room < size:
@@ -163,8 +174,7 @@ class TroubledFile:
         self._file.write(buffers, position)
 
     def read(self, length: int, position: int) -> bytes:
-        if self._trouble.faults:
-            self._trouble.before("read")
+        self._disk.before("read")
         return self._file.read(length, position)
 
     def read_cached(self, length: int, position: int) -> bytes | None:
@@ -181,9 +191,8 @@ class TroubledFile:
         self._file.truncate(size)
 
     def sync(self) -> None:
+        self._disk.before("sync")
         self._disk.check()
-        if self._trouble.faults:
-            self._trouble.before("sync")
         self._file.sync()
 
     def close(self) -> None:

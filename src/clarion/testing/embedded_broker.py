@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -29,6 +30,14 @@ Result = TypeVar("Result")
 
 _POLL_SECONDS: Final = 0.005
 _numbers = itertools.count(1)
+_started: Final[set[EmbeddedBroker]] = set()  # a broker lives until it is closed, also if nobody holds it any longer
+
+
+@atexit.register
+def _close_all() -> None:
+    """What a script has not closed itself."""
+    for broker in list(_started):
+        broker.close()
 
 
 def embedded(
@@ -136,7 +145,8 @@ class EmbeddedBroker:
         is_first = self._place is None
         try:
             self._start()
-            self._make_topics()
+            if is_first:
+                self._make_topics()
         except BaseException:
             if is_first:
                 self.close()  # nobody else will: the `with` block is not entered
@@ -147,6 +157,7 @@ class EmbeddedBroker:
         if self._place is None:
             self._place = Place(*self._wanted)
             self._journal.open()
+            _started.add(self)
         listener = ListenerConfig(HOST, self._place.port)
         config = BrokerConfig(data_dir=str(self._place.data_dir), listeners=(listener,), **self._options)
         life = Life(self._name, config, self.clock, self.faults.trouble, self.faults.requests, self._journal)
@@ -156,11 +167,19 @@ class EmbeddedBroker:
 
     def stop(self) -> None:
         """End cleanly; data and port are kept for `start`."""
-        self._end(lambda life: life.stop())
+        life, self._life = self._life, None
+        self.faults.end_with_life()
+        if life is not None:
+            life.stop()
 
     def kill(self) -> None:
         """End as after kill -9; `start` or `restart` recovers from what the kernel was given."""
-        self._end(lambda life: life.kill())
+        life, self._life = self._life, None
+        if life is not None:
+            life.begin_kill()
+        self.faults.end_with_life()
+        if life is not None:
+            life.kill()
 
     def restart(self) -> Self:
         """Stop cleanly, unless it is down already, and start with the same data on the same port."""
@@ -174,15 +193,10 @@ class EmbeddedBroker:
             self.stop()
         finally:
             self._journal.close()
+            _started.discard(self)
             if self._place is not None:
                 self._place.give_back()
                 self._place = None
-
-    def _end(self, how: Callable[[Life], None]) -> None:
-        self.faults.end_with_life()
-        life, self._life = self._life, None
-        if life is not None:
-            how(life)
 
     def _make_topics(self) -> None:
         known = self.topics()

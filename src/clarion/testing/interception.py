@@ -77,9 +77,12 @@ class Interceptor:
         self._broker = broker
         self._faults = faults
         self._lanes: dict[Connection, deque[Held]] = {}
+        self.is_dead = False  # the broker is being killed: what arrives now nobody will ever know of
         self._loop = asyncio.get_running_loop()
 
     def __call__(self, connection: Connection, frame: memoryview) -> Reply | PendingReply | None:
+        if self.is_dead:
+            return None
         if not self._faults and not self._lanes:
             return self._service(connection, frame)
         header = parse_request_header(frame)

@@ -29,6 +29,7 @@ from clarion.testing.journal import Journal
 
 START_SECONDS_MAX: Final = 60.0  # recovery of a large data directory; a fresh one takes milliseconds
 STOP_SECONDS_MAX: Final = 10.0
+KILL_SECONDS_MAX: Final = 0.5
 CALL_SECONDS_MAX: Final = 30.0  # longer than any freeze with an end that a test has the patience for
 _LOOK_SECONDS: Final = 0.1  # how often somebody who waits makes sure that the broker is still there
 
@@ -72,7 +73,12 @@ class Life:
 
     def kill(self) -> None:
         """As kill -9 does: what the kernel has it keeps, all else is gone."""
+        self.begin_kill()
         self._end(is_clean=False)
+
+    def begin_kill(self) -> None:
+        """No request is taken any more, not even by a broker that comes out of a freeze only to die."""
+        self._interceptor.is_dead = True
 
     @property
     def is_over(self) -> bool:
@@ -105,12 +111,12 @@ class Life:
         return done.result()
 
     def _end(self, *, is_clean: bool) -> None:
-        if not is_clean:
-            self._disk.cut_off()
         self.soon(lambda: self._finish(is_clean))
-        self._thread.join(STOP_SECONDS_MAX)
+        self._thread.join(STOP_SECONDS_MAX if is_clean else KILL_SECONDS_MAX)
         if self._thread.is_alive():
-            self._disk.cut_off()
+            self._disk.cut_off()  # ends what waits for a slow disk
+            self._thread.join(KILL_SECONDS_MAX if is_clean else STOP_SECONDS_MAX)
+        if self._thread.is_alive():
             raise BrokerDownError(f"the broker does not end within {STOP_SECONDS_MAX:.0f} s{self._where()}")
 
     def _finish(self, is_clean: bool) -> None:
@@ -154,11 +160,11 @@ class Life:
         return self._interceptor
 
     async def _die(self) -> None:
-        """The sockets and the lock go, as with a process. Nothing reaches the disk any more: it is cut off."""
+        """The sockets and the lock go, as with a process, and nothing reaches the disk any more."""
         server = self.server
-        await server.net.stop_listening()
-        for connection in list(server.net.connections):
-            connection.abort()
+        self.stop_listening()
+        self.drop_connections(None)
+        self._disk.cut_off()
         server.groups.stop()
         server._flushers.shutdown(wait=False, cancel_futures=True)
         server._claim.release()

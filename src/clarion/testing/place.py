@@ -6,7 +6,6 @@ import socket
 import sys
 from pathlib import Path
 from typing import Final
-from weakref import finalize
 
 from clarion.testing.folder import TemporaryFolder
 
@@ -17,22 +16,16 @@ class Place:
     """`port` is 0 until the broker has one."""
 
     def __init__(self, data_dir: str | Path | None, port: int) -> None:
+        self._reserved = _reserve(port)
         self._folder = TemporaryFolder() if data_dir is None else None
         self.data_dir = self._folder.data if self._folder else Path(data_dir or "")
-        self._reserved = _reserve(port)
         self.port = self._reserved.getsockname()[1] if self._reserved else port
-        # Also for a broker that nobody closes.
-        self._finalizer = finalize(self, _give_back, self._folder, self._reserved)
 
     def give_back(self) -> None:
-        self._finalizer()
-
-
-def _give_back(folder: TemporaryFolder | None, reserved: socket.socket | None) -> None:
-    if reserved is not None:
-        reserved.close()
-    if folder is not None:
-        folder.remove()
+        if self._reserved is not None:
+            self._reserved.close()
+        if self._folder is not None:
+            self._folder.remove()
 
 
 def _reserve(port: int) -> socket.socket | None:
