@@ -9,7 +9,6 @@ any number of processes may make them at the same time.
 
 from __future__ import annotations
 
-import atexit
 import hashlib
 import os
 import re
@@ -20,6 +19,8 @@ import tempfile
 from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from clarion.pipeline.cache import cache_folders
 
 VERSION_MIN = 17  # Spark 4 runs on 17 and newer
 _VECTOR = "jdk.incubator.vector"
@@ -78,7 +79,7 @@ def shim_for(home: Path, version: str, environment: Mapping[str, str]) -> Path:
     """A JAVA_HOME around a runtime that lacks the vector module."""
     script = _SHIM.format(vector=_VECTOR, java=shlex.quote(str(home / "bin" / "java")))
     digest = hashlib.sha256(f"{version}\0{script}".encode()).hexdigest()[:16]
-    for folder in _cache_folders(environment):
+    for folder in cache_folders(environment):
         shim = folder / f"java-{digest}"
         try:
             if not (shim / "bin" / "java").exists():
@@ -143,17 +144,6 @@ def _major(version: str) -> int:
     if not numbers:
         return 0
     return int(numbers[1]) if numbers[0] == "1" and len(numbers) > 1 else int(numbers[0])
-
-
-def _cache_folders(environment: Mapping[str, str]) -> Iterator[Path]:
-    if cache := environment.get("XDG_CACHE_HOME"):
-        yield Path(cache) / "clarion"
-    if home := environment.get("HOME"):
-        yield Path(home) / ".cache" / "clarion"
-    # Nobody else may have put a `java` there before us, so it is a new folder, for this process alone.
-    folder = tempfile.mkdtemp(prefix="clarion-java-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    yield Path(folder)
 
 
 def _build(shim: Path, home: Path, script: str) -> None:

@@ -11,9 +11,11 @@ from __future__ import annotations
 import os
 import re
 import sys
+import zlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from clarion.pipeline.cache import cached_file
 from clarion.pipeline.java import prepare_java
 
 if TYPE_CHECKING:
@@ -23,6 +25,19 @@ TASK_ATTEMPTS = 4  # as on a cluster; local mode would give up a query at a task
 _STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _LOCAL = re.compile(r"local(?:\[(\*|\d+)(?:,\s*\d+)?\])?")
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,\s*\d+\s*\]")
+
+
+_LOG_CONFIGURATION = """\
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = error
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{yy/MM/dd HH:mm:ss} %p %c{1}: %m%n%ex
+"""
 
 
 class SparkMissingError(Exception):
@@ -89,7 +104,7 @@ def defaults(master: str | None) -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
+        **_quiet_logs(),
     }
     if cores := cores_of(master):
         # One state file per core instead of 200; a checkpoint keeps the number it was made with.
@@ -97,6 +112,16 @@ def defaults(master: str | None) -> dict[str, str]:
         # Loopback only, as the broker does; and a host name that resolves oddly is no obstacle.
         found |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     return found
+
+
+def _quiet_logs() -> dict[str, str]:
+    """Errors only, and none of the lines that Spark greets with; unless somebody keeps a configuration of Spark."""
+    if "SPARK_CONF_DIR" in os.environ:
+        return {}
+    path = cached_file(
+        f"log4j2-{zlib.crc32(_LOG_CONFIGURATION.encode()):08x}.properties", _LOG_CONFIGURATION, os.environ
+    )
+    return {"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={path.as_uri()}"} if path else {}
 
 
 def _builder() -> SparkSession.Builder:
