@@ -20,7 +20,8 @@ def position(text: str, edge: str, now_ms: int) -> dict[str, str]:
         return {f"{edge}Offsets": text}
     if text.startswith("{"):
         return {f"{edge}Offsets": _offsets(text, option)}
-    return {f"{edge}Timestamp": str(parse_time_ms(text, now_ms))}
+    strategy = {"startingOffsetsByTimestampStrategy": "latest"} if edge == "starting" else {}
+    return {f"{edge}Timestamp": str(parse_time_ms(text, now_ms)), **strategy}
 
 
 def spark_settings(conf: Sequence[str] | None) -> dict[str, str]:

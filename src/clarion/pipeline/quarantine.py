@@ -8,14 +8,26 @@ The copy has the original's key and value, byte for byte, and says in its header
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+
+from clarion.pipeline.connector_options import Options, client_settings
+from clarion.pipeline.kafka.client import Client
+from clarion.pipeline.kafka.encode import Messages, messages
+from clarion.pipeline.kafka.headers import HEADERS_TYPE
+from clarion.pipeline.kafka.offsets import TopicPartition
+from clarion.pipeline.kafka.producer import Producer, ProducerSettings
+from clarion.pipeline.kafka.settings import ClientSettings
 
 _REASON_LENGTH_MAX = 300  # a header, not a copy of the value
 _KINDS = {list: "a list", str: "a text", bool: "a truth value", int: "a number", float: "a number", type(None): "null"}
+
+_clients: dict[ClientSettings, Client] = {}  # a worker lives for many tasks; so does its connection
 
 Copy = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes], ...]]
 
@@ -35,6 +47,22 @@ def keeper(
         return bad.is_null()
 
     return keep
+
+
+def send(connection: Mapping[str, str], topic: str, copies: Sequence[Copy]) -> None:
+    """Write the copies and wait until the broker has them: the bad rows must not be gone before they are kept."""
+    settings = client_settings(Options({name: value for name, value in connection.items() if "." in name}, (), ()))
+    client = _clients.get(settings)
+    if client is None:
+        client = _clients[settings] = Client(settings)
+    count = len(client.topics([topic], may_create=True)[topic].partitions)
+    places = np.array([int(_header(each, "clarion.partition")) % count for each in copies], np.int64)
+    order = np.argsort(places, kind="stable")  # records of one partition stay in their order
+    starts = np.flatnonzero(np.diff(places[order], prepend=-1))
+    groups = [(TopicPartition(topic, int(places[order][start])), int(start)) for start in starts]
+    producer = Producer(client, ProducerSettings())
+    producer.write(_as_messages([copies[each] for each in order]), groups, order)
+    producer.flush()
 
 
 def copy_of(row: Mapping[str, Any], pipeline: str, types: Mapping[str, str], required: Sequence[str]) -> Copy:
@@ -67,6 +95,20 @@ def reason(value: bytes | None, empty: Sequence[str], types: Mapping[str, str], 
             return _short(f"field {name}: {json.dumps(document[name])} is no {types.get(name, '')}")
     missing = [name for name in empty if name in required]
     return f"field {missing[0]} is missing" if missing else "does not fit the declared JSON"
+
+
+def _as_messages(copies: Sequence[Copy]) -> Messages:
+    keys, values, headers = zip(*copies, strict=True)
+    entries = [[{"key": name, "value": text} for name, text in each] for each in headers]
+    # Now, not the original's time: else the quarantine's retention might take it before anybody has seen it.
+    moments = np.full(len(copies), time.time_ns() // 1_000_000, np.int64)
+    return messages(
+        pa.array(keys, pa.binary()), pa.array(values, pa.binary()), moments, pa.array(entries, HEADERS_TYPE)
+    )
+
+
+def _header(copy: Copy, name: str) -> bytes:
+    return dict(copy[2])[name]
 
 
 def _short(text: str) -> str:

@@ -27,7 +27,8 @@ ON_BAD = ("quarantine", "fail", "drop")
 _TOPIC_CHARACTERS = re.compile(r"[a-zA-Z0-9._-]*")
 _OURS = {  # the connector options that this module sets itself
     "bootstrap.servers", "kafka.bootstrap.servers", "subscribe", "subscribepattern", "assign", "topic", "groupid",
-    "startingoffsets", "endingoffsets", "startingtimestamp", "endingtimestamp",
+    "startingoffsets", "endingoffsets", "startingtimestamp", "endingtimestamp", "startingoffsetsbytimestamp",
+    "endingoffsetsbytimestamp", "startingoffsetsbytimestampstrategy",
 }  # fmt: skip
 
 
