@@ -143,6 +143,7 @@ def test_a_member_that_is_told_that_it_is_unknown_joins_again(broker: EmbeddedBr
 def test_a_producer_that_wants_no_reply_loses_its_connection(broker: EmbeddedBroker) -> None:
     producer = confluent_producer(broker.bootstrap, acks=0)
     send(producer, "t", "arrives")
+    broker.wait_for_messages("t", 1)
     fault = broker.faults.fail("Produce", "NOT_LEADER_OR_FOLLOWER")
     send(producer, "t", "is lost")
     broker.wait_for(lambda: fault.hits == 1)
