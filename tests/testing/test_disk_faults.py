@@ -7,9 +7,12 @@ from contextlib import suppress
 
 import pytest
 from confluent_kafka import KafkaError as ConfluentError
+from confluent_kafka.admin import AdminClient, NewTopic
 
-from clarion.model.errors import KafkaError
+from clarion.model.errors import ErrorCode, KafkaError
 from clarion.testing import BrokerDownError, EmbeddedBroker, embedded
+from clarion.testing.errors import InjectedError
+from clarion.testing.journal import Journal
 from tests.testing.clients import confluent_consumer, confluent_producer, read, send
 
 
@@ -127,9 +130,25 @@ def test_an_unknown_kind_of_error_is_refused(broker: EmbeddedBroker) -> None:
         broker.faults.disk_error("seek")
 
 
-def test_ordered_errors_do_not_count_as_failures_of_the_broker() -> None:
-    with embedded(topics=["t"], retention_check_seconds=0.01, checkpoint_seconds=0.01) as broker:
-        fault = broker.faults.disk_error("write", times=None)
-        broker.wait_for(lambda: fault.hits >= 2)
-        broker.faults.clear()
-        assert broker.failures == []
+def test_ordered_errors_do_not_count_as_failures_of_the_broker(broker: EmbeddedBroker) -> None:
+    with broker.faults.disk_error("write") as fault:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+        assert admin.create_topics([NewTopic("another", 1)])["another"].exception(10) is not None
+        _ignore(KafkaError, lambda: broker.produce("t", "x"))
+    assert fault.hits >= 2
+    assert broker.failures == []
+
+
+def test_what_comes_of_an_ordered_error_counts_as_ordered() -> None:
+    journal = Journal("of a broker")
+    for error in (InjectedError(5, "ordered"), KafkaError(ErrorCode.NOT_CONTROLLER), _caused_by(InjectedError(5, ""))):
+        journal.note_failure(error)
+    assert journal.failures == []
+    journal.note_failure(_caused_by(OSError(5, "not ordered")))
+    assert len(journal.failures) == 1
+
+
+def _caused_by(error: Exception) -> Exception:
+    outer = RuntimeError("of the broker's own")
+    outer.__cause__ = error
+    return outer
