@@ -7,7 +7,7 @@ from functools import cached_property, wraps
 import kafka
 from kafka import codec
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
-from kafka.errors import BrokerResponseError, KafkaError, for_code
+from kafka.errors import BrokerResponseError, KafkaConnectionError, KafkaError, for_code
 from kafka.protocol.consumer import OffsetSpec
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
@@ -31,6 +31,10 @@ _CODECS = {
     "lz4": (codec.has_lz4, "lz4"),
     "zstd": (codec.has_zstd, "zstandard"),
 }
+
+# 3.0.12 loses its assignment when a poll's time runs out between SyncGroup and its answer (with any broker), so that a
+# member's polls had better be long; they end as soon as there is a message.
+UNDISTURBED_S = 2
 
 
 def _refusing(verb: Callable) -> Callable:
@@ -138,6 +142,8 @@ class KafkaPython(Client):
             enable_auto_commit=False,
             session_timeout_ms=6000,
             heartbeat_interval_ms=200,
+            # 3.0.12 may assign before it knows the topic, and then lose the refresh that would tell (with any broker).
+            metadata_max_age_ms=500,
             **more,
         )
         return KafkaPythonMember(kafka.KafkaConsumer(*topics, **settings))
@@ -246,7 +252,10 @@ class KafkaPythonMember(Member):
         self.consumer = consumer
 
     def poll(self, seconds: float = 0.1) -> list[Incoming]:
-        return _polled(self.consumer, seconds)
+        try:
+            return _polled(self.consumer, max(seconds, UNDISTURBED_S))
+        except KafkaConnectionError:  # the other libraries keep to themselves that the broker is away
+            return []
 
     def commit(self) -> None:
         try:
