@@ -348,6 +348,14 @@ def test_a_broker_can_be_used_again_after_its_block() -> None:
             assert broker.produce("t", "x") == 0
 
 
+def test_the_failures_of_one_block_are_not_those_of_the_next() -> None:
+    broker = embedded()
+    with pytest.raises(BrokerFailedError), broker:
+        _break(broker)
+    with broker:
+        assert broker.failures == []
+
+
 def test_it_says_who_it_is() -> None:
     with embedded() as broker:
         assert repr(broker) == f"<EmbeddedBroker on {broker.bootstrap}>"

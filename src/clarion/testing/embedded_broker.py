@@ -7,6 +7,7 @@ import atexit
 import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
@@ -156,6 +157,7 @@ class EmbeddedBroker:
     def _start(self) -> None:
         if self._place is None:
             self._place = Place(*self._wanted)
+            self._journal = Journal(self._name)
             self._journal.open()
             _started.add(self)
         listener = ListenerConfig(HOST, self._place.port)
@@ -188,15 +190,17 @@ class EmbeddedBroker:
 
     def close(self) -> None:
         """End for good; a temporary directory goes too. Called when the `with` block is left."""
-        self.faults.clear()
-        try:
-            self.stop()
-        finally:
-            self._journal.close()
-            _started.discard(self)
-            if self._place is not None:
-                self._place.give_back()
-                self._place = None
+        with ExitStack() as ending:
+            ending.callback(self._give_back)
+            ending.callback(self.stop)
+            self.faults.clear()
+
+    def _give_back(self) -> None:
+        self._journal.close()
+        _started.discard(self)
+        if self._place is not None:
+            self._place.give_back()
+            self._place = None
 
     def _make_topics(self) -> None:
         known = self.topics()
