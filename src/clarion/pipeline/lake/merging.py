@@ -34,6 +34,7 @@ class Rule:
     key: tuple[str, ...]
     order_by: tuple[str, ...] = ()  # the row with the largest values is the newest; empty: a batch has one row per key
     delete_when: str | None = None  # SQL over `new` and `old`; the row of that key goes
+    insert_when: str | None = None  # SQL over `new`; None: always
     update_when: str | None = None  # None: always
     leave_out: tuple[str, ...] = ()  # columns that decide but are not kept
 
@@ -81,7 +82,7 @@ def _merge(table: DeltaTable, rows: pa.Table, rule: Rule, kept: pa.Schema, prope
     if rule.delete_when:
         merger = merger.when_matched_delete(rule.delete_when)
     merger = merger.when_matched_update(values, rule.update_when)
-    merger = merger.when_not_matched_insert(values, f"NOT ({rule.delete_when})" if rule.delete_when else None)
+    merger = merger.when_not_matched_insert(values, rule.insert_when)
     merger.execute()
 
 

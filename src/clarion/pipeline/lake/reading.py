@@ -39,8 +39,14 @@ def snapshot(spark: SparkSession, path: str, table: DeltaTable) -> DataFrame:
     return frame.select(*[_quoted(name) for name in schema.names])  # Spark puts partition columns last
 
 
-def schema_at(path: str) -> pa.Schema:
-    return schema_of(open_table(local_path(path)))
+def schema_at(path: str) -> pa.Schema | None:
+    """A table's columns; None where there is no table."""
+    from clarion.pipeline.lake import parquet
+
+    path = local_path(path)
+    if exists(path):
+        return schema_of(open_table(path))
+    return parquet.schema_at(path) if parquet.exists(path) else None
 
 
 def _plain(spark: SparkSession, path: str) -> DataFrame:

@@ -1,0 +1,211 @@
+"""`archive`: topics into a lake table, every message once.
+
+    from clarion.pipeline import archive
+
+    events = archive("events", "lake/events")                       # raw bytes, a folder per day
+    clicks = archive("clicks", "lake/clicks", json="user string, url string, ms long", by="hour")
+
+The table itself remembers up to which offset it holds each partition of each topic (by the topic's id), in the same
+commit as the rows. So a batch that is played again is recognised; and a pipeline that lost its checkpoint goes on where
+the table ends, not where the topic begins.
+
+The archive is a reader like any other: its group shows its lag, and while it is behind the broker deletes nothing that
+is not archived (`clarion.retention.hold.groups`), unless `hold=False`.
+"""
+
+from __future__ import annotations
+
+import json as json_format
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from clarion.pipeline.definition import DefinitionError, MicroBatch, Pipeline, Run, check
+from clarion.pipeline.ready.columns import origin_columns, partition_columns, raw_rows, typed_rows, with_topic_ids
+from clarion.pipeline.ready.topic_link import Layout, TopicLink, names_matching
+from clarion.pipeline.table_reference import Table, table
+from clarion.pipeline.topic_reference import FORMAT, Topic, topic
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.types import StructType
+
+    from clarion.pipeline.lake.ranges import Origin
+
+INFER: Final = "infer"
+TRIGGER: Final = "10 seconds"  # a table wants few large files; whoever wants rows sooner says so
+COMPACT_EVERY: Final = 30  # batches: five minutes at the pace above
+VACUUM_HOURS: Final = 7 * 24
+EARLIEST: Final = -2  # in the connector's offset JSON
+
+
+def archive(
+    topics: str | Sequence[str],
+    table_path: str,
+    *,
+    name: str | None = None,
+    json: str | None = None,
+    by: str = "date",
+    format: str = "delta",
+    keep_value: bool | None = None,
+    hold: bool = True,
+    trigger: str | None = TRIGGER,
+    compact_every: int = COMPACT_EVERY,
+    options: Mapping[str, str] | None = None,
+) -> Pipeline:
+    """Archive topics (a name, several, or a pattern) in one table.
+
+    json        the fields of the JSON values as Spark's DDL, or "infer"; by default raw bytes
+    by          folders of the table: `date`, `hour` or `none`, of the messages' own time in UTC
+    format      `delta` or `parquet`
+    keep_value  keep the bytes beside the fields; by default only where the fields are guessed
+    hold        let the broker keep what is not archived yet
+    """
+    source = topic(topics, options=options)
+    typed = json is not None
+    target = table(
+        table_path,
+        format=format,
+        partition_by=partition_columns(by, typed=typed),
+        options={
+            "sourceColumns": origin_columns(typed=typed),
+            "compactEvery": str(compact_every),
+            "vacuumHours": str(VACUUM_HOURS),
+        },
+    )
+    shape = Shape(json, by, json == INFER if keep_value is None else keep_value)
+    made = Pipeline(
+        name=name or f"archive-{source.names[0] if source.names else 'topics'}",
+        function=lambda messages: messages,
+        reads=(ArchiveSource(source, target, shape),),
+        writes=(ArchiveTarget(target, source, hold),),
+        trigger=trigger,
+        description=f"archives {source.description} in {table_path}",
+    )
+    check(made)
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How messages become rows."""
+
+    json: str | None = None
+    by: str = "date"
+    keeps_value: bool = False
+
+    def rows(self, messages: DataFrame, schema: StructType | None) -> DataFrame:
+        if schema is None:
+            return raw_rows(messages, self.by)
+        return typed_rows(messages, schema, self.by, keeps_value=self.keeps_value)
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveSource:
+    """The messages that the table does not hold, as its rows."""
+
+    topic: Topic
+    table: Table
+    shape: Shape
+
+    @property
+    def description(self) -> str:
+        return self.topic.description
+
+    def missing(self, run: Run) -> str | None:
+        return self.topic.missing(run)
+
+    def load(self, spark: SparkSession, run: Run, *, streaming: bool) -> DataFrame:
+        connection = self.topic.connection(run)
+        link = TopicLink(connection)
+        layout = link.layout(names_matching(link, self.topic.names, self.topic.pattern))
+        subscription = {"subscribe": ",".join(sorted(layout)), "includeHeaders": "true"}
+        schema = self._schema(spark, {**connection, **subscription})
+        options = {
+            **connection,
+            **subscription,
+            **({"groupId": run.group} if streaming else run.ending),
+            **self._starting(run, layout),
+            **self.topic.options,
+        }
+        reader = (spark.readStream if streaming else spark.read).format(FORMAT).options(**options)
+        messages = with_topic_ids(reader.load(), {each: topic_id for each, (topic_id, _) in layout.items()})
+        return self.shape.rows(messages, schema)
+
+    def _starting(self, run: Run, layout: Layout) -> dict[str, str]:
+        """Where the table ends. Spark asks only if there is no checkpoint, or for a batch."""
+        held = held_offsets(self.table, layout)
+        if not held:
+            return dict(run.starting)
+        if dict(run.starting) != {"startingOffsets": "earliest"}:
+            raise DefinitionError(f"{self.table.description} holds a part of this and goes on there: leave out --from")
+        return {"startingOffsets": json_format.dumps(starting_offsets(held, layout))}
+
+    def _schema(self, spark: SparkSession, options: Mapping[str, str]) -> StructType | None:
+        if self.shape.json is None:
+            return None
+        if self.shape.json != INFER:
+            from clarion.pipeline.topic_rows import schema_of
+
+            return schema_of(topic(self.topic.names or ("topic",), json=self.shape.json))
+        from clarion.pipeline.ready.inference import infer
+
+        return infer(spark, options, known_fields(self.table))
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveTarget:
+    """The table, and the broker's promise to wait for it."""
+
+    table: Table
+    topic: Topic
+    holds: bool = True
+    output_modes: tuple[str, ...] = field(default=("append",))
+
+    @property
+    def description(self) -> str:
+        return self.table.description
+
+    def prepare(self, spark: SparkSession, run: Run) -> None:
+        link = TopicLink(self.topic.connection(run))
+        names = names_matching(link, self.topic.names, self.topic.pattern)
+        if self.holds:
+            link.hold(names, run.group)
+        else:
+            link.release(names, run.group)
+
+    def start(self, df: DataFrame, run: Run, **how: Any) -> StreamingQuery:
+        return self.table.start(df, run, **how)
+
+    def write(self, df: DataFrame, run: Run, batch: MicroBatch | None = None) -> None:
+        self.table.write(df, run, batch)
+
+
+def held_offsets(target: Table, layout: Layout) -> dict[Origin, int]:
+    """Per partition the first offset that the table does not hold; without those of which it holds nothing."""
+    from clarion.pipeline.lake.history import next_offsets
+    from clarion.pipeline.lake.ranges import Origin
+
+    origins = [Origin(name, topic_id, number) for name, (topic_id, count) in layout.items() for number in range(count)]
+    return next_offsets(target.path, origins)
+
+
+def starting_offsets(held: Mapping[Origin, int], layout: Layout) -> dict[str, dict[str, int]]:
+    """The connector's JSON: from the table's end, and all of what it has never seen."""
+    known = {(each.topic, each.partition): offset for each, offset in held.items()}
+    return {
+        name: {str(number): known.get((name, number), EARLIEST) for number in range(count)}
+        for name, (_, count) in sorted(layout.items())
+    }
+
+
+def known_fields(target: Table) -> StructType | None:
+    """The fields that a typed archive has already; None for a table that is not there."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    from clarion.pipeline.lake.reading import schema_at
+    from clarion.pipeline.ready.columns import fields_of_archive
+
+    found = schema_at(target.path)
+    return None if found is None else fields_of_archive(from_arrow_schema(found))

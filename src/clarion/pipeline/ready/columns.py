@@ -1,0 +1,105 @@
+"""Messages as the rows of an archive: raw bytes as they were, or the fields of their JSON beside where they came from.
+
+Raw     key, value, headers, topic, topic_id, partition, offset, timestamp, timestampType, and `date` (and `hour`)
+Typed   the JSON's fields, then the same with an underscore before each; `_value` only where the bytes are kept too, and
+        `_unparsed` with the bytes of a value that is no such JSON: nothing is left out of an archive; `_is_empty` tells
+        a message without value from one without fields
+
+Times are UTC whatever the session's time zone says: a row's folder must not depend on who wrote it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from clarion.pipeline.definition import DefinitionError
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
+
+BY: Final = {"date": ("date",), "hour": ("date", "hour"), "none": ()}
+ORIGIN: Final = ("topic", "topic_id", "partition", "offset")
+_BESIDE: Final = ("key", "headers", *ORIGIN, "timestamp", "timestampType")
+_CORRUPT: Final = "__corrupt"
+_ROW: Final = "__row"
+_NOT_IN_A_NAME: Final = re.compile(r"[ ,;{}()\n\t=.]")
+
+
+def with_topic_ids(messages: DataFrame, ids: Mapping[str, str]) -> DataFrame:
+    """The connector's columns and which topic it was: a name may be given anew, an id is not."""
+    from pyspark.sql import functions as F
+
+    pairs = [F.lit(each) for pair in sorted(ids.items()) for each in pair]
+    topic_id = F.create_map(*pairs)[F.col("topic")] if pairs else F.lit(None).cast("string")
+    return messages.withColumn("topic_id", topic_id)
+
+
+def raw_rows(messages: DataFrame, by: str) -> DataFrame:
+    beside = [each for each in _BESIDE if each != "key"]
+    return messages.select("key", "value", *beside, *_time_columns("", by))
+
+
+def typed_rows(messages: DataFrame, schema: StructType, by: str, *, keeps_value: bool) -> DataFrame:
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    taken = {f"_{each}" for each in (*_BESIDE, "value", "unparsed", "is_empty", "date", "hour")}
+    if clash := sorted(taken & {each.lower() for each in schema.names}):
+        raise DefinitionError(
+            f"the JSON's field {clash[0]} has the name of a column that says where a message came from"
+        )
+    wanted = StructType([*schema.fields, StructField(_CORRUPT, StringType())])
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+    parsed = messages.withColumn(_ROW, F.from_json(F.col("value").cast("string"), wanted, options))
+    is_bad = F.col("value").isNotNull() & (F.col(_ROW).isNull() | F.col(f"{_ROW}.{_CORRUPT}").isNotNull())
+    columns = [F.col(f"{_ROW}.`{each}`").alias(_plain(each)) for each in schema.names]
+    columns += [F.col(each).alias(f"_{each}") for each in _BESIDE]
+    columns.append(F.when(is_bad, F.col("value")).alias("_unparsed"))
+    columns.append(F.col("value").isNull().alias("_is_empty"))
+    if keeps_value:
+        columns.append(F.col("value").alias("_value"))
+    return parsed.select(*columns, *_time_columns("_", by))
+
+
+def partition_columns(by: str, *, typed: bool) -> tuple[str, ...]:
+    if by not in BY:
+        raise DefinitionError(f"by={by!r}: an archive is partitioned by {', '.join(BY)}")
+    return tuple(f"_{each}" if typed else each for each in BY[by])
+
+
+def origin_columns(*, typed: bool) -> str:
+    return ",".join(f"_{each}" if typed else each for each in ORIGIN)
+
+
+def is_typed(names: Sequence[str]) -> bool:
+    """Whether a table is a typed archive; DefinitionError if it is none at all."""
+    for prefix in ("", "_"):
+        if all(f"{prefix}{each}" in names for each in (*ORIGIN, "timestamp")):
+            return prefix == "_"
+    raise DefinitionError(f"this table is no archive of a topic; it has the columns {', '.join(names)}")
+
+
+def fields_of_archive(schema: StructType) -> StructType:
+    """Of a typed archive's columns, those that are the JSON's."""
+    from pyspark.sql.types import StructType
+
+    return StructType([each for each in schema.fields if not each.name.startswith("_")])
+
+
+def _time_columns(prefix: str, by: str) -> list[Column]:
+    from pyspark.sql import functions as F
+
+    seconds = F.unix_seconds("timestamp")
+    found = {
+        "date": F.date_from_unix_date(F.floor(seconds / 86_400).cast("int")),
+        "hour": F.pmod(F.floor(seconds / 3_600), F.lit(24)).cast("int"),
+    }
+    return [found[each].alias(prefix + each) for each in BY[by]]
+
+
+def _plain(name: str) -> str:
+    """Letters that a table's column cannot have."""
+    return _NOT_IN_A_NAME.sub("_", name)

@@ -1,0 +1,162 @@
+"""Topics into tables: every message once, whatever happens to the query."""
+
+import shutil
+
+import pytest
+from pyspark.sql import functions as F
+
+from clarion.pipeline import archive
+from clarion.pipeline.lake import compact, read_table
+from clarion.pipeline.ready.topic_link import HOLD_GROUPS, TopicLink
+from clarion.pipeline.runner import BATCH
+
+NOON = 1_793_534_400_000  # 2026-11-01T12:00:00Z
+
+
+def offsets_in(house, path: str) -> dict[int, list[int]]:
+    rows = read_table(house.spark, path).select("partition", "offset").collect()
+    return {p: sorted(row.offset for row in rows if row.partition == p) for p in {row.partition for row in rows}}
+
+
+def test_every_message_is_in_the_table_once_as_it_was(house, unique: str) -> None:
+    house.make_topic(unique)
+    house.send(unique, [f"m{n}".encode() for n in range(99)], timestamp=NOON, headers=[("h", b"1"), ("none", None)])
+    house.send(unique, [None], timestamp=NOON + 86_400_000, key=lambda n: None)
+    events = archive(unique, house.lake("events"))
+
+    house.run(events)
+    house.send(unique, [b"later"], timestamp=NOON)
+    house.run(events)
+
+    table = read_table(house.spark, house.lake("events"))
+    assert offsets_in(house, house.lake("events")) == {0: list(range(52)), 1: list(range(49))}
+    row = table.where("partition = 1 and offset = 3").first()
+    assert (bytes(row.key), bytes(row.value), row.topic, row.timestampType) == (b"key-7", b"m7", unique, 0)
+    assert [(each.key, each.value) for each in row.headers] == [("h", bytearray(b"1")), ("none", None)]
+    days = table.groupBy("date").count().collect()
+    assert {str(each.date): each["count"] for each in days} == {"2026-11-01": 100, "2026-11-02": 1}
+    assert table.where("value is null and key is null").count() == 1
+
+
+def test_the_archive_shows_its_lag_and_holds_deletion_back(house, unique: str) -> None:
+    from confluent_kafka import Consumer, TopicPartition
+
+    house.make_topic(unique)
+    house.send(unique, [b"m"] * 10)
+    events = archive(unique, house.lake("events"))
+    house.run(events)
+
+    group = f"clarion-pipeline-{events.name}"
+    link = TopicLink({"bootstrap.servers": house.bootstrap})
+    assert link.settings(unique)[HOLD_GROUPS] == group
+    reader = Consumer({"bootstrap.servers": house.bootstrap, "group.id": group})
+    committed = reader.committed([TopicPartition(unique, 0), TopicPartition(unique, 1)], timeout=10)
+    reader.close()
+    assert [each.offset for each in committed] == [5, 5]
+
+    house.run(archive(unique, house.lake("events"), hold=False))
+    assert link.settings(unique)[HOLD_GROUPS] == ""
+
+
+def test_a_lost_checkpoint_and_a_lost_commit_double_nothing(house, unique: str) -> None:
+    house.make_topic(unique)
+    house.send(unique, [b"m"] * 20)
+    events = archive(unique, house.lake("events"))
+    house.run(events)
+
+    commits = house.checkpoint(events) / "commits"
+    max(commits.glob("[0-9]*"), key=lambda each: int(each.name)).unlink()  # killed between the two commits
+    house.send(unique, [b"m"] * 20)
+    house.run(events)
+    assert offsets_in(house, house.lake("events")) == {0: list(range(20)), 1: list(range(20))}
+
+    shutil.rmtree(house.state)
+    house.send(unique, [b"m"] * 20)
+    house.run(events)
+    assert offsets_in(house, house.lake("events")) == {0: list(range(30)), 1: list(range(30))}
+
+    house.send(unique, [b"m"] * 2)
+    house.run(events, BATCH)
+    house.run(events, BATCH)
+    assert offsets_in(house, house.lake("events")) == {0: list(range(31)), 1: list(range(31))}
+
+
+def test_a_topic_made_anew_is_archived_beside_the_old_one(house, unique: str) -> None:
+    house.make_topic(unique)
+    house.send(unique, [b"old"] * 6)
+    events = archive(unique, house.lake("events"))
+    house.run(events)
+    house.delete_topic(unique)
+    house.make_topic(unique)
+    house.send(unique, [b"new"] * 4)
+
+    failed = house.try_to_run(events)
+    assert failed.progresses[0].state == "failed"  # the checkpoint is of a topic that is gone: nobody is told nothing
+    shutil.rmtree(house.state)
+    house.run(events)
+
+    counts = read_table(house.spark, house.lake("events")).groupBy(F.col("value").cast("string"), "topic_id").count()
+    assert sorted((row[0], row["count"]) for row in counts.collect()) == [("new", 4), ("old", 6)]
+
+
+def test_json_becomes_columns_and_what_is_no_json_is_kept(house, unique: str) -> None:
+    house.make_topic(unique, 1)
+    good = [{"user": "ann", "ms": 5}, {"user": "bob", "ms": 7, "more": [1, 2]}]
+    house.send(unique, [*good, b"{broken", None], partition=lambda n: 0, timestamp=NOON)
+    clicks = archive(unique, house.lake("clicks"), json="user string, ms long", by="hour", name=f"{unique}-declared")
+    guessed = archive(unique, house.lake("guessed"), json="infer", name=f"{unique}-inferred")
+
+    house.run(clicks)
+    house.run(guessed)
+
+    rows = read_table(house.spark, house.lake("clicks")).orderBy("_offset").collect()
+    assert [(row.user, row.ms) for row in rows] == [("ann", 5), ("bob", 7), (None, None), (None, None)]
+    assert [row._unparsed and bytes(row._unparsed) for row in rows] == [None, None, b"{broken", None]
+    assert [row._is_empty for row in rows] == [False, False, False, True]
+    assert (str(rows[0]._date), rows[0]._hour) == ("2026-11-01", 12)
+    rows = read_table(house.spark, house.lake("guessed")).orderBy("_offset").collect()
+    assert [row.more for row in rows] == [None, [1, 2], None, None]
+    assert bytes(rows[0]._value) == b'{"user": "ann", "ms": 5}'
+
+    house.send(unique, [{"user": "eve", "fresh": True}], partition=lambda n: 0, timestamp=NOON)
+    house.run(guessed)
+    assert read_table(house.spark, house.lake("guessed")).where("fresh").first().user == "eve"
+
+
+def test_plain_parquet_and_several_topics(house, unique: str) -> None:
+    names = [f"{unique}-a", f"{unique}-b"]
+    for each in names:
+        house.make_topic(each, 1)
+        house.send(each, [b"m"] * 5, partition=lambda n: 0)
+    both = archive(names, house.lake("plain"), format="parquet", by="none", name=unique)
+
+    house.run(both)
+    shutil.rmtree(house.state)
+    house.run(both)
+
+    counts = read_table(house.spark, house.lake("plain")).groupBy("topic").count().collect()
+    assert {row.topic: row["count"] for row in counts} == dict.fromkeys(names, 5)
+
+
+def test_a_table_that_another_query_wrote_meanwhile_is_not_doubled(house, unique: str) -> None:
+    """Two archives of one topic in one table: the second finds its messages there, and says so if it cannot go on."""
+    house.make_topic(unique)
+    house.send(unique, [b"m"] * 10)
+    one, two = (archive(unique, house.lake("events"), name=f"{unique}-{each}") for each in ("one", "two"))
+    house.run(one)
+    house.run(two)
+    house.send(unique, [b"m"] * 10)
+    house.run(one)
+
+    refused = house.try_to_run(two)
+
+    assert refused.progresses[0].state in ("ended", "failed")
+    assert offsets_in(house, house.lake("events")) == {0: list(range(10)), 1: list(range(10))}
+    compact(house.lake("events"), files_min=2)
+    assert offsets_in(house, house.lake("events")) == {0: list(range(10)), 1: list(range(10))}
+
+
+@pytest.mark.parametrize("by", ["minute", ""])
+def test_an_unknown_partitioning_is_refused(by: str) -> None:
+    with pytest.raises(Exception, match="partitioned by date, hour, none"):
+        archive("events", "lake/events", by=by)

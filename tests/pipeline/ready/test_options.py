@@ -1,0 +1,136 @@
+"""Ready-made pipelines from a few words, without Spark and without a broker."""
+
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pytest
+
+from clarion.pipeline import archive, latest, replay, rollup
+from clarion.pipeline.definition import DefinitionError
+from clarion.pipeline.lake.ranges import Origin
+from clarion.pipeline.ready import REGISTRY, from_words
+from clarion.pipeline.ready.archive import starting_offsets
+from clarion.pipeline.ready.replay import pacer, warnings_about
+
+DAY_MS = 86_400_000
+
+
+def test_words_make_the_same_pipeline_as_python() -> None:
+    by_words = from_words("archive", ["--topic", "events", "--table=lake/events", "--by", "hour", "--no-hold"])
+    by_hand = archive("events", "lake/events", by="hour", hold=False)
+
+    assert by_words.name == by_hand.name == "archive-events"
+    assert by_words.writes == by_hand.writes
+    assert not by_words.writes[0].holds
+    assert by_words.description == "archives topic events in lake/events"
+
+
+def test_a_pattern_is_one_topic_argument() -> None:
+    made = from_words("archive", ["--topic", "logs-.*", "--table", "t"])
+
+    assert made.reads[0].topic.pattern == "logs-.*"
+    assert from_words("archive", ["--topic", "a", "--topic", "b", "--table", "t"]).reads[0].topic.names == ("a", "b")
+
+
+def test_rollup_in_words() -> None:
+    measures = ["--by", "service", "--sum", "bytes", "--quantiles", "ms:0.5,0.99", "--quantiles", "bytes:0.999"]
+    targets = ["--to-topic", "stats", "--table", "lake/stats"]
+    made = from_words("rollup", ["--topic", "logs", "--every", "1m", *measures, *targets])
+
+    assert made.reads[0].json == "`service` string, `bytes` double, `ms` double"
+    assert [each.description for each in made.writes] == ["topic stats", "table lake/stats"]
+    assert made.writes[0].key == "service"
+    assert "ms_p50, ms_p99, bytes_p99_9" in made.description
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "reason"),
+    [
+        ("archive", "--topic events", "--table is missing: the table's folder"),
+        ("archive", "--topic events --table t --colour blue", "--colour is no option; it has --topic, --table"),
+        ("archive", "--topic events --table t --by minute", "partitioned by date, hour, none"),
+        ("archive", "--topic", "--topic needs a value"),
+        ("archive", "--topic e --table t --table u", "--table is given twice"),
+        ("archive", "--topic e --table t --compact-every often", "--compact-every often"),
+        ("replay", "--table t --to-topic x --rate 0", "above 0"),
+        ("replay", "--table t --to-topic x --since yesterday", "write a time like"),
+        ("rollup", "--topic logs --every 1m", "goes to a topic"),
+        ("rollup", "--topic logs --every 1m --quantiles ms --table t", "write FIELD:RANK,RANK"),
+        ("rollup", "--topic logs --every 1m --quantiles ms:2 --table t", "between 0 and 1"),
+        ("rollup", "--topic logs --every 1m --by count --table t", "is the name of a column of the result"),
+        ("latest", "events --table t", "events is no option"),
+    ],
+)
+def test_wrong_words_are_refused_in_one_line(name: str, words: str, reason: str) -> None:
+    with pytest.raises(DefinitionError, match=reason):
+        from_words(name, words.split())
+
+
+def test_each_option_belongs_to_its_function() -> None:
+    import inspect
+
+    for ready in REGISTRY.values():
+        function = {"archive": archive, "latest": latest, "replay": replay, "rollup": rollup}[ready.name]
+        known = inspect.signature(function).parameters
+        assert {each.parameter for each in ready.options} <= set(known)
+    assert REGISTRY["replay"].is_batch
+
+
+def test_an_archive_without_checkpoint_begins_where_its_table_ends() -> None:
+    layout = {"events": ("id-2", 3), "logs": ("id-3", 1)}
+    held = {Origin("events", "id-2", 0): 120, Origin("events", "id-2", 2): 7}
+
+    assert starting_offsets(held, layout) == {"events": {"0": 120, "1": -2, "2": 7}, "logs": {"0": -2}}
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (
+            {"retention.ms": str(7 * DAY_MS)},
+            ["keeps messages for 7 days, and the oldest to be replayed is 30 days old"],
+        ),
+        ({"retention.ms": "-1"}, []),
+        ({"retention.ms": str(60 * DAY_MS)}, []),
+        ({"retention.ms": "1000", "cleanup.policy": "compact"}, []),
+        ({"message.timestamp.before.max.ms": str(DAY_MS)}, ["refuses messages older than 24 hours"]),
+    ],
+)
+def test_a_replay_says_what_will_not_stay(settings: dict[str, str], words: list[str]) -> None:
+    now = datetime(2026, 11, 15, tzinfo=UTC)
+
+    found = warnings_about(settings, now - timedelta(days=30), now)
+
+    assert len(found) == len(words)
+    assert all(each in warning for each, warning in zip(words, found, strict=True))
+
+
+def test_a_replay_of_nothing_says_so() -> None:
+    assert warnings_about({}, None, datetime.now(UTC)) == ["the table has no message to replay"]
+
+
+def test_a_pace_lets_no_more_through_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    from clarion.pipeline.ready import replay as module
+
+    now = [0.0]
+
+    class Time:
+        @staticmethod
+        def monotonic() -> float:
+            return now[0]
+
+        @staticmethod
+        def sleep(seconds: float) -> None:
+            now[0] += seconds
+
+    monkeypatch.setattr(module, "time", Time)
+    rows = pa.record_batch({"n": list(range(250))})
+    seen = [(now[0], piece.num_rows) for piece in pacer(100)(iter([rows, rows]))]
+
+    assert sum(count for _, count in seen) == 500
+    sent = 0
+    for moment, count in seen:
+        assert sent <= moment * 100 + 1
+        assert count <= 10
+        sent += count
+    assert now[0] == pytest.approx(4.9)
