@@ -19,7 +19,10 @@ STOP_SECONDS = 15
 ADDRESS = re.compile(r"((?:\d{1,3}\.){3}\d{1,3}|localhost):(\d+)")
 
 # A group's first rebalance waits for more members to come (3 s in Kafka). Tests bring their members themselves.
-QUICK_GROUPS = {"CLARION_GROUP_INITIAL_REBALANCE_DELAY_MS": "0"}
+QUICK_GROUPS = {
+    "CLARION_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",
+    "CLARION_GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS": "500",
+}
 
 
 class ClarionProcess:

@@ -62,6 +62,8 @@ class BrokerConfig:
     group_initial_rebalance_delay_ms: int = 3_000
     group_min_session_timeout_ms: int = 6_000
     group_max_session_timeout_ms: int = 1_800_000
+    group_consumer_heartbeat_interval_ms: int = 5_000  # of KIP-848 groups, as in Kafka
+    group_consumer_session_timeout_ms: int = 45_000
     group_max_size: int = 10_000
     offsets_retention_minutes: int = 10_080
     producer_id_expiration_ms: int = 86_400_000

@@ -32,7 +32,17 @@ from clarion.log.files import FileCache
 from clarion.model.topic_settings import TopicSettings, parse
 from clarion.net import NetLimits, Server, Service
 from clarion.replication import GroupCommit
-from clarion.world import Clock, Disk, Randomness, RealDisk, SystemClock, SystemRandomness, event_log, new_uuid
+from clarion.world import (
+    Clock,
+    Disk,
+    Randomness,
+    RealDisk,
+    SystemClock,
+    SystemRandomness,
+    event_log,
+    make_lasting_folder,
+    new_uuid,
+)
 
 log = event_log("broker")
 
@@ -64,7 +74,7 @@ class BrokerServer:
     async def start(self) -> None:
         """Returns when clients can connect. Raises, with everything given back, when that cannot be."""
         config = self.config
-        self._disk.make_folder(config.data_dir)
+        make_lasting_folder(self._disk, config.data_dir)
         self._claim = claim_folder(self._disk, config.data_dir)
         try:
             await self._open()
@@ -161,6 +171,8 @@ def _group_config(config: BrokerConfig) -> GroupConfig:
         session_timeout_min_ms=config.group_min_session_timeout_ms,
         session_timeout_max_ms=config.group_max_session_timeout_ms,
         members_max=config.group_max_size,
+        consumer_heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
+        consumer_session_timeout_ms=config.group_consumer_session_timeout_ms,
         consumer_members_max=config.group_max_size,
         offsets_retention_ms=config.offsets_retention_minutes * 60_000,
     )

@@ -114,6 +114,8 @@ SETTINGS: Final = (
     ),
     _broker("group_min_session_timeout_ms", whole_number(1), "The shortest session time-out a member may ask for."),
     _broker("group_max_session_timeout_ms", whole_number(1), "The longest."),
+    _broker("group_consumer_heartbeat_interval_ms", whole_number(1), "How often members of KIP-848 groups are heard."),
+    _broker("group_consumer_session_timeout_ms", whole_number(1), "How long such a member may be silent."),
     _broker("group_max_size", _COUNT, "Members of one group."),
     _broker("offsets_retention_minutes", whole_number(1), "How long an abandoned group's committed offsets are kept."),
     _broker(
