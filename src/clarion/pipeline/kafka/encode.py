@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from clarion.pipeline.kafka.batches import HEADER_BYTES, LENGTH_PREFIX_BYTES
-from clarion.pipeline.kafka.columns import binary_column, lengths, varint_column
+from clarion.pipeline.kafka.columns import binary_column, lengths, number_column, varint_column
 from clarion.pipeline.kafka.compression import compress
 from clarion.pipeline.kafka.crc import crc32c
 from clarion.pipeline.kafka.headers import header_bytes
@@ -52,6 +52,17 @@ class Messages:
             self.timestamp_ms[start:stop],
             None if self.header is None else self.header.slice(start, count),
             None if self.header_count is None else self.header_count[start:stop],
+        )
+
+    def take(self, order: NDArray[np.intp]) -> Messages:
+        """The rows in this order."""
+        indices = number_column(order.astype(np.int64), pa.int64())
+        return Messages(
+            self.key.take(indices),
+            self.value.take(indices),
+            self.timestamp_ms[order],
+            None if self.header is None else self.header.take(indices),
+            None if self.header_count is None else self.header_count[order],
         )
 
 

@@ -63,7 +63,7 @@ class FetchSettings:
     fetch_bytes: int = 4 * 1024 * 1024
     wait_ms: int = 500
     isolation: int = READ_COMMITTED
-    checks_crcs: bool = crc.IS_FAST
+    checks_crcs: bool | None = None  # None: where the `crc32c` package is there
     with_headers: bool = False
 
 
@@ -220,7 +220,8 @@ class _RangeReader:
         self, frame: memoryview, found: Batches, runs: list[Run], progress: list[_Progress]
     ) -> Iterator[tuple[Rows, Sequence[OffsetRange]]]:
         chosen = choose(found, runs)
-        if self._settings.checks_crcs:
+        checks = self._settings.checks_crcs
+        if crc.IS_FAST if checks is None else checks:
             check_crcs(frame, chosen, runs)
         ranges = [one.range for one in progress]
         for rows in decode(frame, chosen, runs, with_headers=self._settings.with_headers):

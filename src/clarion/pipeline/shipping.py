@@ -1,0 +1,68 @@
+"""How this package reaches executors that do not have it: as a zip on their Python path.
+
+On one machine nothing needs to be sent. Elsewhere executors need pyspark, pyarrow and numpy, which are part of their
+installation, and this package, which is not. `ship(spark)` sends it to a running application; `build_zip(path)` makes
+the file for `spark-submit --py-files`, for YARN and for Kubernetes images.
+
+The zip holds the whole package, not only what executors run: a part would hide the rest where both are there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# `pyspark_*` are found by Spark by their names, and make the formats known.
+PACKAGES: Final = ("clarion", "pyspark_clarion", "pyspark_clarion_lake")
+# The same sources give the same bytes, so that a zip can be recognised by its content.
+_NO_TIME: Final = (1980, 1, 1, 0, 0, 0)
+
+
+def ship(spark: SparkSession) -> Path:
+    """Send the package to the executors of a running application; once is enough, more does no harm."""
+    path = build_zip()
+    shipped = spark.conf.get(_SHIPPED, "")
+    if shipped != path.name:
+        spark.sparkContext.addPyFile(str(path))
+        spark.conf.set(_SHIPPED, path.name)
+    return path
+
+
+_SHIPPED: Final = "clarion.pipeline.shipped"
+
+
+def build_zip(path: Path | str | None = None) -> Path:
+    """The package as a zip: at `path`, or in a temporary folder under a name that says what is in it."""
+    sources = sorted(_sources())
+    if path is None:
+        folder = Path(tempfile.mkdtemp(prefix="clarion-"))
+        path = folder / f"clarion-{_digest(sources)}.zip"
+    path = Path(path)
+    with ZipFile(path, "w", ZIP_DEFLATED) as archive:
+        for name, file in sources:
+            archive.writestr(ZipInfo(name, _NO_TIME), file.read_bytes(), ZIP_DEFLATED)
+    return path
+
+
+def _sources() -> Iterator[tuple[str, Path]]:
+    """Every Python file of the packages, by its name in the zip."""
+    for package in PACKAGES:
+        spec = find_spec(package)
+        for root in spec.submodule_search_locations or () if spec else ():
+            for file in Path(root).rglob("*.py"):
+                yield str(Path(package) / file.relative_to(root)), file
+
+
+def _digest(sources: list[tuple[str, Path]]) -> str:
+    digest = hashlib.sha256()
+    for name, file in sources:
+        digest.update(name.encode() + b"\0" + file.read_bytes() + b"\0")
+    return digest.hexdigest()[:12]

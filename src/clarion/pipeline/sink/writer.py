@@ -1,0 +1,145 @@
+"""The writers that Spark calls: `write` in every task, `commit` or `abort` in the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from clarion.pipeline.connector_options import OptionError
+from clarion.pipeline.kafka.client import Client
+from clarion.pipeline.kafka.partitioner import Dealer
+from clarion.pipeline.kafka.producer import Producer
+from clarion.pipeline.sink.options import SinkSettings, sink_settings
+from clarion.pipeline.sink.publication import Share, WrittenRange, publish, withdraw
+from clarion.pipeline.sink.routing import route
+from clarion.pipeline.sink.rows import check_columns, stage
+from clarion.pipeline.workers import freeze_in_workers, kept_client
+from clarion.world.clock import SystemClock
+
+# Rows are gathered up to this size before they are sorted by partition and encoded: large enough for good batches in
+# dozens of partitions, small enough to stay in the processor's cache.
+STAGE_BYTES: Final = 8 * 1024 * 1024
+
+
+class BatchWriter(DataSourceArrowWriter):
+    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+        self._settings = _checked(options, schema, overwrite)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return write_task(iterator, self._settings)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        publish(_shares(messages))
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        withdraw(_shares(messages))
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+        self._settings = _checked(options, schema, False)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return write_task(iterator, self._settings)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        publish(_shares(messages), batchId)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        withdraw(_shares(messages), batchId)
+
+
+def _checked(options: Mapping[str, str], schema: StructType, overwrite: bool) -> SinkSettings:
+    settings = sink_settings(options)
+    if overwrite:
+        raise OptionError("a topic cannot be overwritten; write with mode append")
+    check_columns(schema, settings.topic)
+    return settings
+
+
+def _shares(messages: Sequence[WriterCommitMessage | None]) -> list[Share | None]:
+    return [message if isinstance(message, Share) else None for message in messages]
+
+
+# ------------------------------------------------------------------------------------------------ in a task
+
+
+def write_task(batches: Iterator[pa.RecordBatch], settings: SinkSettings) -> Share:
+    """Write all rows of a task, and wait until the brokers have them."""
+    context = TaskContext.get()
+    assert context is not None, "write runs in a task"
+    task = _Task(settings, first_turn=context.partitionId())
+    try:
+        for some in _gathered(batches):
+            task.write(some)
+        task.producer.flush()
+    except Exception as error:
+        error.add_note(f"(rows are counted from 0 within Spark's partition {context.partitionId()})")
+        raise
+    finally:
+        task.producer.close()
+    batch_id = context.getLocalProperty("streaming.sql.batchId")
+    return Share(
+        context.getLocalProperty("sql.streaming.queryId"),
+        int(batch_id) if batch_id is not None else None,
+        context.partitionId(),
+        context.attemptNumber(),
+        tuple(
+            WrittenRange(tp.topic, tp.partition, one.rows, one.first_offset, one.last_offset)
+            for tp, one in sorted(task.producer.written.items())
+        ),
+    )
+
+
+def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    some: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        some.append(batch)
+        size += batch.nbytes
+        if size >= STAGE_BYTES:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some
+
+
+class _Task:
+    """The writing of one task, from Arrow batches to requests."""
+
+    def __init__(self, settings: SinkSettings, *, first_turn: int) -> None:
+        self.producer = Producer(kept_client(settings.client), settings.producer)
+        self._settings = settings
+        self._client: Client = kept_client(settings.client)
+        self._dealer = Dealer(settings.producer.batch_bytes_max, first=first_turn)
+        self._partition_counts: dict[str, int] = {}
+        self._next_row = 0
+        self._clock = SystemClock()
+
+    def write(self, batches: list[pa.RecordBatch]) -> None:
+        staged = stage(
+            batches,
+            first_row=self._next_row,
+            now_ms=self._clock.now_ms(),
+            message_bytes_max=self._settings.producer.request_bytes_max,
+        )
+        self._next_row += staged.messages.count
+        routed = route(staged, self._settings.topic, self._partition_count, self._dealer)
+        self.producer.write(routed.messages, routed.groups, routed.positions)
+
+    def _partition_count(self, topic: str) -> int:
+        """Asked once per task. A topic that is not there is made by the broker, if the broker does such things."""
+        if topic not in self._partition_counts:
+            found = self._client.topics([topic], may_create=True)
+            self._partition_counts[topic] = len(found[topic].partitions)
+        return self._partition_counts[topic]
+
+
+freeze_in_workers()

@@ -1,0 +1,51 @@
+"""The format `clarion`, as Spark knows it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.types import StructType
+
+from clarion.pipeline.connector_options import OptionError
+from clarion.pipeline.source.options import source_settings
+from clarion.pipeline.source.schema import message_schema
+
+if TYPE_CHECKING:
+    from clarion.pipeline.sink.writer import BatchWriter, StreamWriter
+
+
+class ClarionSource(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "clarion"
+
+    def schema(self) -> StructType:
+        """Asked by `load()`, so a wrong option is refused there."""
+        return message_schema(with_headers=source_settings(self.options).include_headers)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from clarion.pipeline.source.reader import BatchReader
+
+        self._check_schema(schema)
+        return BatchReader(source_settings(self.options))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from clarion.pipeline.source.stream_reader import StreamReader
+
+        self._check_schema(schema)
+        return StreamReader(source_settings(self.options))
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        from clarion.pipeline.sink.writer import BatchWriter
+
+        return BatchWriter(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+        from clarion.pipeline.sink.writer import StreamWriter
+
+        return StreamWriter(self.options, schema, overwrite)
+
+    def _check_schema(self, schema: StructType) -> None:
+        if schema != self.schema():
+            raise OptionError("the columns of a topic are fixed; leave out .schema(…) and select what you need")

@@ -1,0 +1,45 @@
+"""How far a stream has come, as Spark stores it in a checkpoint:
+
+    {"logs": {"id": "5e0f…", "0": 120, "1": 97}}
+
+that is Spark's Kafka connector's form and the topic's id, by which a topic that was deleted and made again is noticed.
+Spark takes two offsets for different if their texts differ, so there is exactly one text for each: topics by name,
+partitions by number, the id first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from clarion.pipeline.kafka.offsets import TopicPartition
+
+Json = dict[str, dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOffsets:
+    """The next offset of every partition, and the ids of the topics."""
+
+    ids: Mapping[str, UUID] = field(default_factory=dict)
+    offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+    def to_json(self) -> Json:
+        out: Json = {topic: {"id": str(self.ids[topic])} for topic in sorted(self.ids)}
+        for tp in sorted(self.offsets):
+            out[tp.topic][str(tp.partition)] = self.offsets[tp]
+        return out
+
+    @classmethod
+    def from_json(cls, document: Json) -> StreamOffsets:
+        return cls(
+            {topic: UUID(partitions["id"]) for topic, partitions in document.items()},
+            {
+                TopicPartition(topic, int(partition)): offset
+                for topic, partitions in document.items()
+                for partition, offset in partitions.items()
+                if partition != "id"
+            },
+        )

@@ -1,0 +1,195 @@
+"""The source's options, each under the name that Spark's Kafka connector gives it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from clarion.model.errors import KafkaError
+from clarion.model.names import check_topic_name
+from clarion.pipeline.connector_options import OptionError, Options, client_settings
+from clarion.pipeline.kafka.offsets import READ_COMMITTED, READ_UNCOMMITTED, TopicPartition
+from clarion.pipeline.kafka.range_reader import FetchSettings
+from clarion.pipeline.kafka.settings import ClientSettings
+from clarion.pipeline.source.bounds import ENDING_NAMES, STARTING_NAMES, Bound, ending_bound, starting_bound
+
+SOURCE_NAMES: Final = (
+    "subscribe",
+    "subscribePattern",
+    "assign",
+    *STARTING_NAMES,
+    *ENDING_NAMES,
+    "startingOffsetsByTimestampStrategy",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "maxOffsetsPerTrigger",
+    "maxBytesPerTrigger",
+    "minPartitions",
+    "includeHeaders",
+    "failOnDataLoss",
+    "groupId",
+)
+SOURCE_CLIENT_NAMES: Final = (
+    "group.id",
+    "isolation.level",
+    "fetch.max.bytes",
+    "fetch.max.wait.ms",
+    "check.crcs",
+    "metadata.max.age.ms",
+)
+
+# A micro-batch has a fixed cost of about a tenth of a second, so it may grow; but what one failure repeats, and what
+# the first one after a long stop does before it shows any progress, should stay within minutes.
+BYTES_PER_TRIGGER_DEFAULT: Final = 256 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """Exactly one of the three is set."""
+
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    assigned: tuple[TopicPartition, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """The topics by name; None where only the broker can say which they are."""
+        if self.pattern is not None:
+            return None
+        return self.topics or tuple(sorted({tp.topic for tp in self.assigned}))
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much goes into a micro-batch."""
+
+    rows_min: int | None = None
+    rows_max: int | None = None
+    bytes_max: int | None = BYTES_PER_TRIGGER_DEFAULT
+    delay_max_ms: int = 15 * 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSettings:
+    client: ClientSettings
+    subscription: Subscription
+    starting: Bound | None
+    ending: Bound | None
+    takes_latest_without_time: bool  # where no message is as late as asked for: begin at the end, instead of failing
+    limits: Limits
+    min_partitions: int | None
+    include_headers: bool
+    fail_on_data_loss: bool
+    group_id: str | None
+    fetch: FetchSettings
+    metadata_max_age_ms: int
+
+
+def source_settings(given: Mapping[str, str]) -> SourceSettings:
+    options = Options(given, SOURCE_NAMES, SOURCE_CLIENT_NAMES)
+    include_headers = options.boolean("includeHeaders", False)
+    if "groupId" in options and "group.id" in options:
+        raise OptionError("options groupId and kafka.group.id mean the same; give one")
+    return SourceSettings(
+        client=client_settings(options),
+        subscription=_subscription(options),
+        starting=starting_bound(options),
+        ending=ending_bound(options),
+        takes_latest_without_time=options.choice(
+            "startingOffsetsByTimestampStrategy", {"error": False, "latest": True}, False
+        ),
+        limits=_limits(options),
+        min_partitions=options.number("minPartitions", None),
+        include_headers=include_headers,
+        fail_on_data_loss=options.boolean("failOnDataLoss", True),
+        group_id=options.text("groupId", None) or options.text("group.id", None),
+        fetch=_fetch(options, include_headers),
+        metadata_max_age_ms=options.number("metadata.max.age.ms", 2_000),
+    )
+
+
+def _subscription(options: Options) -> Subscription:
+    chosen = [name for name in ("subscribe", "subscribePattern", "assign") if name in options]
+    if len(chosen) != 1:
+        said = f", not {' and '.join(chosen)}" if chosen else ""
+        raise OptionError(f"give one of the options subscribe, subscribePattern and assign{said}")
+    return options.read(chosen[0], _READERS[chosen[0]], Subscription())
+
+
+def _topics(text: str) -> Subscription:
+    names = tuple(sorted({name.strip() for name in text.split(",") if name.strip()}))
+    if not names:
+        raise ValueError("it names no topic")
+    for name in names:
+        _check_name(name)
+    return Subscription(topics=names)
+
+
+def _pattern(text: str) -> Subscription:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"{text!r} is not a regular expression: {error}") from None
+    return Subscription(pattern=text)
+
+
+def _assigned(text: str) -> Subscription:
+    """`{"topic": [0, 1]}`"""
+    try:
+        document = json.loads(text)
+        places = {TopicPartition(topic, int(one)) for topic, partitions in document.items() for one in partitions}
+    except (ValueError, TypeError, AttributeError):
+        raise ValueError(f'{text!r} is not JSON like {{"topic": [0, 1]}}') from None
+    if not places or min(tp.partition for tp in places) < 0:
+        raise ValueError("it names no partition" if not places else "a partition is negative")
+    for tp in places:
+        _check_name(tp.topic)
+    return Subscription(assigned=tuple(sorted(places)))
+
+
+_READERS: Final = {"subscribe": _topics, "subscribePattern": _pattern, "assign": _assigned}
+
+
+def _check_name(name: str) -> None:
+    try:
+        check_topic_name(name)
+    except KafkaError as error:
+        raise ValueError(str(error)) from None
+
+
+def _limits(options: Options) -> Limits:
+    limits = Limits(
+        rows_min=options.number("minOffsetsPerTrigger", None),
+        rows_max=options.number("maxOffsetsPerTrigger", None),
+        bytes_max=options.number("maxBytesPerTrigger", BYTES_PER_TRIGGER_DEFAULT),
+        delay_max_ms=options.read("maxTriggerDelay", _duration_ms, 15 * 60_000),
+    )
+    if limits.rows_min and limits.rows_max and limits.rows_min > limits.rows_max:
+        raise OptionError("option minOffsetsPerTrigger is greater than maxOffsetsPerTrigger")
+    return limits
+
+
+_UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION = re.compile(r"(\d+)\s*([a-z]*)")
+
+
+def _duration_ms(text: str) -> int:
+    found = _DURATION.fullmatch(text.strip().lower())
+    if found is None or (found[2] or "ms") not in _UNITS_MS:
+        raise ValueError(f"{text!r} is not a time like 30s, 15m or 2h")
+    return int(found[1]) * _UNITS_MS[found[2] or "ms"]
+
+
+def _fetch(options: Options, with_headers: bool) -> FetchSettings:
+    defaults = FetchSettings()
+    isolation = {"read_committed": READ_COMMITTED, "read_uncommitted": READ_UNCOMMITTED}
+    return FetchSettings(
+        fetch_bytes=options.number("fetch.max.bytes", defaults.fetch_bytes),
+        wait_ms=options.number("fetch.max.wait.ms", defaults.wait_ms),
+        isolation=options.choice("isolation.level", isolation, READ_COMMITTED),
+        checks_crcs=options.boolean("check.crcs", True) if "check.crcs" in options else None,
+        with_headers=with_headers,
+    )

@@ -1,0 +1,75 @@
+"""The batch reader: a range of every partition, read once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from clarion.pipeline.kafka.range_reader import OffsetRange, fail_on_loss, read_ranges, warn_on_loss
+from clarion.pipeline.source.bounds import Earliest, Latest, check_batch
+from clarion.pipeline.source.options import SourceSettings
+from clarion.pipeline.source.planning import plan
+from clarion.pipeline.source.positions import check_all_there, find_topics, partitions_of, resolve
+from clarion.pipeline.source.rows import record_batches
+from clarion.pipeline.workers import cores, freeze_in_workers, kept_client
+
+
+@dataclass
+class TaskRanges(InputPartition):
+    """What one task reads."""
+
+    ranges: tuple[OffsetRange, ...]
+
+
+class BatchReader(DataSourceReader):
+    def __init__(self, settings: SourceSettings) -> None:
+        self._settings = settings
+        self._starting = settings.starting or Earliest()
+        self._ending = settings.ending or Latest()
+        check_batch(self._starting, self._ending)
+
+    def partitions(self) -> list[InputPartition]:
+        return task_ranges(self._ranges(), self._settings)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_task(partition, self._settings)
+
+    def _ranges(self) -> list[OffsetRange]:
+        settings = self._settings
+        client = kept_client(settings.client)
+        topics = find_topics(client, settings.subscription)
+        check_all_there(client, topics, settings.subscription)
+        places = partitions_of(topics, settings.subscription)
+        isolation = settings.fetch.isolation
+        start = resolve(
+            client,
+            self._starting,
+            places,
+            isolation=isolation,
+            option="startingOffsets",
+            takes_latest=settings.takes_latest_without_time,
+        )
+        end = resolve(client, self._ending, places, isolation=isolation, option="endingOffsets")
+        return [OffsetRange(tp.topic, topics[tp.topic].topic_id, tp.partition, start[tp], end[tp]) for tp in places]
+
+
+def task_ranges(ranges: Sequence[OffsetRange], settings: SourceSettings) -> list[InputPartition]:
+    tasks = plan(ranges, cores(), settings.min_partitions)
+    return [TaskRanges(tuple(one)) for one in tasks] or [TaskRanges(())]
+
+
+def read_task(partition: InputPartition, settings: SourceSettings) -> Iterator[pa.RecordBatch]:
+    """In an executor: everything that the task's ranges hold."""
+    assert isinstance(partition, TaskRanges)
+    if not partition.ranges:
+        return
+    client = kept_client(settings.client)
+    on_loss = fail_on_loss if settings.fail_on_data_loss else warn_on_loss
+    for rows, ranges in read_ranges(client, partition.ranges, settings.fetch, on_loss):
+        yield from record_batches(rows, ranges)
+
+
+freeze_in_workers()

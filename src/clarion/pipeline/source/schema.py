@@ -1,0 +1,30 @@
+"""A topic's columns in Spark's words; `rows` has the same in Arrow's."""
+
+from __future__ import annotations
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+MESSAGE = (
+    StructType()
+    .add("key", BinaryType())
+    .add("value", BinaryType())
+    .add("topic", StringType())
+    .add("partition", IntegerType())
+    .add("offset", LongType())
+    .add("timestamp", TimestampType())
+    .add("timestampType", IntegerType())
+)
+HEADER = StructType().add("key", StringType()).add("value", BinaryType())
+
+
+def message_schema(*, with_headers: bool) -> StructType:
+    fields = StructType(list(MESSAGE.fields))
+    return fields.add("headers", ArrayType(HEADER)) if with_headers else fields

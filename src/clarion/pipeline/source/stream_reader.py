@@ -1,0 +1,185 @@
+"""The streaming reader: what Spark asks of a source, answered from what the topics hold.
+
+In the driver, one long-lived process per query calls `initialOffset` once or twice, then `latestOffset` at every
+trigger and `partitions` for every batch that has something in it. In the executors only `read` is called, on a copy
+that knows the settings and nothing else. An exception in the driver's part would end the query, so waiting for a broker
+to come back happens inside.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from clarion.pipeline.connector_options import OptionError
+from clarion.pipeline.kafka.client import Client
+from clarion.pipeline.kafka.range_reader import OffsetRange, fail_on_loss, warn_on_loss
+from clarion.pipeline.kafka.watch import Position
+from clarion.pipeline.source.admission import admit
+from clarion.pipeline.source.bounds import Latest, moves
+from clarion.pipeline.source.group import GroupProgress
+from clarion.pipeline.source.live_topics import LiveTopics
+from clarion.pipeline.source.offsets import Json, StreamOffsets
+from clarion.pipeline.source.options import Limits, SourceSettings
+from clarion.pipeline.source.positions import check_all_there, find_topics, partitions_of, resolve
+from clarion.pipeline.source.reader import read_task, task_ranges
+
+# How long `latestOffset` waits for news: long enough that an idle query costs next to nothing, short enough for Spark.
+LONG_POLL_MS: Final = 500
+# While a batch waits to become large enough, news come at once and nothing would pause the loop.
+TOO_FEW_PAUSE_S: Final = 0.1
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, settings: SourceSettings) -> None:
+        if settings.ending is not None:
+            raise OptionError("a streaming query has no end: endingOffsets and its kin are for batch queries")
+        self._settings = settings
+        self._starting = settings.starting or Latest()
+        self._initial: StreamOffsets | None = None
+        self._target: StreamOffsets | None = None
+        self._latest: StreamOffsets | None = None
+        self._last_batch_at = time.monotonic()
+
+    def __reduce__(self) -> Any:
+        return StreamReader, (self._settings,)
+
+    # In the driver
+
+    def initialOffset(self) -> Json:
+        """Called twice before the first batch, and again by a run that finds it unfinished: always the same answer."""
+        if self._initial is None:
+            self._initial = self._find_start()
+        return self._initial.to_json()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target = self._live.ends_now()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        limits = self._settings.limits
+        if limits.rows_max is not None:
+            return ReadMaxRows(limits.rows_max)
+        return ReadMaxBytes(limits.bytes_max) if limits.bytes_max is not None else ReadAllAvailable()
+
+    def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
+        """`start` is the end of the last batch that is done, which makes it the group's progress."""
+        standing = StreamOffsets.from_json(start)
+        if self._group is not None:
+            self._group.store(standing)
+        limits = Limits(bytes_max=None) if isinstance(limit, ReadAllAvailable) else self._settings.limits
+        if self._target is not None:
+            end = self._next_end_before(self._target, standing, limits)
+        else:
+            end = self._next_end(standing, limits)
+        return end.to_json()
+
+    def reportLatestOffset(self) -> Json | None:
+        return self._latest.to_json() if self._latest is not None else None
+
+    def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
+        first, last = StreamOffsets.from_json(start), StreamOffsets.from_json(end)
+        beginnings = self._live.beginnings(first, last)
+        ranges = [
+            OffsetRange(tp.topic, last.ids[tp.topic], tp.partition, beginnings[tp], offset)
+            for tp, offset in last.offsets.items()
+        ]
+        return task_ranges(ranges, self._settings)
+
+    def commit(self, end: Json) -> None:
+        """Comes one batch late, and not at all for the last one: `latestOffset` has stored it before."""
+
+    def stop(self) -> None:
+        if "_live" in self.__dict__:
+            self._live.close()
+            self._client.close()
+
+    # In an executor
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_task(partition, self._settings)
+
+    # Deciding
+
+    @cached_property
+    def _client(self) -> Client:
+        return Client(self._settings.client)
+
+    @cached_property
+    def _live(self) -> LiveTopics:
+        on_loss = fail_on_loss if self._settings.fail_on_data_loss else warn_on_loss
+        return LiveTopics(self._client, self._settings, on_loss)
+
+    @cached_property
+    def _group(self) -> GroupProgress | None:
+        group_id = self._settings.group_id
+        return GroupProgress(self._client, group_id) if group_id is not None else None
+
+    def _find_start(self) -> StreamOffsets:
+        settings = self._settings
+        topics = find_topics(self._client, settings.subscription)
+        check_all_there(self._client, topics, settings.subscription)
+        ids = {name: topic.topic_id for name, topic in topics.items()}
+        offsets = resolve(
+            self._client,
+            self._starting,
+            partitions_of(topics, settings.subscription),
+            isolation=settings.fetch.isolation,
+            option="startingOffsets",
+            takes_latest=settings.takes_latest_without_time,
+        )
+        start = StreamOffsets(ids, offsets)
+        if self._group is None or not moves(self._starting):
+            return start
+        start = StreamOffsets(ids, {**offsets, **self._group.pinned(start)})
+        self._group.pin(start)
+        return start
+
+    def _next_end(self, start: StreamOffsets, limits: Limits) -> StreamOffsets:
+        self._latest = latest = self._live.latest(start, LONG_POLL_MS)
+        beginnings = self._live.beginnings(start, latest)
+        waiting = sum(max(offset - beginnings[tp], 0) for tp, offset in latest.offsets.items())
+        if waiting and self._waits_for_more(waiting, limits):
+            time.sleep(TOO_FEW_PAUSE_S)
+            return start
+        end = self._admit(beginnings, latest, limits)
+        if end != start:
+            self._last_batch_at = time.monotonic()
+        return end
+
+    def _waits_for_more(self, waiting: int, limits: Limits) -> bool:
+        if limits.rows_min is None or waiting >= limits.rows_min:
+            return False
+        return time.monotonic() - self._last_batch_at < limits.delay_max_ms / 1000
+
+    def _next_end_before(self, target: StreamOffsets, start: StreamOffsets, limits: Limits) -> StreamOffsets:
+        """Towards what was there when the run began, and no further."""
+        self._latest = target
+        self._live.check_nothing_is_gone(start, target)
+        beginnings = self._live.beginnings(start, target)
+        waiting = {tp: offset for tp, offset in beginnings.items() if offset < target.offsets[tp]}
+        if waiting and limits.bytes_max is not None:
+            positions = {tp: Position(target.ids[tp.topic], offset) for tp, offset in waiting.items()}
+            self._client.keep_trying(lambda: self._live.estimate(positions))
+        return self._admit(beginnings, target, limits)
+
+    def _admit(self, beginnings: dict[Any, int], latest: StreamOffsets, limits: Limits) -> StreamOffsets:
+        offsets = admit(
+            beginnings,
+            latest.offsets,
+            rows_max=limits.rows_max,
+            bytes_max=limits.bytes_max,
+            bytes_per_row=self._live.bytes_per_row,
+        )
+        return StreamOffsets(latest.ids, offsets)
