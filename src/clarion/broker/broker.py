@@ -73,13 +73,14 @@ class Broker:
 
     async def create_topic(self, name: str, partition_count: int, overrides: Mapping[str, str]) -> Topic:
         async with self._changing:
-            self.registry.check_new(name, partition_count)
+            topic = self.registry.draft(name, partition_count, overrides)
             parse(overrides, self.partitions.defaults)
-            topic = await self._in_thread(lambda: self.registry.create(name, partition_count, overrides))
             try:
                 made = await self._in_thread(lambda: self.partitions.make(topic))
+                # Last, since a full disk would not let it be taken back. Files without a topic are nobody's.
+                await self._in_thread(lambda: self.registry.add(topic))
             except OSError:
-                await self._in_thread(lambda: self.registry.delete(name))  # half a topic is worse than none
+                await self._in_thread(lambda: self.partitions.remove_strays(topic))
                 raise
             self.partitions.adopt(topic, made)
         log.info("topic_created", topic=name, partitions=partition_count, id=topic.id)

@@ -109,10 +109,17 @@ class GroupService:
             if self.shards:
                 return
             if self._broker.registry.find(OFFSETS_TOPIC) is None:
-                count = self._broker.config.offsets_partitions
-                await self._broker.create_topic(OFFSETS_TOPIC, count, OFFSETS_TOPIC_SETTINGS)
+                await self._create_topic()
             self._make_shards()
             await self._load()
+
+    async def _create_topic(self) -> None:
+        count = self._broker.config.offsets_partitions
+        try:
+            await self._broker.create_topic(OFFSETS_TOPIC, count, OFFSETS_TOPIC_SETTINGS)
+        except OSError as error:
+            log.error("offsets_topic_not_made", reason=str(error))
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE) from error
 
     async def _shard_of(self, group_id: str) -> Shard:
         await self.ensure_topic()

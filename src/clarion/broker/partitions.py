@@ -11,7 +11,7 @@ from clarion.broker.offset_files import Snapshot
 from clarion.cluster import Topic
 from clarion.log.config import LogConfig
 from clarion.log.files import FileCache
-from clarion.log.folder import METADATA
+from clarion.log.folder import METADATA, base_offset_of
 from clarion.log.log import Log
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import TopicPartition
@@ -96,9 +96,21 @@ class Partitions:
         """Make the files of a new topic, or of the partitions `up_to` which it grows; `adopt` puts them to use."""
         settings = self.settings_of(topic)
         indexes = range(topic.partition_count) if up_to is None else range(topic.partition_count, up_to)
+        if up_to is None:
+            self.remove_strays(topic)
         made = [self._open(topic, TopicPartition(topic.name, index), settings, True, 0, 0) for index in indexes]
         self._disk.sync_folder(self._data_dir)
         return made
+
+    def remove_strays(self, topic: Topic) -> None:
+        """What an attempt to make or to delete a topic of this name has left behind."""
+        for index in range(topic.partition_count):
+            path = os.path.join(self._data_dir, str(TopicPartition(topic.name, index)))
+            try:
+                if self._disk.exists(path):
+                    self._disk.remove_folder(path)
+            except OSError as error:
+                log.warning("leftover_stays", folder=path, reason=str(error))
 
     def adopt(self, topic: Topic, made: list[Partition]) -> None:
         self._by_topic.setdefault(topic.name, []).extend(made)
@@ -159,10 +171,17 @@ class Partitions:
         known = {f"{topic.name}-{index}" for topic in topics for index in range(topic.partition_count)}
         for name in self._disk.names(self._data_dir):
             path = os.path.join(self._data_dir, name)
-            is_orphan = _is_partition_folder(name) and name not in known and self._disk.exists(f"{path}/{METADATA}")
+            is_orphan = _is_partition_folder(name) and name not in known and self._is_ours(path)
             if name.endswith(_DELETED) or is_orphan:
                 log.info("leftover_removed", folder=name)
                 self._disk.remove_folder(path)
+
+    def _is_ours(self, path: str) -> bool:
+        """A partition, or one whose making was interrupted before it had anything in it."""
+        if self._disk.exists(f"{path}/{METADATA}"):
+            return True
+        names = self._disk.names(path)
+        return all(base_offset_of(name) == 0 and not self._disk.size(f"{path}/{name}") for name in names)
 
 
 def _is_partition_folder(name: str) -> bool:

@@ -77,10 +77,18 @@ class TopicRegistry:
         self._check_room(partition_count)
 
     def create(self, name: str, partition_count: int, overrides: Mapping[str, str]) -> Topic:
-        self.check_new(name, partition_count)
-        topic = Topic(name, self._new_id(), partition_count, dict(overrides))
-        self._save(topic)
+        topic = self.draft(name, partition_count, overrides)
+        self.add(topic)
         return topic
+
+    def draft(self, name: str, partition_count: int, overrides: Mapping[str, str]) -> Topic:
+        """A topic that may be added: nobody knows of it yet."""
+        self.check_new(name, partition_count)
+        return Topic(name, self._new_id(), partition_count, dict(overrides))
+
+    def add(self, topic: Topic) -> None:
+        """From here on it exists."""
+        self._save(topic)
 
     def delete(self, name: str) -> Topic:
         topic = self._known(name)

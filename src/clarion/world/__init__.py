@@ -4,7 +4,17 @@ Time that passes, sleeps and sockets come from the running event loop. This room
 """
 
 from clarion.world.clock import Clock, SystemClock
-from clarion.world.disk import NO_DESCRIPTOR, NO_ROOM, Buffer, Disk, DiskFile, RealDisk, read_file, replace_file
+from clarion.world.disk import (
+    NO_DESCRIPTOR,
+    NO_ROOM,
+    Buffer,
+    Disk,
+    DiskFile,
+    RealDisk,
+    make_lasting_folder,
+    read_file,
+    replace_file,
+)
 from clarion.world.events import EventLog, event_log
 from clarion.world.randomness import Randomness, SystemRandomness, new_session_id, new_uuid
 
@@ -21,6 +31,7 @@ __all__ = [
     "SystemClock",
     "SystemRandomness",
     "event_log",
+    "make_lasting_folder",
     "new_session_id",
     "new_uuid",
     "read_file",

@@ -109,6 +109,18 @@ def replace_file(disk: Disk, path: str, data: bytes) -> None:
     disk.sync_folder(os.path.dirname(path))
 
 
+def make_lasting_folder(disk: Disk, path: str) -> None:
+    """Make a folder and its parents, and have their names survive a power loss."""
+    missing = []
+    at = path
+    while at and not disk.exists(at):
+        missing.append(at)
+        at = os.path.dirname(at)
+    disk.make_folder(path)
+    for made in reversed(missing):
+        disk.sync_folder(os.path.dirname(made) or ".")
+
+
 class RealDisk:
     def open(self, path: str, *, create: bool = False) -> DiskFile:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)

@@ -1,0 +1,69 @@
+"""What a broker leaves behind on a disk that is full or loses power at the wrong moment."""
+
+import errno
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from clarion.broker.config import BrokerConfig, ListenerConfig
+from clarion.broker.server import BrokerServer
+from clarion.model.errors import ErrorCode, KafkaError
+from clarion.model.names import OFFSETS_TOPIC
+from tests.sim.disk import SimDisk
+
+
+@asynccontextmanager
+async def broker_on(disk: SimDisk) -> AsyncIterator[BrokerServer]:
+    config = BrokerConfig(data_dir="/var/lib/data", listeners=(ListenerConfig(port=0),), offsets_partitions=2)
+    server = BrokerServer(config, disk=disk)
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.stop(drain_seconds=0)
+
+
+async def test_a_new_data_directory_survives_a_power_loss():
+    disk = SimDisk()
+    async with broker_on(disk) as server:
+        await server.broker.create_topic("t", 1, {})
+        after = disk.power_loss()
+    async with broker_on(after) as server:
+        assert server.broker.registry.find("t") is not None
+
+
+@pytest.mark.parametrize("kind", ["mkdir", "create", "write", "sync", "sync_folder"])
+async def test_a_topic_that_could_not_be_made_can_be_made_later(kind: str):
+    """Whatever fails, and even if nothing can be written afterwards to take it back."""
+    for number in range(12):
+        disk = SimDisk()
+        async with broker_on(disk) as server:
+            countdown = iter(range(number, -1, -1))
+            disk.fail_when(lambda what, left=countdown: what.kind == kind and next(left) == 0, errno.ENOSPC)
+            try:
+                await server.broker.create_topic("t", 3, {})
+            except OSError:
+                assert server.broker.registry.find("t") is None, "half a topic"
+                await server.broker.create_topic("t", 3, {})
+            disk.heal()
+            assert len(server.broker.partitions.of_topic("t")) == 3
+            server.broker.partitions.get("t", 2)
+
+
+async def test_on_a_full_disk_no_topic_is_half_there_before_or_after_a_restart():
+    disk = SimDisk()
+    async with broker_on(disk) as server:
+        disk.is_full = True
+        with pytest.raises(OSError):
+            await server.broker.create_topic("t", 3, {})
+        with pytest.raises(KafkaError) as refused:
+            await server.groups.ensure_topic()
+        assert refused.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        disk.is_full = False
+        after = disk.power_loss()
+        await server.groups.ensure_topic()
+        assert len(server.groups.shards) == 2
+    async with broker_on(after) as server:
+        assert server.broker.registry.find(OFFSETS_TOPIC) is None
+        assert not [name for name in after.names("/var/lib/data") if name.startswith(("t-", "__"))]
