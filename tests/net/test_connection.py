@@ -5,60 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from clarion.model.errors import MalformedError
-from clarion.net import Connection, NetLimits, PendingReply, Reply, Server
+from clarion.net import Connection, NetLimits, PendingReply, Reply
 from clarion.net.connection import CHUNK_BYTES
 from clarion.net.frames import LENGTH
-from clarion.world import DiskFile, RealDisk
-
-LIMITS = NetLimits(
-    connections_max=100,
-    frame_bytes_max=1_000_000,
-    frames_memory_max=4_000_000,
-    requests_in_flight_max=4,
-    frame_seconds_max=30,
-    idle_seconds_max=600,
-)
-
-
-def framed(body: bytes) -> bytes:
-    return LENGTH.pack(len(body)) + body
-
-
-class Slice(NamedTuple):
-    file: DiskFile
-    position: int
-    length: int
-
-
-Service = Callable[[Connection, memoryview], "Reply | PendingReply | None"]
-
-
-@contextlib.asynccontextmanager
-async def serving(service: Service, limits: NetLimits = LIMITS) -> AsyncIterator[tuple[Server, int]]:
-    server = Server(service, limits)
-    _host, port = await server.listen("127.0.0.1", 0)
-    try:
-        yield server, port
-    finally:
-        await server.stop(0)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
-        while not condition():
-            await asyncio.sleep(0.001)
-
-
-async def read_frame(reader: asyncio.StreamReader) -> bytes:
-    (size,) = LENGTH.unpack(await reader.readexactly(4))
-    return await reader.readexactly(size)
+from clarion.world import RealDisk
+from tests.net.serving import LIMITS, Slice, framed, read_frame, serving, until
 
 
 async def test_replies_leave_in_request_order_though_later_ones_are_ready_first() -> None:

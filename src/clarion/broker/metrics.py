@@ -6,6 +6,7 @@ Nothing is counted twice: a scrape reads the state that is there anyway, so the 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -60,6 +61,9 @@ METRICS = {
 }
 
 
+Sample = tuple[str, tuple[str, ...], float]
+
+
 class MetricsEndpoint:
     def __init__(self, server: BrokerServer) -> None:
         self._server = server
@@ -71,10 +75,10 @@ class MetricsEndpoint:
     async def stop(self) -> None:
         await self._http.stop()
 
-    def _healthz(self) -> Page:
+    async def _healthz(self) -> Page:
         return Page.text(200, "ok\n")
 
-    def _readyz(self) -> Page:
+    async def _readyz(self) -> Page:
         loading = [str(one.partition.tp) for one in self._server.groups.shards if not one.is_loaded]
         offline = [str(one.tp) for one in self._server.broker.partitions if one.log.failed is not None]
         if offline:
@@ -83,33 +87,36 @@ class MetricsEndpoint:
             return Page.text(503, f"groups are loading: {', '.join(loading[:10])}\n")
         return Page.text(200, "ready\n")
 
-    def _metrics(self) -> Page:
-        from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, ProcessCollector, generate_latest
+    async def _metrics(self) -> Page:
+        """The numbers are read here; the page, large where there are many partitions, is written in a thread."""
+        samples = list(_samples(self._server))
+        return await asyncio.get_running_loop().run_in_executor(None, _page, samples)
 
-        registry = CollectorRegistry()
-        registry.register(_Collector(self._server))
-        ProcessCollector(registry=registry)
-        return Page(200, CONTENT_TYPE_LATEST, generate_latest(registry))
+
+def _page(samples: list[Sample]) -> Page:
+    from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, ProcessCollector, generate_latest
+
+    registry = CollectorRegistry()
+    registry.register(_Collector(samples))
+    ProcessCollector(registry=registry)
+    return Page(200, CONTENT_TYPE_LATEST, generate_latest(registry))
 
 
 class _Collector:
-    def __init__(self, server: BrokerServer) -> None:
-        self._server = server
+    def __init__(self, samples: list[Sample]) -> None:
+        self._samples = samples
 
     def collect(self) -> Iterator[Any]:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         families: dict[str, Any] = {}
-        for name, labels, value in _samples(self._server):
+        for name, labels, value in self._samples:
             metric = METRICS[name]
             if name not in families:
                 family = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
                 families[name] = family(name, metric.help, labels=metric.labels)
             families[name].add_metric(labels, value)
         yield from families.values()
-
-
-Sample = tuple[str, tuple[str, ...], float]
 
 
 def _samples(server: BrokerServer) -> Iterator[Sample]:

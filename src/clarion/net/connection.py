@@ -13,6 +13,7 @@ import asyncio
 import os
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from clarion.model.errors import MalformedError
@@ -73,15 +74,12 @@ class PendingReply:
             self.on_abandon()
             self.on_abandon = None
 
-    @property
-    def is_abandoned(self) -> bool:
-        return self._connection is None
-
 
 class Connection(asyncio.BufferedProtocol):
     __slots__ = (
         "_backlog",
         "_frames",
+        "_is_ending",
         "_is_paused",
         "_is_reading",
         "_is_sending_cold",
@@ -91,12 +89,12 @@ class Connection(asyncio.BufferedProtocol):
         "_service",
         "_socket_fd",
         "_transport",
+        "_will_go_on",
         "client_id",
         "held_bytes",
         "last_active",
         "listener",
         "peer",
-        "session",
         "unfinished_since",
     )
 
@@ -105,17 +103,18 @@ class Connection(asyncio.BufferedProtocol):
         self._service = server.service
         self.listener = listener  # which of the server's listeners accepted it
         self._frames = FrameReader(server.scratch, server.limits.frame_bytes_max)
-        self._backlog: deque[bytes] = deque()  # frames that arrived while we must not take any
+        self._backlog: deque[bytearray] = deque()  # frames that arrived while we must not take any
         self._replies: deque[PendingReply] = deque()
         self._out: deque[Part] = deque()  # parts of the reply that is being sent, while it does not fit the socket
         self._transport: asyncio.Transport | None = None
         self._socket_fd: int | None = None
         self._is_paused = False
         self._is_reading = True
+        self._is_ending = False
         self._is_sending_cold = False
+        self._will_go_on = False
         self.peer = ""
         self.client_id = ""
-        self.session: object = None  # the service's own, lives as long as the connection
         self.held_bytes = 0  # of our memory, for a frame that is still arriving
         self.last_active = 0.0
         self.unfinished_since = 0.0
@@ -132,24 +131,34 @@ class Connection(asyncio.BufferedProtocol):
         self._server.opened(self)
 
     def connection_lost(self, error: Exception | None) -> None:
+        self._drop_the_rest()
         self._transport = None
-        self._socket_fd = None
-        self._out.clear()
-        self._backlog.clear()
         while self._replies:
             self._replies.popleft().abandon()
         self._server.closed(self)
 
+    def take_no_more(self) -> None:
+        """The broker stops: requests under way are answered, further ones are not begun."""
+        self._is_ending = True
+        self._backlog.clear()
+        self._stop_reading()
+
     def close(self) -> None:
         """Send what is already in the transport's buffer, then end."""
+        self._drop_the_rest()
         if self._transport is not None:
-            self._socket_fd = None
             self._transport.close()
 
     def abort(self) -> None:
+        self._drop_the_rest()
         if self._transport is not None:
-            self._socket_fd = None
             self._transport.abort()
+
+    def _drop_the_rest(self) -> None:
+        self._is_ending = True
+        self._socket_fd = None
+        self._out.clear()
+        self._backlog.clear()
 
     @property
     def transport(self) -> asyncio.Transport | None:
@@ -158,6 +167,11 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def is_closed(self) -> bool:
         return self._transport is None or self._transport.is_closing()
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether what the client sends is taken from the socket."""
+        return self._is_reading
 
     @property
     def is_idle(self) -> bool:
@@ -182,9 +196,8 @@ class Connection(asyncio.BufferedProtocol):
                 self._refuse(MalformedError("the broker holds too many unfinished frames"))
                 return
         for at, frame in enumerate(frames):
-            if self._must_wait():
-                self._backlog.extend(bytes(rest) for rest in frames[at:])
-                self._stop_reading()
+            if self._must_wait() or not self._is_reading:
+                self._keep(frames[at:])
                 return
             self._take(frame)
 
@@ -204,6 +217,11 @@ class Connection(asyncio.BufferedProtocol):
     def _must_wait(self) -> bool:
         return bool(self._out) or self._is_paused or len(self._replies) >= self._server.limits.requests_in_flight_max
 
+    def _keep(self, frames: Sequence[memoryview]) -> None:
+        if not self._is_ending:
+            self._backlog.extend(map(bytearray, frames))
+            self._stop_reading()
+
     def _take(self, frame: memoryview) -> None:
         if self._transport is None or self._transport.is_closing():
             return
@@ -212,20 +230,27 @@ class Connection(asyncio.BufferedProtocol):
         except MalformedError as error:
             self._refuse(error)
             return
-        if type(reply) is bytes and not self._replies:
-            self._transport.write(reply)
-        elif reply is None:
+        except Exception as error:
+            # Our own mistake. It must not reach whoever called: that may be another client's commit.
+            log.error("request_failed", peer=self.peer, client_id=self.client_id, error=error)
+            self.abort()
             return
-        elif isinstance(reply, PendingReply):
-            self._replies.append(reply)
-            if reply.parts is not None:
-                self.flush_replies()
-        elif self._replies:
-            waiting = PendingReply(self)
-            waiting.parts = reply
-            self._replies.append(waiting)
-        else:
-            self._send(reply)
+        # The request may have made an earlier reply ready, and that one may not be out yet.
+        if type(reply) is bytes and not self._replies and not self._out:
+            self._transport.write(reply)
+        elif reply is not None:
+            self._reply_in_turn(reply)
+
+    def _reply_in_turn(self, reply: Reply | PendingReply) -> None:
+        if not isinstance(reply, PendingReply):
+            if not self._replies and not self._out:
+                self._send(reply)
+                return
+            ready, reply = reply, PendingReply(self)
+            reply.parts = ready
+        self._replies.append(reply)
+        if reply.parts is not None:
+            self.flush_replies()
 
     def _refuse(self, error: MalformedError) -> None:
         log.warning("connection_refused", peer=self.peer, client_id=self.client_id, reason=str(error))
@@ -237,12 +262,20 @@ class Connection(asyncio.BufferedProtocol):
             self._is_reading = False
             self._transport.pause_reading()
 
+    def _go_on_soon(self) -> None:
+        """In a turn of its own: whoever made a reply ready must not be held up by the requests behind it."""
+        if not self._will_go_on and not self._is_ending:
+            self._will_go_on = True
+            self._server.soon(self._go_on)
+
     def _go_on(self) -> None:
         """Take what waited, then read on, as far as the replies allow."""
+        self._will_go_on = False
         while self._backlog and not self._must_wait():
-            self._take(memoryview(bytearray(self._backlog.popleft())))
-        if not self._backlog and not self._must_wait() and not self._is_reading:
+            self._take(memoryview(self._backlog.popleft()))
+        if not self._backlog and not self._must_wait() and not self._is_reading and not self._is_ending:
             self._is_reading = True
+            self.unfinished_since = self._server.now() if self.unfinished_since else 0.0
             if self._transport is not None and not self._transport.is_closing():
                 self._transport.resume_reading()
 
@@ -250,11 +283,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def flush_replies(self) -> None:
         """Send every reply that is ready and has no unready one before it."""
+        if self.is_closed:
+            return
         replies = self._replies
         while replies and replies[0].parts is not None and not self._out and not self._is_paused:
             self._send(replies.popleft().parts or b"")
         if not self._is_reading:
-            self._go_on()
+            self._go_on_soon()
 
     def pause_writing(self) -> None:
         self._is_paused = True
@@ -278,6 +313,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def _pump(self) -> None:
         """Send the parts in order until they are gone, or the socket or the disk makes us wait."""
+        try:
+            self._send_parts()
+        except (OSError, AssertionError) as error:
+            # Half a reply is out. The client alone is concerned, not whoever made the reply ready.
+            log.error("reply_failed", peer=self.peer, client_id=self.client_id, error=error)
+            self.abort()
+
+    def _send_parts(self) -> None:
         while self._out and not self._is_paused and not self._is_sending_cold and self._transport is not None:
             part = self._out.popleft()
             if not isinstance(part, bytes):
@@ -332,6 +375,7 @@ class Connection(asyncio.BufferedProtocol):
                 if self._is_paused:
                     self._put_back(part, position, end)
                     return
+        self._write_through(head)
 
     def _send_now(self, head: bytes, data: memoryview) -> bytes:
         """Straight into the socket, without a copy, while nothing else waits in the transport; returns what is left."""
@@ -353,28 +397,31 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.write(data)
 
     def _put_back(self, part: FilePart, position: int, end: int) -> None:
-        if position < end:
-            self._out.appendleft(_RestOfFile(part, position, end - position))
+        self._out.appendleft(_RestOfFile(part, position, end - position))
 
     def _send_cold(self, part: FilePart, position: int, end: int) -> None:
         """The device must be asked: in a thread, so that nobody else waits for it."""
         self._is_sending_cold = True
         want = min(CHUNK_BYTES, end - position)
+        # Also where nothing is left: as long as something lies in `_out`, no other reply is sent.
         self._put_back(part, position + want, end)
         reading = asyncio.get_running_loop().run_in_executor(None, part.file.read, want, position)
+        reading.add_done_callback(partial(self._on_cold_read, part.file.path, want))
 
-        def send(done: asyncio.Future[bytes]) -> None:
-            self._is_sending_cold = False
-            if done.cancelled() or done.exception() is not None:
-                log.error("fetch_read_failed", peer=self.peer, file=part.file.path, reason=repr(done.exception()))
-                self.abort()
-                return
-            self._write_through(done.result())
+    def _on_cold_read(self, path: str, want: int, reading: asyncio.Future[bytes]) -> None:
+        self._is_sending_cold = False
+        if reading.cancelled():
+            return
+        error = reading.exception()
+        if error is not None or len(reading.result()) != want:
+            log.error("reply_failed", peer=self.peer, file=path, reason=repr(error or "the file is too short"))
+            self.abort()
+            return
+        if not self.is_closed:
+            self._write_through(reading.result())
             self._pump()
             if not self._out and not self._is_paused:
                 self.flush_replies()
-
-        reading.add_done_callback(send)
 
 
 class _RestOfFile:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
 from clarion.world import event_log
@@ -33,10 +33,10 @@ class Page(NamedTuple):
 
 
 class HttpServer:
-    def __init__(self, pages: dict[str, Callable[[], Page]]) -> None:
+    def __init__(self, pages: dict[str, Callable[[], Awaitable[Page]]]) -> None:
         self._pages = pages
         self._server: asyncio.Server | None = None
-        self._open = 0
+        self._serving: dict[asyncio.Task[None] | None, None] = {}
 
     async def listen(self, host: str, port: int) -> tuple[str, int]:
         self._server = await asyncio.start_server(self._serve, host, port, limit=_HEAD_BYTES_MAX)
@@ -46,18 +46,23 @@ class HttpServer:
     async def stop(self) -> None:
         if self._server is not None:
             self._server.close()
+        serving = [task for task in self._serving if task is not None]
+        for task in serving:
+            task.cancel()
+        await asyncio.gather(*serving, return_exceptions=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._open += 1
+        task = asyncio.current_task()
+        self._serving[task] = None
         try:
-            if self._open <= _CONNECTIONS_MAX:
+            if len(self._serving) <= _CONNECTIONS_MAX:
                 async with asyncio.timeout(_SECONDS_MAX):
                     writer.write(_encode(await self._answer(reader)))
                     await writer.drain()
         except (TimeoutError, ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
             log.debug("http_dropped", reason=repr(error))
         finally:
-            self._open -= 1
+            del self._serving[task]
             writer.close()
 
     async def _answer(self, reader: asyncio.StreamReader) -> Page:
@@ -68,7 +73,7 @@ class HttpServer:
         if words[0] != b"GET":
             return Page.text(405, "only GET is answered here\n")
         page = self._pages.get(words[1].split(b"?", 1)[0].decode("latin-1"))
-        return page() if page is not None else Page.text(404, f"pages: {', '.join(self._pages)}\n")
+        return await page() if page is not None else Page.text(404, f"pages: {', '.join(self._pages)}\n")
 
 
 def _encode(page: Page) -> bytes:

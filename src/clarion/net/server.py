@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,6 +16,8 @@ from clarion.world import event_log
 log = event_log("net")
 
 SWEEP_SECONDS: Final = 5.0
+HANDSHAKE_SECONDS: Final = 10.0  # connections that have not shaken hands are not counted yet, so they go soon
+LAST_BYTES_SECONDS: Final = 0.5  # for what is already in the sockets' buffers when the connections are closed
 BACKLOG: Final = 1024  # connections that the kernel may hold for us while we are busy; a reconnect storm fits
 
 
@@ -41,13 +44,20 @@ class Server:
         self._listening: list[asyncio.Server] = []
         self._loop = asyncio.get_running_loop()
         self.now = self._loop.time
+        self.soon = self._loop.call_soon
         self._sweeping: asyncio.TimerHandle | None = None
 
     async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> tuple[str, int]:
         """Start to listen; returns the address that was really taken."""
         number = len(self._listening)
         server = await self._loop.create_server(
-            lambda: Connection(self, number), host, port, ssl=tls, backlog=BACKLOG, reuse_address=True
+            lambda: Connection(self, number),
+            host,
+            port,
+            ssl=tls,
+            ssl_handshake_timeout=HANDSHAKE_SECONDS if tls else None,
+            backlog=BACKLOG,
+            reuse_address=True,
         )
         self._listening.append(server)
         if self._sweeping is None:
@@ -82,16 +92,25 @@ class Server:
             server.close()
 
     async def stop(self, drain_seconds: float) -> None:
-        """No new connections; give the requests in flight a moment; then end every connection."""
+        """No new connections, no new requests; give those in flight a moment; then end every connection."""
         await self.stop_listening()
         if self._sweeping is not None:
             self._sweeping.cancel()
-        deadline = self.now() + drain_seconds
-        # Once per life: an event for this would cost something in every request.
-        while self.now() < deadline and any(not connection.is_idle for connection in self.connections):  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+        for connection in self.connections:
+            connection.take_no_more()
+        await self._wait_until(lambda: all(one.is_idle for one in self.connections), drain_seconds)
         for connection in list(self.connections):
             connection.close()
+        await self._wait_until(lambda: not self.connections, LAST_BYTES_SECONDS)
+        for connection in list(self.connections):
+            connection.abort()
+        await asyncio.sleep(0)
+
+    async def _wait_until(self, is_done: Callable[[], bool], seconds: float) -> None:
+        """Once per life: an event for this would cost something in every request."""
+        deadline = self.now() + seconds
+        while not is_done() and self.now() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
 
     def _sweep(self) -> None:
         self._sweeping = self._loop.call_later(SWEEP_SECONDS, self._sweep)
@@ -103,7 +122,8 @@ class Server:
                 connection.abort()
 
     def _overdue(self, connection: Connection, now: float) -> str:
-        if connection.unfinished_since and now - connection.unfinished_since > self.limits.frame_seconds_max:
+        is_slow = connection.unfinished_since and now - connection.unfinished_since > self.limits.frame_seconds_max
+        if is_slow and connection.is_reading:
             return "a frame took too long"
         if connection.is_idle and now - connection.last_active > self.limits.idle_seconds_max:
             return "idle"
