@@ -122,7 +122,7 @@ class Pipeline:
     def frame(self, spark: SparkSession, run: Run, *, streaming: bool) -> DataFrame:
         """The function applied to its sources."""
         result = self.function(*(each.load(spark, run, streaming=streaming) for each in self.reads))
-        if not hasattr(result, "writeStream"):
+        if not hasattr(type(result), "writeStream"):
             raise DefinitionError(
                 f"pipeline {self.name}: the function gave {type(result).__name__}, not a DataFrame; "
                 "is `return` missing?"
