@@ -6,13 +6,13 @@ Default settings, but for what one node needs (replication factor 1), quick dele
 
 from __future__ import annotations
 
-import shutil
 import socket
 import struct
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from bench.peers.maven import Jars, need
 from bench.peers.process import ROOT, PeerUnavailable, ServerProcess, free_port
 
 VERSION = "4.3.0"
@@ -25,8 +25,6 @@ CONSOLE_PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
 CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 
 _DOWNLOAD_WITHIN_S = 240  # about 110 MB of jars on a slow line
-_OFFLINE_WITHIN_S = 90  # a warm local repository takes 5–25 s
-_CONNECT_WITHIN_MS = 5_000
 _ARTIFACTS = (
     ("org.apache.kafka", "kafka_2.13", VERSION),
     ("org.apache.kafka", "kafka-tools", VERSION),
@@ -42,19 +40,14 @@ _LOG4J = """<Configuration status="OFF"><Appenders><Console name="out" target="S
 <Loggers><Root level="WARN"><AppenderRef ref="out"/></Root></Loggers></Configuration>
 """
 
-_why_not: str | None = None  # a machine without Maven is asked once per process, not once per row
+_STORE = Jars("Apache Kafka", CACHE, _ARTIFACTS, within_s=_DOWNLOAD_WITHIN_S)
 
 
 def jars() -> list[Path]:
     """Every jar of the server and its tools, fetched once into the cache; PeerUnavailable says why there are none."""
-    global _why_not
-    if not (CACHE / "complete").exists():
-        if _why_not is None:
-            _why_not = _fetch()
-        if _why_not:
-            raise PeerUnavailable(_why_not)
-    _need("java")
-    return sorted((CACHE / "libs").glob("*.jar"))
+    found = _STORE.paths()
+    need("java")
+    return found
 
 
 def run_tool(
@@ -62,7 +55,7 @@ def run_tool(
 ) -> subprocess.CompletedProcess[str]:
     """One of Kafka's own command-line tools, by main class; the caller looks at returncode, stdout and stderr."""
     command = [
-        _need("java"),
+        need("java"),
         *_TOOL_JVM,
         f"-Dlog4j2.configurationFile={_log4j_file()}",
         "-cp",
@@ -99,7 +92,7 @@ class KafkaServer(ServerProcess):
         logging = f"-Dlog4j2.configurationFile={_log4j_file()}"
         memory = (f"-Xmx{self.heap}", f"-Xms{self.heap}")
         return (
-            _need("java"),
+            need("java"),
             *memory,
             *_SERVER_JVM,
             logging,
@@ -150,51 +143,6 @@ def answers_api_versions(address: tuple[str, int], within_s: float = 2.0) -> boo
     return len(head) == 10 and struct.unpack(">iih", head)[1:] == (1, 0)
 
 
-def _fetch() -> str:
-    """Copies the jars into the cache; returns why not, or an empty string."""
-    maven = shutil.which("mvn")
-    if maven is None or shutil.which("java") is None:
-        return "mvn and java are needed to fetch and run Apache Kafka"
-    CACHE.mkdir(parents=True, exist_ok=True)
-    (CACHE / "pom.xml").write_text(_pom())
-    # The local repository first: no network, and a mirror that hangs costs nothing.
-    if not _copy_jars(maven, offline=True, within_s=_OFFLINE_WITHIN_S):
-        return ""
-    return _copy_jars(maven, offline=False, within_s=_DOWNLOAD_WITHIN_S)
-
-
-def _copy_jars(maven: str, *, offline: bool, within_s: float) -> str:
-    arriving = CACHE / "arriving"
-    shutil.rmtree(arriving, ignore_errors=True)
-    timeouts = (
-        f"-Daether.connector.connectTimeout={_CONNECT_WITHIN_MS}",
-        f"-Dmaven.wagon.http.connectionTimeout={_CONNECT_WITHIN_MS}",
-    )
-    command = [maven, "-q", "-B", *timeouts, *(["-o"] if offline else []), "-f", str(CACHE / "pom.xml"),
-               "dependency:copy-dependencies", f"-DoutputDirectory={arriving}"]  # fmt: skip
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=within_s, check=False)
-    except subprocess.TimeoutExpired:
-        return f"Maven Central did not deliver Kafka's jars within {within_s:.0f} s"
-    if done.returncode:
-        first = next((line for line in done.stdout.splitlines() if "ERROR" in line), "mvn failed")
-        return f"Kafka's jars could not be fetched: {first[:160]}"
-    shutil.rmtree(CACHE / "libs", ignore_errors=True)
-    arriving.rename(CACHE / "libs")
-    (CACHE / "complete").touch()
-    return ""
-
-
-def _pom() -> str:
-    dependencies = "".join(
-        f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version></dependency>\n"
-        for group, name, version in _ARTIFACTS
-    )
-    head = '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
-    name = "<groupId>bench</groupId><artifactId>kafka</artifactId><version>1</version>"
-    return f"{head}{name}\n<dependencies>\n{dependencies}</dependencies></project>\n"
-
-
 def _classpath() -> str:
     return ":".join(map(str, jars()))
 
@@ -203,11 +151,4 @@ def _log4j_file() -> Path:
     path = CACHE / "log4j2.xml"
     if not path.exists():
         path.write_text(_LOG4J)
-    return path
-
-
-def _need(program: str) -> str:
-    path = shutil.which(program)
-    if path is None:
-        raise PeerUnavailable(f"{program} is not installed")
     return path
