@@ -17,6 +17,7 @@ from typing import Any
 from clarion.pipeline.reasons import plain_reason
 
 BAD_ROWS = "clarion_bad_rows"  # how observations begin that count rows on their way to the quarantine
+ROWS_IN = "clarion_rows_in"  # for batches: a stream is told how many rows it read
 ROWS_OUT = "clarion_rows_out"
 _RATE_SECONDS = 10.0  # rates are over this time: long enough to be calm, short enough to be now
 _EPOCH = "1970-01-01"  # Spark's watermark before the first event

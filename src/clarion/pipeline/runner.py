@@ -24,7 +24,7 @@ from clarion.pipeline.definition import DefinitionError, Pipeline, Run
 from clarion.pipeline.fan_out import start_fan_out
 from clarion.pipeline.loading import hint, line_of
 from clarion.pipeline.observing import observed
-from clarion.pipeline.progress import BAD_ROWS, ROWS_OUT, Progress, listener
+from clarion.pipeline.progress import BAD_ROWS, ROWS_IN, ROWS_OUT, Progress, listener
 from clarion.pipeline.reasons import plain_reason
 from clarion.pipeline.state_files import DEFAULT_STATE_DIR, StateFolder
 from clarion.world.clock import SystemClock
@@ -267,6 +267,7 @@ class Play:
         if error is not None:
             raise error
         if self._plan.how == BATCH:
+            self.progress.rows_in = self._observation(ROWS_IN)
             self.progress.rows_out = self._observation(ROWS_OUT)
             self.progress.rows_bad = self._observation(BAD_ROWS)
         self._say("stopped" if self._plan.how == STREAM else "ended")

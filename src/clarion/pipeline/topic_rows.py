@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from clarion.pipeline.definition import DefinitionError, Run
 from clarion.pipeline.observing import observed
-from clarion.pipeline.progress import BAD_ROWS
+from clarion.pipeline.progress import BAD_ROWS, ROWS_IN
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -27,6 +27,10 @@ _ROW, _BAD, _CORRUPT = "__row", "__bad", "__corrupt"
 
 def rows_of(messages: DataFrame, topic: Topic, run: Run) -> DataFrame:
     """The connector's columns as the rows that `topic(…)` promised."""
+    from pyspark.sql import functions as F
+
+    if not messages.isStreaming:
+        messages = observed(messages, ROWS_IN, F.count(F.lit(1)), run)
     if topic.json is None:
         return _named(messages, topic)
     schema = schema_of(topic)
