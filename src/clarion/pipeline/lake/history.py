@@ -7,14 +7,22 @@ message twice, however busy the archive is meanwhile.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from clarion.pipeline.lake.errors import LakeError
 from clarion.pipeline.lake.options import local_path
 from clarion.pipeline.lake.ranges import Origin
+
+ROWS_PER_BATCH: Final = 10_000  # more would leave the processor's cache on its way to the JVM
+_PLACE: Final = ("topic", "topic_id", "partition", "offset")
+_COLUMNS: Final = frozenset({"key", "value", "timestamp", *_PLACE})
 
 
 class Span(NamedTuple):
@@ -57,31 +65,45 @@ def history(path: str, origins: Iterable[Origin]) -> History:
         raise LakeError(f"history: there is no Delta table at {path}")
     table = delta.open_table(path)
     names = delta.schema_of(table).names
-    if not {"key", "value", "topic", "topic_id", "partition", "offset", "timestamp"} <= set(names):
+    if not _COLUMNS.issubset(names):
         raise LakeError(f"history: {path} is no archive of raw messages; it has the columns {', '.join(names)}")
     spans = _spans(table, delta, origins)
-    sizes = {each: os.path.getsize(os.path.join(path, each)) for each in (delta.paths_of(table) if spans else ())}
+    sizes = {each: os.path.getsize(os.path.join(path, each)) for each in delta.paths_of(table)}
     return History(spans, [ArchiveFile(os.path.join(path, each), size) for each, size in sorted(sizes.items())])
 
 
-def read_file(path: str, ids: dict[str, str], schema: pa.Schema, rows: int = 10_000) -> Iterator[pa.RecordBatch]:
-    """The messages of these topics (by name and id) in one file of an archive, with the connector's columns."""
-    import pyarrow.compute as pc
-    import pyarrow.parquet as pq
-
-    with pq.ParquetFile(path, memory_map=False) as file:
-        wanted = [each for each in (*schema.names, "topic", "topic_id") if each in file.schema_arrow.names]
-        for batch in file.iter_batches(batch_size=rows, columns=list(dict.fromkeys(wanted))):
-            mine = [
-                pc.and_(pc.equal(batch["topic"], name), pc.equal(batch["topic_id"], topic_id))
-                for name, topic_id in ids.items()
-            ]
-            mask = mine[0]
-            for each in mine[1:]:
-                mask = pc.or_(mask, each)
-            found = batch.filter(mask)
+def read_file(path: str, wanted: Mapping[Origin, Span], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The messages of these partitions and offsets in one file of an archive, with the connector's columns."""
+    with pq.ParquetFile(path) as file:
+        there = file.schema_arrow.names
+        columns = [each for each in dict.fromkeys((*schema.names, *_PLACE)) if each in there]
+        for batch in file.iter_batches(batch_size=ROWS_PER_BATCH, columns=columns):
+            found = batch.filter(pa.array(_mask(batch, wanted)))
             if found.num_rows:
                 yield _shaped(found, schema)
+
+
+def _mask(batch: pa.RecordBatch, wanted: Mapping[Origin, Span]) -> NDArray[np.bool_]:
+    """Which rows are wanted: one look-up per row by its partition, one pass per topic."""
+    partition = batch["partition"].to_numpy(zero_copy_only=False)
+    offset = batch["offset"].to_numpy(zero_copy_only=False)
+    mask = np.zeros(batch.num_rows, np.bool_)
+    for topic, topic_id in sorted({(each.topic, each.topic_id) for each in wanted}):
+        mine = pc.and_(pc.equal(batch["topic"], topic), pc.equal(batch["topic_id"], topic_id))
+        spans = {
+            each.partition: span for each, span in wanted.items() if (each.topic, each.topic_id) == (topic, topic_id)
+        }
+        first, end = _by_partition(spans, int(partition.max(initial=0)))
+        rows = mine.fill_null(False).to_numpy(zero_copy_only=False)
+        mask |= rows & (offset >= first[partition]) & (offset < end[partition])
+    return mask
+
+
+def _by_partition(spans: Mapping[int, Span], largest: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    first, end = np.zeros((2, max(largest, *spans) + 1), np.int64)
+    for partition, span in spans.items():
+        first[partition], end[partition] = span
+    return first, end
 
 
 def _shaped(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

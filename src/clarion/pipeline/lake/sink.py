@@ -30,6 +30,7 @@ from clarion.pipeline.lake.errors import LakeError
 from clarion.pipeline.lake.files import DataFile, Layout, TaskFiles
 from clarion.pipeline.lake.options import TableOptions, read_options
 from clarion.pipeline.lake.ranges import SourceRange, united
+from clarion.pipeline.workers import freeze_in_workers
 
 FORMAT = "clarion-lake"
 
@@ -164,3 +165,6 @@ def _staging(done: Sequence[Written]) -> str:
 
 def _arrow(schema: StructType) -> pa.Schema:
     return to_arrow_schema(schema, timezone="UTC")
+
+
+freeze_in_workers()

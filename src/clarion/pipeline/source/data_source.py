@@ -25,16 +25,21 @@ class ClarionSource(DataSource):
         return message_schema(with_headers=source_settings(self.options).include_headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        from clarion.pipeline.source.history_reader import HistoryReader
         from clarion.pipeline.source.reader import BatchReader
 
         self._check_schema(schema)
-        return BatchReader(source_settings(self.options))
+        settings = source_settings(self.options)
+        return BatchReader(settings) if settings.history is None else HistoryReader(settings)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from clarion.pipeline.source.stream_reader import StreamReader
 
         self._check_schema(schema)
-        return StreamReader(source_settings(self.options))
+        settings = source_settings(self.options)
+        if settings.history is not None:
+            raise OptionError("option history: only a batch reads an archive with its topic; leave it out of a stream")
+        return StreamReader(settings)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         from clarion.pipeline.sink.writer import BatchWriter

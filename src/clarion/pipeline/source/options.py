@@ -31,6 +31,7 @@ SOURCE_NAMES: Final = (
     "includeHeaders",
     "failOnDataLoss",
     "groupId",
+    "history",
 )
 SOURCE_CLIENT_NAMES: Final = (
     "group.id",
@@ -86,6 +87,7 @@ class SourceSettings:
     group_id: str | None
     fetch: FetchSettings
     metadata_max_age_ms: int
+    history: str | None = None  # the folder of an archive: the past of the topics, which a batch reads with them
 
 
 def source_settings(given: Mapping[str, str]) -> SourceSettings:
@@ -108,6 +110,7 @@ def source_settings(given: Mapping[str, str]) -> SourceSettings:
         group_id=options.text("groupId", None) or options.text("group.id", None),
         fetch=_fetch(options, include_headers),
         metadata_max_age_ms=options.number("metadata.max.age.ms", 2_000),
+        history=options.text("history", None),
     )
 
 

@@ -1,0 +1,77 @@
+"""Archives back into topics."""
+
+import time
+from collections import defaultdict
+
+import pytest
+
+from clarion.pipeline import archive, replay
+from clarion.pipeline.runner import BATCH
+
+NOON = 1_793_534_400_000  # 2026-11-01T12:00:00Z
+
+
+def by_key(found) -> dict[bytes, list[bytes]]:
+    values = defaultdict(list)
+    for each in found:  # of one partition in order, and a key is in one partition
+        values[each.key()].append(each.value())
+    return dict(values)
+
+
+def test_keys_order_headers_and_times_come_back(house, unique: str, caplog: pytest.LogCaptureFixture) -> None:
+    house.make_topic(unique)
+    house.send(unique, [b"%d" % n for n in range(200)], timestamp=NOON, headers=[("h", b"x")])
+    house.send(unique, [None], key=lambda n: b"key-0", partition=lambda n: 0, timestamp=NOON - 3_600_000)
+    house.run(archive(unique, house.lake("events")), BATCH)
+    again = replay(house.lake("events"), f"{unique}-again", partitions=3)
+
+    house.run(again, BATCH)
+
+    before, after = house.read(unique, 201), house.read(f"{unique}-again", 201)
+    assert by_key(after) == by_key(before)
+    assert sorted(each.timestamp()[1] for each in after) == sorted(each.timestamp()[1] for each in before)
+    assert after[0].headers() == [("h", b"x")] or after[0].value() is None
+    assert "keeps messages for 7 days, and the oldest to be replayed is 14 days old" in caplog.text
+
+
+def test_a_range_of_time_a_pace_and_the_partitions_they_came_from(house, unique: str) -> None:
+    house.make_topic(unique)
+    house.send(unique, [b"%d" % n for n in range(60)], timestamp=NOON)
+    house.run(archive(unique, house.lake("events")), BATCH)
+    some = replay(
+        house.lake("events"),
+        f"{unique}-some",
+        since="2026-11-01T12:00:00.020",
+        until="2026-11-01T13:00:00.050+01:00",
+        rate=20,
+        keep_partitions=True,
+        keep_timestamps=False,
+        partitions=2,
+    )
+
+    begin = time.monotonic()
+    house.run(some, BATCH)
+
+    assert time.monotonic() - begin > 1  # 30 messages, 20 a second
+    found = house.read(f"{unique}-some", 30)
+    assert sorted(int(each.value()) for each in found) == list(range(20, 50))
+    assert all(int(each.value()) % 2 == each.partition() for each in found)
+    assert all(each.timestamp()[1] > NOON + 1000 for each in found)
+
+
+def test_a_typed_archive_is_replayed_as_json(house, unique: str) -> None:
+    house.make_topic(unique, 1)
+    values = [{"user": "ann", "ms": 5}, b"no json", None]
+    house.send(unique, values, partition=lambda n: 0)
+    house.run(archive(unique, house.lake("typed"), json="user string, ms long"), BATCH)
+
+    house.run(replay(house.lake("typed"), f"{unique}-again", partitions=1), BATCH)
+
+    found = [each.value() for each in house.read(f"{unique}-again", 3)]
+    assert found == [b'{"user":"ann","ms":5}', b"no json", None]
+
+
+def test_what_is_no_archive_cannot_be_replayed(house, unique: str) -> None:
+    refused = house.try_to_run(replay(house.lake("nowhere"), unique), BATCH)
+
+    assert "there is no table at" in refused.progresses[0].last_error
