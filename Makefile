@@ -44,7 +44,8 @@ rooms: setup
 	@$(BIN)/lint-imports --no-cache 2>&1 | tail -n 4
 
 unit: setup
-	@$(PYTEST) -m "not campaign" -n 2 --dist loadgroup
+	@$(PYTEST) -m "not campaign" -n 2 --dist loadfile --ignore tests/pipeline
+	@$(PYTEST) -m "not campaign" tests/pipeline  # alone: Spark takes both cores
 
 bench: setup ## Side by side with Apache Kafka and NATS JetStream (about 15 minutes)
 	@$(BIN)/python -m bench $(ARGS)
