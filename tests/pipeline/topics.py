@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 
@@ -27,3 +27,22 @@ def fill(bootstrap: str, topic: str, values: Sequence[bytes], partition: int = 0
 
 def numbered(count: int, size: int = 20) -> list[bytes]:
     return [b"%08d" % n + b"." * size for n in range(count)]
+
+
+def contents(bootstrap: str, topic: str) -> list[bytes]:
+    """The values of all messages that are there now, partition by partition."""
+    group = f"contents-of-{topic}"
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False})
+    partitions = sorted(consumer.list_topics(topic, timeout=15).topics[topic].partitions)
+    out = []
+    for partition in partitions:
+        place = TopicPartition(topic, partition, 0)
+        first, last = consumer.get_watermark_offsets(place, timeout=15)
+        place.offset = first
+        consumer.assign([place])
+        while first < last:
+            (message,) = consumer.consume(1, timeout=15)
+            out.append(message.value())
+            first = message.offset() + 1
+    consumer.close()
+    return out

@@ -9,9 +9,13 @@ The zip holds the whole package, not only what executors run: a part would hide 
 
 from __future__ import annotations
 
+import atexit
 import hashlib
+import shutil
 import tempfile
 from collections.abc import Iterator
+from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -20,18 +24,22 @@ from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# `pyspark_*` are found by Spark by their names, and make the formats known.
-PACKAGES: Final = ("clarion", "pyspark_clarion", "pyspark_clarion_lake")
+FORMATS: Final = ("pyspark_clarion", "pyspark_clarion_lake")  # found by Spark by their names, where they are installed
+PACKAGES: Final = ("clarion", *FORMATS)
 # The same sources give the same bytes, so that a zip can be recognised by its content.
 _NO_TIME: Final = (1980, 1, 1, 0, 0, 0)
 
 
 def ship(spark: SparkSession) -> Path:
-    """Send the package to the executors of a running application; once is enough, more does no harm."""
+    """Send the package to the executors of a running application; once is enough, more does no harm.
+
+    Spark looks for formats only in what is installed, so those in the zip are made known by hand.
+    """
     path = build_zip()
-    shipped = spark.conf.get(_SHIPPED, "")
-    if shipped != path.name:
+    if spark.conf.get(_SHIPPED, "") != path.name:
         spark.sparkContext.addPyFile(str(path))
+        for package in FORMATS:
+            spark.dataSource.register(import_module(package).DefaultSource)
         spark.conf.set(_SHIPPED, path.name)
     return path
 
@@ -43,13 +51,22 @@ def build_zip(path: Path | str | None = None) -> Path:
     """The package as a zip: at `path`, or in a temporary folder under a name that says what is in it."""
     sources = sorted(_sources())
     if path is None:
-        folder = Path(tempfile.mkdtemp(prefix="clarion-"))
-        path = folder / f"clarion-{_digest(sources)}.zip"
+        path = _temporary_folder() / f"clarion-{_digest(sources)}.zip"
+        if path.exists():
+            return path
     path = Path(path)
     with ZipFile(path, "w", ZIP_DEFLATED) as archive:
         for name, file in sources:
             archive.writestr(ZipInfo(name, _NO_TIME), file.read_bytes(), ZIP_DEFLATED)
     return path
+
+
+@cache
+def _temporary_folder() -> Path:
+    """One for this process, gone with it."""
+    folder = tempfile.mkdtemp(prefix="clarion-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
 
 
 def _sources() -> Iterator[tuple[str, Path]]:
