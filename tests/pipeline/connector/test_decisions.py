@@ -1,0 +1,143 @@
+"""The driver's pure decisions: how much goes into a batch, which task reads what, how offsets are written down."""
+
+import json
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clarion.pipeline.kafka.offsets import TopicPartition
+from clarion.pipeline.kafka.range_reader import OffsetRange
+from clarion.pipeline.source.admission import admit
+from clarion.pipeline.source.offsets import StreamOffsets
+from clarion.pipeline.source.planning import ROWS_PER_CORE_LARGE, ROWS_PER_TASK_MIN, plan
+from tests.pipeline.kafka.messages import unhurried
+
+ID = UUID(int=7)
+OTHER_ID = UUID(int=8)
+
+places = st.builds(TopicPartition, st.sampled_from("abc"), st.integers(0, 5))
+waiting = st.dictionaries(places, st.integers(0, 10_000), min_size=1)
+
+
+def at(**offsets: int) -> dict[TopicPartition, int]:
+    return {TopicPartition("t", int(name[1:])): offset for name, offset in offsets.items()}
+
+
+def test_without_limits_everything_is_admitted():
+    assert admit(at(p0=5), at(p0=100)) == at(p0=100)
+
+
+def test_rows_are_shared_out_in_proportion():
+    assert admit(at(p0=0, p1=0), at(p0=900, p1=100), rows_max=100) == at(p0=90, p1=10)
+
+
+def test_bytes_are_counted_by_what_messages_weigh():
+    start, latest = at(p0=0, p1=0), at(p0=100, p1=100)
+    end = admit(
+        start, latest, bytes_max=10_100, bytes_per_row={TopicPartition("t", 0): 100, TopicPartition("t", 1): 102}
+    )
+    assert end == at(p0=50, p1=50)
+
+
+def test_the_stricter_limit_wins():
+    weights = {TopicPartition("t", 0): 10.0}
+    assert admit(at(p0=0), at(p0=1000), rows_max=50, bytes_max=1000, bytes_per_row=weights) == at(p0=50)
+    assert admit(at(p0=0), at(p0=1000), rows_max=500, bytes_max=1000, bytes_per_row=weights) == at(p0=100)
+
+
+def test_a_message_larger_than_the_limit_still_goes_through():
+    weights = {TopicPartition("t", 0): 5000.0}
+    assert admit(at(p0=3), at(p0=10), bytes_max=100, bytes_per_row=weights) == at(p0=4)
+
+
+def test_a_log_that_lost_its_end_ends_where_it_ends():
+    assert admit(at(p0=50, p1=0), at(p0=20, p1=10), rows_max=5) == at(p0=20, p1=5)
+
+
+@unhurried
+@given(waiting, st.integers(1, 20_000))
+def test_a_limit_is_used_up_and_never_passed(rows, rows_max):
+    start = dict.fromkeys(rows, 100)
+    end = admit(start, {tp: 100 + count for tp, count in rows.items()}, rows_max=rows_max)
+    admitted = {tp: end[tp] - 100 for tp in rows}
+    assert all(0 <= admitted[tp] <= rows[tp] for tp in rows)
+    assert sum(admitted.values()) == min(rows_max, sum(rows.values()))
+
+
+# ------------------------------------------------------------------------------------------------ planning
+
+
+def a_range(partition: int, start: int, end: int, topic: str = "t") -> OffsetRange:
+    return OffsetRange(topic, ID, partition, start, end)
+
+
+def test_a_few_messages_are_one_task_however_many_partitions_they_are_in():
+    ranges = [a_range(partition, 0, 10) for partition in range(200)]
+    assert plan(ranges, cores=8) == [ranges]
+
+
+def test_nothing_to_read_is_no_task():
+    assert plan([a_range(0, 5, 5), a_range(1, 9, 3)], cores=2) == []
+
+
+def test_a_large_partition_is_read_by_several_tasks():
+    assert plan([a_range(0, 0, 4 * ROWS_PER_TASK_MIN)], cores=2) == [
+        [a_range(0, 0, 2 * ROWS_PER_TASK_MIN)],
+        [a_range(0, 2 * ROWS_PER_TASK_MIN, 4 * ROWS_PER_TASK_MIN)],
+    ]
+
+
+def test_large_batches_have_two_tasks_per_core():
+    assert len(plan([a_range(0, 0, 2 * ROWS_PER_CORE_LARGE)], cores=2)) == 4
+
+
+def test_as_many_tasks_as_asked_for():
+    assert len(plan([a_range(0, 0, 1000)], cores=2, tasks_min=7)) == 7
+    assert len(plan([a_range(0, 0, 3)], cores=2, tasks_min=7)) == 3
+
+
+@unhurried
+@given(
+    st.lists(st.tuples(st.integers(0, 100_000), st.integers(0, 300_000)), min_size=1, max_size=20),
+    st.integers(1, 16),
+    st.none() | st.integers(1, 50),
+)
+def test_every_offset_is_read_once_and_tasks_are_equal(sizes, cores, tasks_min):
+    ranges = [a_range(partition, start, start + rows) for partition, (start, rows) in enumerate(sizes)]
+    tasks = plan(ranges, cores, tasks_min)
+    pieces = sorted((one for task in tasks for one in task), key=lambda one: (one.partition, one.start))
+    joined: dict[int, list[int]] = {}
+    for piece in pieces:
+        assert piece.start < piece.end
+        bounds = joined.setdefault(piece.partition, [piece.start, piece.start])
+        assert bounds[1] == piece.start
+        bounds[1] = piece.end
+    assert joined == {one.partition: [one.start, one.end] for one in ranges if one.rows_max}
+    rows = [sum(one.rows_max for one in task) for task in tasks]
+    assert not rows or max(rows) - min(rows) <= 1
+    assert len(tasks) <= max(2 * cores, tasks_min or 0)
+
+
+# ------------------------------------------------------------------------------------------------ offsets
+
+
+@unhurried
+@given(st.dictionaries(places, st.integers(0, 2**60)))
+def test_offsets_survive_their_json(offsets):
+    before = StreamOffsets({tp.topic: ID for tp in offsets}, offsets)
+    assert StreamOffsets.from_json(json.loads(json.dumps(before.to_json()))) == before
+
+
+def test_there_is_one_text_for_the_same_offsets():
+    one = StreamOffsets({"b": ID, "a": OTHER_ID}, {TopicPartition("b", 10): 1, TopicPartition("b", 9): 2})
+    other = StreamOffsets({"a": OTHER_ID, "b": ID}, {TopicPartition("b", 9): 2, TopicPartition("b", 10): 1})
+    assert json.dumps(one.to_json()) == json.dumps(other.to_json())
+    assert json.dumps(one.to_json()) == f'{{"a": {{"id": "{OTHER_ID}"}}, "b": {{"id": "{ID}", "9": 2, "10": 1}}}}'
+
+
+@pytest.mark.parametrize("missing", ["id"])
+def test_offsets_without_an_id_are_not_ours(missing):
+    with pytest.raises(KeyError, match=missing):
+        StreamOffsets.from_json({"t": {"0": 5}})
