@@ -22,7 +22,7 @@ class BatchQuery:
         self._run = run
         self._tag = f"clarion-{run.name}"
         self._error: Exception | None = None
-        self._thread = InheritableThread(target=self._write, daemon=True, session=rows.sparkSession)
+        self._thread = InheritableThread(target=self._write, daemon=True)
         self._thread.start()
 
     @property
@@ -39,7 +39,10 @@ class BatchQuery:
         self._error = None  # it was asked for
 
     def _write(self) -> None:
-        self._rows.sparkSession.addTag(self._tag)
+        spark = self._rows.sparkSession
+        # Spark asks the thread's active session for Python data sources, and a new thread has none.
+        spark._get_j_spark_session_class(spark._jvm).setActiveSession(spark._jsparkSession)
+        spark.addTag(self._tag)
         is_shared = len(self._targets) > 1
         rows = self._rows.persist() if is_shared else self._rows
         try:

@@ -6,7 +6,8 @@ import re
 
 _LENGTH_MAX = 400
 _PYTHON_ERROR = re.compile(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Interrupt|Refused)): ?(.*)$")
-_NOISE = re.compile(r"SQLSTATE: \w+|^\s*at |^\s*File |^Traceback|^\s*\^+\s*$")
+_NOISE = re.compile(r"^at |^File |^Traceback|^\^+$|^An error occurred while calling |^: \S+$")
+_JAVA_CLASS = re.compile(r"^(?:Caused by: |: )?(?:[a-z]\w*\.)+[A-Z]\w*: ")
 _SPARK_CLASS = re.compile(r"^\[[A-Z0-9_.]+\] ")
 _WRAPPERS = ("Py4JException", "PythonException", "Py4JJavaError", "StreamingQueryException", "SparkException")
 
@@ -19,7 +20,7 @@ def plain_reason(error: BaseException | str) -> str:
     if python_errors:
         return _shortened(python_errors[-1])
     sense = next((line for line in lines if line and not _NOISE.search(line)), text.strip())
-    return _shortened(_SPARK_CLASS.sub("", sense))
+    return _shortened(_SPARK_CLASS.sub("", _JAVA_CLASS.sub("", sense)))
 
 
 def _python_error(line: str) -> str | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -283,6 +284,8 @@ class Play:
 
     def _fail(self, error: Exception) -> None:
         self.progress.last_error = told(error, self.pipeline)
+        with self.folder.log.open("a") as log:
+            log.write("".join(traceback.format_exception(error)))
         self._say("failed", self.progress.last_error)
 
     def _say(self, state: str, detail: str = "") -> None:

@@ -141,6 +141,11 @@ def test_prometheus_gets_every_number():
             "[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column with name `x` cannot be resolved. SQLSTATE: 42703;\nProject",
             "A column with name `x` cannot be resolved.;",
         ),
+        (
+            "An error occurred while calling o132.save.\n: org.apache.spark.SparkException: [FULL] No room left.\n"
+            "\tat org.apache.spark.Something(X.scala:1)",
+            "No room left.",
+        ),
         ("", "RuntimeError"),
     ],
 )

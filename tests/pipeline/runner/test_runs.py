@@ -14,6 +14,8 @@ from clarion.pipeline.state_files import StateFolder
 from tests.pipeline.topics import create
 from tests.waiting import wait_for
 
+pytestmark = pytest.mark.timeout(400)  # a busy machine takes a minute for a first batch
+
 START = datetime(2026, 11, 15, 10, 0, tzinfo=UTC)
 
 
@@ -141,8 +143,8 @@ def test_a_stream_waits_for_its_topic_stops_when_asked_and_tells_how_it_goes(sta
     assert lines.detail == f"topic later does not exist at {stage.bootstrap}"
     create(stage.bootstrap, "later")
     send(stage.bootstrap, "later", [b"one", b"two"])
-    wait_for(lambda: lines.rows_out == 2, seconds=110, what="both lines were read")
-    wait_for(lambda: numbers.state == "failed", seconds=60, what="a bad record fails the one that wants it so")
+    wait_for(lambda: lines.rows_out == 2, seconds=240, what="both lines were read")
+    wait_for(lambda: numbers.state == "failed", seconds=120, what="a bad record fails the one that wants it so")
     assert "bad record in later-0 at offset 0" in numbers.last_error
     assert StateFolder(stage.folder / "state", "lines").read_status()["state"] == "running"
 
