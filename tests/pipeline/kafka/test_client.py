@@ -104,7 +104,7 @@ def test_a_batch_larger_than_a_fetch_still_comes(client, bootstrap, unique):
 
 
 def test_offsets_are_found_by_time(client, bootstrap, unique):
-    create(bootstrap, unique)
+    create(bootstrap, unique, retention_ms="-1")
     with_times = Librdkafka({"bootstrap.servers": bootstrap})
     for n in range(10):
         with_times.produce(unique, b"x", partition=0, timestamp=1_700_000_000_000 + 1000 * n)
