@@ -11,7 +11,7 @@ At most one flush per partition is under way; partitions flush side by side in a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Iterable
 from concurrent.futures import Executor
 from functools import partial
 from typing import Final, Protocol
@@ -26,7 +26,10 @@ _TRY_AGAIN_SECONDS: Final = 0.2  # descriptors and room come back when somebody 
 class FlushTicket(Protocol):
     """One flush: taken in the loop, run in a thread, given back in the loop."""
 
-    may_try_again: bool  # it failed in a way that leaves nothing in doubt
+    @property
+    def may_try_again(self) -> bool:
+        """It failed in a way that leaves nothing in doubt."""
+        ...
 
     def run(self) -> None: ...
 
@@ -34,19 +37,22 @@ class FlushTicket(Protocol):
 class Flushable(Protocol):
     is_flushing: bool
 
-    def begin_flush(self) -> FlushTicket: ...
+    def begin_flush(self) -> FlushTicket | None:
+        """None if there is nothing to flush any more. OSError if the log cannot be written."""
+        ...
+
     def finish_flush(self, ticket: FlushTicket) -> None: ...
-    def fail_flush(self, error: OSError) -> None: ...
+    def fail_flush(self, error: BaseException) -> None: ...
     @property
     def needs_flush(self) -> bool: ...
 
 
 class GroupCommit:
-    def __init__(self, executor: Executor | None, on_failure: Callable[[OSError], None] | None = None) -> None:
+    def __init__(self, executor: Executor | None) -> None:
         self._executor = executor
-        self._on_failure = on_failure
         self._loop = asyncio.get_running_loop()
         self._due: list[Flushable] = []
+        self._running: dict[Flushable, asyncio.Future[None]] = {}
         self.flushes_total = 0
 
     def request(self, partition: Flushable) -> None:
@@ -59,6 +65,13 @@ class GroupCommit:
             self._loop.call_soon(self._start_due)
         self._due.append(partition)
 
+    async def settle(self, partitions: Iterable[Flushable]) -> None:
+        """Returns when no thread works for these any longer; until then their files must stay where they are."""
+        await asyncio.sleep(0)  # lets those start that are due
+        partitions = list(partitions)
+        while running := [self._running[one] for one in partitions if one in self._running]:
+            await asyncio.wait(running)
+
     def _start_due(self) -> None:
         due, self._due = self._due, []
         for partition in due:
@@ -70,31 +83,35 @@ class GroupCommit:
         except OSError as error:
             self._fail(partition, error, may_try_again=error.errno in NO_DESCRIPTOR)
             return
+        if ticket is None:
+            partition.is_flushing = False
+            return
         self.flushes_total += 1
-        running = self._loop.run_in_executor(self._executor, ticket.run)
+        running = self._running[partition] = self._loop.run_in_executor(self._executor, ticket.run)
         running.add_done_callback(partial(self._finish, partition, ticket))
 
     def _finish(self, partition: Flushable, ticket: FlushTicket, running: asyncio.Future[None]) -> None:
+        del self._running[partition]
         if running.cancelled():
+            partition.is_flushing = False
             return
         error = running.exception()
-        if isinstance(error, OSError):
+        if error is not None:
             self._fail(partition, error, may_try_again=ticket.may_try_again)
             return
-        if error is not None:
-            raise error
-        partition.finish_flush(ticket)
-        if partition.needs_flush:
-            self._start(partition)
-        else:
-            partition.is_flushing = False
+        try:
+            partition.finish_flush(ticket)
+        finally:
+            if partition.needs_flush:
+                self._start(partition)
+            else:
+                partition.is_flushing = False
 
-    def _fail(self, partition: Flushable, error: OSError, *, may_try_again: bool) -> None:
+    def _fail(self, partition: Flushable, error: BaseException, *, may_try_again: bool) -> None:
         if may_try_again:
             log.warning("flush_put_off", reason=str(error))
             self._loop.call_later(_TRY_AGAIN_SECONDS, self._start, partition)
             return
         # What the kernel could not write it may have dropped: a later flush that succeeds would prove nothing.
+        partition.is_flushing = False
         partition.fail_flush(error)
-        if self._on_failure is not None:
-            self._on_failure(error)

@@ -11,16 +11,18 @@ can tell a log that lost its tail from the one it knew.
 
 from __future__ import annotations
 
+import errno
 from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from clarion.log.hops import DamagedSegment
 from clarion.log.log import Log
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import LogPosition, TopicId, TopicPartition
 from clarion.model.topic_settings import TopicSettings
 from clarion.replication.group_commit import FlushTicket, GroupCommit
-from clarion.replication.producer_files import save_producers
+from clarion.replication.producer_files import FlushWithProducers, recall_older, save_producers
 from clarion.replication.producers import KnownBatch, ProducerStates
 from clarion.wire.batch import (
     HEADER_BYTES,
@@ -38,6 +40,7 @@ from clarion.world import NO_ROOM, Disk, event_log
 log = event_log("replication")
 
 _NOT_FOR_CLIENTS: Final = LOG_APPEND_TIME | TRANSACTIONAL  # the second until there are transactions
+_TELL_AGAIN_MS: Final = 10_000  # a full disk refuses every message, and is logged this often
 
 CommitCallback = Callable[[ErrorCode], None]
 
@@ -53,13 +56,12 @@ class Watcher(Protocol):
 class Appended:
     """Where a batch came to lie."""
 
-    __slots__ = ("base_offset", "is_duplicate", "last_offset", "log_append_time_ms")
+    __slots__ = ("base_offset", "last_offset", "log_append_time_ms")
 
-    def __init__(self, base_offset: int, last_offset: int, log_append_time_ms: int, is_duplicate: bool) -> None:
+    def __init__(self, base_offset: int, last_offset: int, log_append_time_ms: int) -> None:
         self.base_offset = base_offset
         self.last_offset = last_offset
-        self.log_append_time_ms = log_append_time_ms
-        self.is_duplicate = is_duplicate
+        self.log_append_time_ms = log_append_time_ms  # -1 unless the broker stamps it
 
 
 class Partition:
@@ -90,9 +92,13 @@ class Partition:
         self._commits = commits
         self._disk = disk
         self._waiting: deque[tuple[int, CommitCallback]] = deque()
+        self._is_flush_wanted = False  # by somebody who cannot wait for the next append to ask for one
+        self._snapshot_due_at = -1  # the offset of the last roll of whose producers there is no snapshot yet
+        self._told_ms = 0  # when trouble with the disk was last logged
         self.configure(settings)
 
     def configure(self, settings: TopicSettings) -> None:
+        """Take new settings. What was readable stays readable: the watermark never falls."""
         self.settings = settings
         self._is_durable = settings.is_durable
         self._bytes_max = settings.max_message_bytes
@@ -100,8 +106,12 @@ class Partition:
         self._checks_deep = settings.is_validated_deeply
         self._after_max_ms = settings.message_timestamp_after_max_ms
         self._before_max_ms = settings.message_timestamp_before_max_ms
+        if self.log.failed is not None or self.is_gone:
+            return
         if not self._is_durable and self.high_watermark < self.log.end:
             self._advance(self.log.end)
+        elif self._is_durable and self.log.flushed < self.log.end:
+            self.flush_soon()  # what was written without a flush gets its own
 
     @property
     def start_offset(self) -> int:
@@ -121,9 +131,12 @@ class Partition:
         header = check_produced_batch(batch)
         self._admit(batch, header, now_ms)
         if header.producer_id >= 0:
-            known = self.producers.check(header)
+            try:
+                known = self.producers.check(header)
+            except KafkaError as error:
+                known = self._recall(header, error)
             if known is not None:
-                return _repeated(known)
+                return self._repeated(known)
         return self._write(batch, header, now_ms)
 
     def append_own(self, batch: bytearray, now_ms: int) -> Appended:
@@ -135,7 +148,10 @@ class Partition:
         """True if `last_offset` is committed already; else the callback is called once, when it is or never will be."""
         if last_offset < self.high_watermark.offset:
             return True
-        self._waiting.append((last_offset, callback))
+        if self.is_gone or self.log.failed is not None:
+            callback(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if self.is_gone else ErrorCode.KAFKA_STORAGE_ERROR)
+        else:
+            self._waiting.append((last_offset, callback))
         return False
 
     def _admit(self, batch: memoryview, header: BatchHeader, now_ms: int) -> None:
@@ -165,6 +181,22 @@ class Partition:
                 f"(message.timestamp.before.max.ms)",
             )
 
+    def _recall(self, header: BatchHeader, refusal: KafkaError) -> KnownBatch | None:
+        """A batch that seems out of order may repeat one that was written before the last restart."""
+        producer = self.producers.find(header.producer_id)
+        if producer is None or not producer.is_restored or producer.epoch != header.producer_epoch:
+            raise refusal
+        try:
+            recall_older(self.log, producer)
+        except (OSError, DamagedSegment) as error:
+            log.warning("producer_not_recalled", partition=self.tp, producer=producer.id, reason=str(error))
+        return self.producers.check(header)
+
+    def _repeated(self, known: KnownBatch) -> Appended:
+        if self.log.failed is not None and known.last_offset >= self.high_watermark.offset:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.tp} went offline before this batch was committed")
+        return Appended(known.base_offset, known.last_offset, known.timestamp_ms if self._stamps_time else -1)
+
     def _write(self, batch: memoryview, header: BatchHeader, now_ms: int) -> Appended:
         append_time = -1
         if self._stamps_time:
@@ -175,7 +207,7 @@ class Partition:
             segment = self.log.end.segment
             end = self.log.append(batch, header, now_ms)
         except OSError as error:
-            raise self._storage_error(error) from error
+            raise self._storage_error(error, now_ms) from error
         if header.producer_id >= 0:
             self.producers.replay(header, now_ms)
         if end.segment != segment:
@@ -186,7 +218,7 @@ class Partition:
             self._commits.request(self)
         else:
             self._advance(end)
-        return Appended(header.base_offset, end.offset - 1, append_time, False)
+        return Appended(header.base_offset, end.offset - 1, append_time)
 
     def roll(self, now_ms: int) -> None:
         """Seal the active segment. Where all is committed, the watermark moves to the new file at the same offset."""
@@ -196,51 +228,63 @@ class Partition:
 
     def _on_roll(self) -> None:
         """What recovery would have to look at again ends with the segment: its bytes go to disk, its producers too."""
-        try:
-            save_producers(self._disk, self.log, self.producers)
-        except OSError as error:
-            # The one before it is still there: a start has more to read, and finds the same.
-            log.warning("snapshot_not_saved", partition=self.tp, reason=str(error))
-        self._commits.request(self)
+        if len(self.producers) or self.producers.has_snapshot:
+            self._snapshot_due_at = self.log.next_offset
+        self.flush_soon()
 
-    def _storage_error(self, error: OSError) -> KafkaError:
-        if error.errno in NO_ROOM:
-            log.warning("no_room", partition=self.tp, reason=str(error))
-            return KafkaError(
-                ErrorCode.KAFKA_STORAGE_ERROR, f"the disk is full; {self.tp} takes no messages until it is not"
-            )
-        if self.log.failed is None:
-            log.warning("append_put_off", partition=self.tp, reason=str(error))
-            return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.tp} takes no messages for now: {error}")
-        log.error("log_offline", partition=self.tp, reason=str(error))
-        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.tp} is offline after a disk error: {error}")
+    def _storage_error(self, error: OSError, now_ms: int) -> KafkaError:
+        if self.log.failed is not None:
+            event, message = "log_offline", f"{self.tp} is offline after a disk error: {error}"
+        elif error.errno in NO_ROOM:
+            event, message = "no_room", f"the disk is full; {self.tp} takes no messages until it is not"
+        else:
+            event, message = "append_put_off", f"{self.tp} takes no messages for now: {error}"
+        if abs(now_ms - self._told_ms) >= _TELL_AGAIN_MS:
+            self._told_ms = now_ms
+            (log.warning if self.log.failed is None else log.error)(event, partition=self.tp, reason=str(error))
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message)
 
     # Committing
 
     def flush_soon(self) -> None:
         """Flush what is appended, whatever the durability: somebody is going to build on it."""
+        self._is_flush_wanted = True
         self._commits.request(self)
 
     @property
     def needs_flush(self) -> bool:
-        return self._is_durable and self.log.flushed < self.log.end and self.log.failed is None and not self.is_gone
+        if self.log.failed is not None or self.is_gone:
+            return False
+        return self._is_flush_wanted or (self._is_durable and self.log.flushed < self.log.end)
 
-    def begin_flush(self) -> FlushTicket:
-        return self.log.begin_flush()
+    def begin_flush(self) -> FlushTicket | None:
+        if self.is_gone:
+            return None
+        self._is_flush_wanted = False
+        ticket = self.log.begin_flush()
+        if self._snapshot_due_at < 0:
+            return ticket
+        self.producers.has_snapshot = True
+        return FlushWithProducers(ticket, self._disk, self.log, self.producers)
 
     def finish_flush(self, ticket: FlushTicket) -> None:
         if self.is_gone:
             return
+        if isinstance(ticket, FlushWithProducers):
+            self._snapshot_due_at = -1 if ticket.offset >= self._snapshot_due_at else self._snapshot_due_at
+            ticket = ticket.of_log
         self.log.finish_flush(ticket)  # type: ignore[arg-type]
         if self._is_durable and self.high_watermark < self.log.flushed:
             self._advance(self.log.flushed)
 
-    def fail_flush(self, error: OSError) -> None:
-        self.is_flushing = False
+    def fail_flush(self, error: BaseException) -> None:
+        """Writing is over for this log. Of a deleted one it no longer matters what its files do."""
         if self.is_gone:
             return
-        self.log.failed = error
-        log.error("log_offline", partition=self.tp, reason=f"flush failed: {error}")
+        if self.log.failed is None:
+            is_disks = isinstance(error, OSError)
+            self.log.failed = error if isinstance(error, OSError) else OSError(errno.EIO, repr(error))
+            log.error("log_offline", partition=self.tp, reason=f"flush: {error}", error=None if is_disks else error)
         self._give_up_waiting(ErrorCode.KAFKA_STORAGE_ERROR)
 
     def _advance(self, position: LogPosition) -> None:
@@ -276,7 +320,3 @@ def _refused_attribute(header: BatchHeader) -> KafkaError:
     if header.is_transactional:
         return KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not supported yet")
     return KafkaError(ErrorCode.INVALID_TIMESTAMP, "only the broker stamps the time of appending")
-
-
-def _repeated(known: KnownBatch) -> Appended:
-    return Appended(known.base_offset, known.last_offset, -1, True)

@@ -1,44 +1,98 @@
-"""Producer state on disk: snapshots at every roll and at the end, and the batches behind the newest one.
+"""Producer state on disk: snapshots after every roll and at the end, and the batches behind the newest one.
 
 A snapshot holds the last batch of each producer (Kafka's format). The four before it, which a client may still repeat,
-are found in the log itself: a start looks a little way back from the snapshot.
+are in the log itself. They are looked for when a client does repeat one: a start reads nothing for that.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Final
 
 from clarion.log.log import Log
 from clarion.log.producer_snapshot import ProducerEntry, load_latest_snapshot, save_snapshot
-from clarion.replication.producers import KnownBatch, Producer, ProducerStates
-from clarion.world import Disk
+from clarion.replication.group_commit import FlushTicket
+from clarion.replication.producers import BATCHES_REMEMBERED, KnownBatch, Producer, ProducerStates, known_batch
+from clarion.world import Disk, event_log
 
-_LOOK_BACK_OFFSETS: Final = 10_000  # where the last five batches of whoever wrote lately are found
-_SEGMENTS_WITHOUT_SNAPSHOT: Final = 2  # the active one, and the one before if a crash came between roll and snapshot
+journal = event_log("replication")
+
+_LOOK_BACK_OFFSETS: Final = 10_000  # a few milliseconds' worth of headers
+_LOOK_BACK_BATCHES: Final = 20  # of the size of the last one: five in a row, and what others wrote in between
+
+
+class FlushWithProducers:
+    """A flush after a roll: the producers are written down beside it, in the same thread, before the flush counts."""
+
+    __slots__ = ("_disk", "_entries", "_folder", "of_log", "offset")
+
+    def __init__(self, of_log: FlushTicket, disk: Disk, log: Log, producers: ProducerStates) -> None:
+        self.of_log = of_log
+        self.offset = log.next_offset
+        self._disk = disk
+        self._folder = log.folder
+        self._entries = _entries(producers)
+
+    @property
+    def may_try_again(self) -> bool:
+        return self.of_log.may_try_again
+
+    def run(self) -> None:
+        self.of_log.run()
+        try:
+            save_snapshot(self._disk, self._folder, self.offset, self._entries)
+        except OSError as error:
+            # The one before it is still there: a start has more to read, and finds the same.
+            journal.warning("snapshot_not_saved", folder=self._folder, reason=str(error))
 
 
 def save_producers(disk: Disk, log: Log, producers: ProducerStates) -> None:
-    """Write a snapshot at the log's end, if there is anything to remember."""
-    if len(producers):
-        save_snapshot(disk, log.folder, log.next_offset, [_entry(one) for one in producers if one.batches])
+    """Write a snapshot at the log's end, unless there is nothing to remember and nothing to be forgotten."""
+    if len(producers) or producers.has_snapshot:
+        save_snapshot(disk, log.folder, log.next_offset, _entries(producers))
 
 
-def load_producers(disk: Disk, log: Log, now_ms: int, *, clean: bool) -> ProducerStates:
+def load_producers(disk: Disk, log: Log, now_ms: int, *, clean: bool, recovery_point: int = 0) -> ProducerStates:
+    """From the newest snapshot and every batch behind it."""
     producers = ProducerStates()
-    if log.start_offset == log.next_offset:
+    if log.next_offset == 0:
         return producers
     found = load_latest_snapshot(disk, log.folder, log.next_offset)
     if found is None and clean:
         return producers  # nobody to remember when the log was closed
-    offset, entries = found or (log.segments[-_SEGMENTS_WITHOUT_SNAPSHOT:][0].base_offset, [])
-    look_from = max(log.start_offset, offset - _LOOK_BACK_OFFSETS)
-    for header, _ in log.batch_headers(look_from):
-        if header.producer_id >= 0:
-            producers.replay(header, min(now_ms, max(header.max_timestamp, 0)))
+    offset, entries = found or (_first_without_snapshot(log, recovery_point), [])
+    producers.has_snapshot = found is not None
     for entry in entries:
-        if entry.producer_id not in producers:
-            producers.restore(_producer(entry))
+        producers.restore(_producer(entry))
+    if offset < log.next_offset:
+        for header, _ in log.batch_headers(max(offset, log.start_offset)):
+            if header.producer_id >= 0 and header.base_offset >= offset:
+                producers.replay(header, now_ms)
     return producers
+
+
+def recall_older(log: Log, producer: Producer) -> None:
+    """Find, in the log, the batches before the one by which a snapshot remembered the producer."""
+    producer.is_restored = False
+    first = producer.batches[0]
+    span = max(_LOOK_BACK_OFFSETS, _LOOK_BACK_BATCHES * (first.last_offset - first.base_offset + 1))
+    older: deque[KnownBatch] = deque(maxlen=BATCHES_REMEMBERED - len(producer.batches))
+    for header, _ in log.batch_headers(max(log.start_offset, first.base_offset - span)):
+        if header.base_offset >= first.base_offset:
+            break
+        if header.producer_id == producer.id and header.producer_epoch == producer.epoch:
+            older.append(known_batch(header))
+    producer.batches.extendleft(reversed(older))
+
+
+def _first_without_snapshot(log: Log, recovery_point: int) -> int:
+    """A roll's snapshot is saved before its flush counts, so what may be without one begins with a segment."""
+    bases = [segment.base_offset for segment in log.segments if segment.base_offset <= recovery_point]
+    return bases[-1] if bases else log.segments[0].base_offset
+
+
+def _entries(producers: ProducerStates) -> list[ProducerEntry]:
+    return [_entry(one) for one in producers if one.batches]
 
 
 def _entry(producer: Producer) -> ProducerEntry:
@@ -55,6 +109,7 @@ def _entry(producer: Producer) -> ProducerEntry:
 
 def _producer(entry: ProducerEntry) -> Producer:
     producer = Producer(entry.producer_id, entry.producer_epoch, entry.timestamp)
+    producer.is_restored = True
     first_sequence = (entry.last_sequence - entry.offset_delta) & 0x7FFFFFFF
     base_offset = entry.last_offset - entry.offset_delta
     producer.batches.append(

@@ -27,19 +27,27 @@ class KnownBatch(NamedTuple):
     timestamp_ms: int
 
 
+def known_batch(header: BatchHeader) -> KnownBatch:
+    return KnownBatch(
+        header.base_sequence, header.last_sequence, header.base_offset, header.last_offset, header.max_timestamp
+    )
+
+
 class Producer:
-    __slots__ = ("batches", "epoch", "id", "last_timestamp_ms")
+    __slots__ = ("batches", "epoch", "id", "is_restored", "last_timestamp_ms")
 
     def __init__(self, producer_id: int, epoch: int, last_timestamp_ms: int) -> None:
         self.id = producer_id
         self.epoch = epoch
         self.last_timestamp_ms = last_timestamp_ms
+        self.is_restored = False  # from a snapshot, which knows the last batch and not the four before it
         self.batches: deque[KnownBatch] = deque(maxlen=BATCHES_REMEMBERED)
 
 
 class ProducerStates:
     def __init__(self) -> None:
         self._producers: dict[int, Producer] = {}
+        self.has_snapshot = False  # on disk, perhaps an older one: also "nobody" must then be written down
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -49,6 +57,9 @@ class ProducerStates:
 
     def __iter__(self) -> Iterator[Producer]:
         return iter(self._producers.values())
+
+    def find(self, producer_id: int) -> Producer | None:
+        return self._producers.get(producer_id)
 
     def check(self, header: BatchHeader) -> KnownBatch | None:
         """The batch that this one repeats, or None if it may be written; raises if it comes out of order."""
@@ -75,11 +86,7 @@ class ProducerStates:
         if producer is None or producer.epoch != header.producer_epoch:
             producer = self._producers[header.producer_id] = Producer(header.producer_id, header.producer_epoch, now_ms)
         producer.last_timestamp_ms = now_ms
-        producer.batches.append(
-            KnownBatch(
-                header.base_sequence, header.last_sequence, header.base_offset, header.last_offset, header.max_timestamp
-            )
-        )
+        producer.batches.append(known_batch(header))
 
     def restore(self, producer: Producer) -> None:
         """Remember a producer from a snapshot."""

@@ -1,0 +1,188 @@
+"""What is known of producers outlives a restart of any kind, and the end of the messages it came from."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from clarion.log.producer_snapshot import snapshot_offsets
+from clarion.model.errors import ErrorCode, KafkaError
+from clarion.replication import Partition
+from clarion.world import DiskFile, RealDisk
+from clarion.world.disk import RealFile
+from tests.replication.bench import NOW_MS, Bench, append, turns
+
+DAY_MS = 86_400_000
+
+
+async def close(bench: Bench, partition: Partition) -> None:
+    await turns()
+    while bench.executor.held:
+        await bench.executor.run()
+    partition.save_producers()
+    partition.log.close(NOW_MS)
+
+
+def refused(partition: Partition, sequence: int, count: int = 1) -> bool:
+    with pytest.raises(KafkaError) as refusal:
+        append(partition, count, producer=7, sequence=sequence)
+    return refusal.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("count", [1, 3000])
+async def test_each_of_the_last_five_batches_is_recognised_after_a_restart(
+    tmp_path: Path, clean: bool, count: int
+) -> None:
+    bench = Bench(tmp_path)
+    partition = bench.partition()
+    offsets = [append(partition, count, producer=7, sequence=count * n).base_offset for n in range(8)]
+    if clean:
+        await close(bench, partition)
+    again = Bench(tmp_path).partition(clean=clean)
+    assert [append(again, count, producer=7, sequence=count * n).base_offset for n in range(3, 8)] == offsets[3:]
+    assert refused(again, count * 2, count)
+    assert again.next_offset == 8 * count
+    assert append(again, count, producer=7, sequence=count * 8).base_offset == 8 * count
+
+
+async def test_a_producer_is_told_from_others_who_wrote_in_between(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    partition = bench.partition()
+    mine = []
+    for n in range(6):
+        mine.append(append(partition, producer=7, sequence=n).base_offset)
+        append(partition, producer=8, sequence=n)
+        append(partition)
+    await close(bench, partition)
+    again = Bench(tmp_path).partition()
+    assert append(again, producer=7, sequence=2).base_offset == mine[2]
+    assert append(again, producer=8, sequence=2).base_offset == mine[2] + 1
+
+
+class CountingDisk(RealDisk):
+    """Knows how much was read from logs."""
+
+    def __init__(self) -> None:
+        self.read_bytes = 0
+
+    def open(self, path: str, *, create: bool = False) -> DiskFile:
+        file = super().open(path, create=create)
+        if not path.endswith(".log"):
+            return file
+        counting = CountingFile(path, os.dup(file.fileno() or 0))
+        counting.disk = self
+        return counting
+
+
+class CountingFile(RealFile):
+    disk: CountingDisk
+
+    def read(self, length: int, position: int) -> bytes:
+        data = super().read(length, position)
+        self.disk.read_bytes += len(data)
+        return data
+
+
+async def test_a_clean_start_reads_none_of_the_batches(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    partition = bench.partition()
+    for n in range(200):
+        append(partition, producer=7, sequence=n, size=10_000)
+    await close(bench, partition)
+    disk = CountingDisk()
+    again = Bench(tmp_path, disk=disk).partition()
+    assert 7 in again.producers
+    assert disk.read_bytes < 20_000
+
+
+async def test_producers_outlive_their_messages(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    partition = bench.partition()
+    for n in range(3):
+        append(partition, producer=7, sequence=n)
+    partition.roll(NOW_MS)
+    partition.log.advance_start(3)
+    await close(bench, partition)
+    again = Bench(tmp_path).partition(start=3)
+    assert again.start_offset == again.next_offset == 3
+    assert append(again, producer=7, sequence=2).base_offset == 2
+    assert refused(again, 5)
+
+
+async def test_after_a_crash_without_any_snapshot_the_open_segment_is_read(tmp_path: Path) -> None:
+    """The recovery point lies behind the batches, since they were flushed; no roll has saved a snapshot yet."""
+    bench = Bench(tmp_path)
+    partition = bench.partition()
+    append(partition, producer=7, sequence=0)
+    append(partition)
+    await turns()
+    await bench.executor.run()
+    again = Bench(tmp_path).partition(clean=False, recovery_point=2)
+    assert append(again, producer=7, sequence=0).base_offset == 0
+
+
+async def test_after_a_crash_during_quick_rolls_nothing_is_forgotten(tmp_path: Path) -> None:
+    """Several segments were begun while one flush hung: none of them has a snapshot."""
+    bench = Bench(tmp_path)
+    partition = bench.partition(segment_bytes="1024")
+    for n in range(6):
+        append(partition, producer=n, size=1000)
+    again = Bench(tmp_path).partition(clean=False, recovery_point=0, segment_bytes="1024")
+    assert {n for n in range(6) if n in again.producers} == set(range(6))
+
+
+async def test_what_came_after_the_snapshot_is_read_from_the_log(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    partition = bench.partition(segment_bytes="1024")
+    append(partition, producer=7, sequence=0, size=1000)
+    append(partition, producer=7, sequence=1, size=1000)
+    await turns()
+    await bench.executor.run()
+    append(partition, producer=7, sequence=2)
+    again = Bench(tmp_path).partition(clean=False, recovery_point=2, segment_bytes="1024")
+    assert refused(again, 4)
+    assert append(again, producer=7, sequence=2).base_offset == 2
+    assert append(again, producer=7, sequence=0, size=1000).base_offset == 0
+
+
+async def test_a_producers_time_runs_on_over_a_restart_whatever_its_messages_say(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    partition = bench.partition()
+    append(partition, producer=7)
+    await close(bench, partition)
+    again = Bench(tmp_path).partition(now_ms=NOW_MS + DAY_MS)
+    assert again.producers.expire(before_ms=NOW_MS + 1) == 1
+
+
+async def test_that_nobody_is_left_is_written_down_too(tmp_path: Path) -> None:
+    """Else an old snapshot would make every start read all that was written since."""
+    bench = Bench(tmp_path)
+    partition = bench.partition()
+    append(partition, producer=7)
+    await close(bench, partition)
+    bench = Bench(tmp_path)
+    partition = bench.partition()
+    partition.producers.expire(before_ms=NOW_MS + DAY_MS)
+    append(partition)
+    await close(bench, partition)
+    again = Bench(tmp_path).partition()
+    assert len(again.producers) == 0
+    assert snapshot_offsets(bench.disk, again.log.folder)[-1] == 2
+
+
+async def test_a_new_epoch_after_a_restart_ends_the_old_one(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    partition = bench.partition()
+    append(partition, producer=7, epoch=1, sequence=0)
+    await close(bench, partition)
+    again = Bench(tmp_path).partition()
+    append(again, producer=7, epoch=2, sequence=0)
+    with pytest.raises(KafkaError, match="epoch 1 is over"):
+        append(again, producer=7, epoch=1, sequence=1)
+
+
+async def test_a_repeated_batch_is_told_its_append_time(tmp_path: Path) -> None:
+    partition = Bench(tmp_path).partition(message_timestamp_type="LogAppendTime")
+    first = append(partition, producer=7)
+    assert (first.log_append_time_ms, append(partition, producer=7).log_append_time_ms) == (NOW_MS, NOW_MS)
