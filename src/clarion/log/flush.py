@@ -18,6 +18,7 @@ class FlushTicket:
     __slots__ = (
         "_files",
         "_folder",
+        "cuts",
         "end",
         "epoch_changes",
         "epochs",
@@ -34,6 +35,7 @@ class FlushTicket:
     def __init__(self, folder: Folder, end: LogPosition, dirty: Sequence[Segment], truncations: int) -> None:
         self.end = end
         self.sizes = [(segment, segment.size) for segment in dirty]
+        self.cuts: dict[int, int] = {}
         self.paths: list[str] = []
         self.epochs: bytes | None = None
         self.epoch_changes = 0

@@ -208,6 +208,7 @@ class Log:
             return  # it could not even be opened: nothing was written
         try:
             active.file.truncate(active.size)
+            self._segments.note_cut()
         except OSError as second:
             self._fail(second)
         if error.errno not in (*NO_ROOM, *NO_DESCRIPTOR):
@@ -304,6 +305,7 @@ class Log:
         if self.failed is not None:
             raise self._offline()
         ticket = FlushTicket(self._folder, self.end, self._segments.dirty_since(self.flushed), self._truncations)
+        ticket.cuts = self._segments.cuts
         ticket.paths = list(self._unsynced_paths)
         if self._segments.changes != self._folder_synced:
             ticket.folder_changes = self._segments.changes
@@ -326,7 +328,7 @@ class Log:
         if ticket.paths:
             self._unsynced_paths = [path for path in self._unsynced_paths if path not in ticket.paths]
         if ticket.truncations == self._truncations:
-            self._segments.mark_synced(ticket.sizes)
+            self._segments.mark_synced(ticket.sizes, ticket.cuts)
             self.flushed = max(self.flushed, ticket.end)
 
     def flush(self) -> None:
@@ -423,7 +425,7 @@ class Log:
     @property
     def _has_unsynced(self) -> bool:
         is_synced = self._epoch_file.is_saved and self._segments.changes == self._folder_synced
-        return bool(self._unsynced_paths) or not is_synced
+        return bool(self._unsynced_paths or self._segments.cuts) or not is_synced
 
     def _fail(self, error: OSError) -> None:
         if self.failed is None:

@@ -14,13 +14,14 @@ from clarion.model.ids import LogPosition
 
 
 class Segments:
-    __slots__ = ("_deleted", "_folder", "_sealed_bytes", "active", "changes", "sealed")
+    __slots__ = ("_cuts", "_deleted", "_folder", "_sealed_bytes", "active", "changes", "sealed")
 
     def __init__(self, folder: Folder, sealed: list[Segment], active: ActiveSegment) -> None:
         self.sealed = sealed
         self.active = active
         self.changes = 0  # of names in the folder; a sync of the folder makes them last
         self._folder = folder
+        self._cuts: dict[int, int] = {}  # by base offset: how often a torn write was cut off since the last sync
         self._sealed_bytes: int | None = None  # counted on first use
         self._deleted: list[tuple[int | None, str]] = []  # when a sweep saw it first, path
 
@@ -55,9 +56,23 @@ class Segments:
             segment
             for segment in candidates
             if segment.size > (flushed.position if segment.base_offset == flushed.segment else 0)
+            or segment.base_offset in self._cuts
         ]
 
-    def mark_synced(self, sizes: Iterable[tuple[Segment, int]]) -> None:
+    @property
+    def cuts(self) -> dict[int, int]:
+        """What `mark_synced` is told after a sync that began now."""
+        return dict(self._cuts)
+
+    def note_cut(self) -> None:
+        """A torn write was cut off the active segment. Until its next sync a power loss may bring it back."""
+        base = self.active.base_offset
+        self._cuts[base] = self._cuts.get(base, 0) + 1
+
+    def mark_synced(self, sizes: Iterable[tuple[Segment, int]], cuts: dict[int, int]) -> None:
+        for base, count in cuts.items():
+            if self._cuts.get(base) == count:
+                del self._cuts[base]
         for synced, size in sizes:
             number = _number(self.sealed, synced.base_offset)
             same = self.sealed[number] if number < len(self.sealed) else self.active
