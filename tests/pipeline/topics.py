@@ -18,6 +18,13 @@ def delete(bootstrap: str, topic: str) -> None:
     admin.delete_topics([topic])[topic].result(15)
 
 
+def delete_before(bootstrap: str, topic: str, offset: int, partition: int = 0) -> None:
+    """What retention would do."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    place = TopicPartition(topic, partition, offset)
+    next(iter(admin.delete_records([place]).values())).result(15)
+
+
 def fill(bootstrap: str, topic: str, values: Sequence[bytes], partition: int = 0, **options: object) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, **options})
     for value in values:

@@ -10,7 +10,6 @@ import pytest
 from confluent_kafka import Consumer, Message
 from confluent_kafka import Producer as Librdkafka
 from confluent_kafka import TopicPartition as Place
-from confluent_kafka.admin import AdminClient
 
 from clarion.model.errors import KafkaError
 from clarion.pipeline.kafka.client import Client
@@ -30,7 +29,7 @@ from clarion.pipeline.kafka.partitioner import Dealer, partitions_of_keys
 from clarion.pipeline.kafka.producer import Producer, ProducerSettings
 from clarion.pipeline.kafka.range_reader import FetchSettings, OffsetRange, read_ranges, warn_on_loss
 from clarion.pipeline.kafka.settings import ClientSettings
-from tests.pipeline.topics import create, delete, fill, numbered
+from tests.pipeline.topics import create, delete, delete_before, fill, numbered
 
 
 @pytest.fixture
@@ -117,9 +116,8 @@ def test_offsets_are_found_by_time(client, bootstrap, unique):
 def test_a_deleted_past_is_reported_and_can_be_skipped(client, bootstrap, unique):
     create(bootstrap, unique)
     fill(bootstrap, unique, numbered(100), **{"batch.num.messages": 10})
-    admin = AdminClient({"bootstrap.servers": bootstrap})
     (everything,) = whole(client, unique)
-    admin.delete_records([Place(unique, 0, 60)])[Place(unique, 0)].result(15)
+    delete_before(bootstrap, unique, 60)
     with pytest.raises(DataLossError, match=r"-0: offsets 0 to 59 are deleted, the log begins at 60 .*failOnDataLoss"):
         values(client, [everything])
     assert values(client, [everything], warn_on_loss) == [(0, value) for value in numbered(100)[60:]]
