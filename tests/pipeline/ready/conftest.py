@@ -1,13 +1,19 @@
 """One small Spark and one broker for the whole folder. Spark ends with the process: other folders may use it too."""
 
 import json
+import time
 from pathlib import Path
 
 import pytest
 
 from clarion.pipeline.definition import Pipeline
 from clarion.pipeline.runner import BATCH, ONCE, Plan, Runner
+from tests.pipeline import topics
 from tests.servers import ClarionProcess
+
+DAY_MS = 86_400_000
+# A round time that is past but young: the broker deletes what is older than a topic's retention.
+NOON = int(time.time()) // 86_400 * DAY_MS - DAY_MS // 2
 
 
 @pytest.fixture(scope="package")
@@ -40,16 +46,10 @@ class House:
         return str(self.folder / "lake" / name)
 
     def make_topic(self, name: str, partitions: int = 2, **settings: str) -> None:
-        from confluent_kafka.admin import AdminClient, NewTopic
-
-        config = {key.replace("_", "."): value for key, value in settings.items()}
-        admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name].result(10)
+        topics.create(self.bootstrap, name, partitions, **settings)
 
     def delete_topic(self, name: str) -> None:
-        from confluent_kafka.admin import AdminClient
-
-        AdminClient({"bootstrap.servers": self.bootstrap}).delete_topics([name])[name].result(10)
+        topics.delete(self.bootstrap, name)
 
     def send(self, topic: str, values, *, key=None, partition=None, timestamp: int | None = None, headers=None) -> None:
         """`key`, `partition`: functions of the value's place; by default key-0 … key-9, partition by number."""

@@ -1,6 +1,7 @@
 """Topics into tables: every message once, whatever happens to the query."""
 
 import shutil
+from datetime import UTC, date, datetime
 
 import pytest
 from pyspark.sql import functions as F
@@ -9,8 +10,11 @@ from clarion.pipeline import archive
 from clarion.pipeline.lake import compact, read_table
 from clarion.pipeline.ready.topic_link import HOLD_GROUPS, TopicLink
 from clarion.pipeline.runner import BATCH
+from tests.pipeline.ready.conftest import DAY_MS, NOON
 
-NOON = 1_793_534_400_000  # 2026-11-01T12:00:00Z
+
+def day(milliseconds: int) -> date:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).date()
 
 
 def offsets_in(house, path: str) -> dict[int, list[int]]:
@@ -21,7 +25,7 @@ def offsets_in(house, path: str) -> dict[int, list[int]]:
 def test_every_message_is_in_the_table_once_as_it_was(house, unique: str) -> None:
     house.make_topic(unique)
     house.send(unique, [f"m{n}".encode() for n in range(99)], timestamp=NOON, headers=[("h", b"1"), ("none", None)])
-    house.send(unique, [None], timestamp=NOON + 86_400_000, key=lambda n: None)
+    house.send(unique, [None], timestamp=NOON - DAY_MS, key=lambda n: None)
     events = archive(unique, house.lake("events"))
 
     house.run(events)
@@ -34,7 +38,7 @@ def test_every_message_is_in_the_table_once_as_it_was(house, unique: str) -> Non
     assert (bytes(row.key), bytes(row.value), row.topic, row.timestampType) == (b"key-7", b"m7", unique, 0)
     assert [(each.key, each.value) for each in row.headers] == [("h", bytearray(b"1")), ("none", None)]
     days = table.groupBy("date").count().collect()
-    assert {str(each.date): each["count"] for each in days} == {"2026-11-01": 100, "2026-11-02": 1}
+    assert {each.date: each["count"] for each in days} == {day(NOON): 100, day(NOON - DAY_MS): 1}
     assert table.where("value is null and key is null").count() == 1
 
 
@@ -113,7 +117,7 @@ def test_json_becomes_columns_and_what_is_no_json_is_kept(house, unique: str) ->
     assert [(row.user, row.ms) for row in rows] == [("ann", 5), ("bob", 7), (None, None), (None, None)]
     assert [row._unparsed and bytes(row._unparsed) for row in rows] == [None, None, b"{broken", None]
     assert [row._is_empty for row in rows] == [False, False, False, True]
-    assert (str(rows[0]._date), rows[0]._hour) == ("2026-11-01", 12)
+    assert (rows[0]._date, rows[0]._hour) == (day(NOON), 12)
     rows = read_table(house.spark, house.lake("guessed")).orderBy("_offset").collect()
     assert [row.more for row in rows] == [None, [1, 2], None, None]
     assert bytes(rows[0]._value) == b'{"user": "ann", "ms": 5}'

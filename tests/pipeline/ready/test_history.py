@@ -82,7 +82,7 @@ def test_a_topic_with_its_archive_is_one_table(house, unique: str) -> None:
 
     def read(**options: str):
         reader = house.spark.read.format("clarion").option("bootstrap.servers", house.bootstrap)
-        return reader.option("subscribe", unique).options(history=house.lake("events"), **options).load()
+        return reader.option("subscribe", unique).options(**{"history": house.lake("events"), **options}).load()
 
     both = read()
     assert both.columns == ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]

@@ -2,13 +2,14 @@
 
 import time
 from collections import defaultdict
+from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
 from clarion.pipeline import archive, replay
+from clarion.pipeline.definition import Run
 from clarion.pipeline.runner import BATCH
-
-NOON = 1_793_534_400_000  # 2026-11-01T12:00:00Z
+from tests.pipeline.ready.conftest import NOON
 
 
 def by_key(found) -> dict[bytes, list[bytes]]:
@@ -18,7 +19,7 @@ def by_key(found) -> dict[bytes, list[bytes]]:
     return dict(values)
 
 
-def test_keys_order_headers_and_times_come_back(house, unique: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_keys_order_headers_and_times_come_back(house, unique: str) -> None:
     house.make_topic(unique)
     house.send(unique, [b"%d" % n for n in range(200)], timestamp=NOON, headers=[("h", b"x")])
     house.send(unique, [None], key=lambda n: b"key-0", partition=lambda n: 0, timestamp=NOON - 3_600_000)
@@ -31,7 +32,20 @@ def test_keys_order_headers_and_times_come_back(house, unique: str, caplog: pyte
     assert by_key(after) == by_key(before)
     assert sorted(each.timestamp()[1] for each in after) == sorted(each.timestamp()[1] for each in before)
     assert after[0].headers() == [("h", b"x")] or after[0].value() is None
-    assert "keeps messages for 7 days, and the oldest to be replayed is 14 days old" in caplog.text
+
+
+def test_a_replay_says_before_it_starts_what_will_not_stay(
+    house, unique: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    house.make_topic(unique, 1)
+    house.send(unique, [b"m"], partition=lambda n: 0, timestamp=NOON)
+    house.run(archive(unique, house.lake("events")), BATCH)
+    house.make_topic(f"{unique}-short", 1, retention_ms="3600000")
+    again = replay(house.lake("events"), f"{unique}-short")
+
+    again.writes[0].prepare(house.spark, Run("again", house.bootstrap))
+
+    assert f"topic {unique}-short: keeps messages for 60 minutes, and the oldest to be replayed is" in caplog.text
 
 
 def test_a_range_of_time_a_pace_and_the_partitions_they_came_from(house, unique: str) -> None:
@@ -41,8 +55,8 @@ def test_a_range_of_time_a_pace_and_the_partitions_they_came_from(house, unique:
     some = replay(
         house.lake("events"),
         f"{unique}-some",
-        since="2026-11-01T12:00:00.020",
-        until="2026-11-01T13:00:00.050+01:00",
+        since=datetime.fromtimestamp((NOON + 20) / 1000, UTC).isoformat(),
+        until=datetime.fromtimestamp((NOON + 50) / 1000, timezone(timedelta(hours=1))).isoformat(),
         rate=20,
         keep_partitions=True,
         keep_timestamps=False,
@@ -62,7 +76,7 @@ def test_a_range_of_time_a_pace_and_the_partitions_they_came_from(house, unique:
 def test_a_typed_archive_is_replayed_as_json(house, unique: str) -> None:
     house.make_topic(unique, 1)
     values = [{"user": "ann", "ms": 5}, b"no json", None]
-    house.send(unique, values, partition=lambda n: 0)
+    house.send(unique, values, key=lambda n: b"k", partition=lambda n: 0)
     house.run(archive(unique, house.lake("typed"), json="user string, ms long"), BATCH)
 
     house.run(replay(house.lake("typed"), f"{unique}-again", partitions=1), BATCH)

@@ -5,8 +5,7 @@ import json
 from clarion.pipeline import rollup
 from clarion.pipeline.lake import read_table
 from clarion.pipeline.runner import BATCH
-
-NOON = 1_793_534_400_000  # 2026-11-01T12:00:00Z
+from tests.pipeline.ready.conftest import NOON
 
 
 def test_counts_sums_and_quantiles_per_window(house, unique: str) -> None:
