@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from clarion.pipeline.definition import Run, Target
+from clarion.pipeline.spark_session import make_active
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -40,8 +41,7 @@ class BatchQuery:
 
     def _write(self) -> None:
         spark = self._rows.sparkSession
-        # Spark asks the thread's active session for Python data sources, and a new thread has none.
-        spark._get_j_spark_session_class(spark._jvm).setActiveSession(spark._jsparkSession)
+        make_active(spark)
         spark.addTag(self._tag)
         is_shared = len(self._targets) > 1
         rows = self._rows.persist() if is_shared else self._rows

@@ -27,6 +27,7 @@ from clarion.pipeline.loading import hint, line_of
 from clarion.pipeline.observing import observed
 from clarion.pipeline.progress import BAD_ROWS, ROWS_IN, ROWS_OUT, Progress, listener
 from clarion.pipeline.reasons import plain_reason
+from clarion.pipeline.spark_session import make_active
 from clarion.pipeline.state_files import DEFAULT_STATE_DIR, StateFolder
 from clarion.world.clock import SystemClock
 
@@ -89,6 +90,7 @@ class Runner:
             self._audience(self.progresses)
             with quiet_spark(self.plays[0].folder.log):
                 spark = open_session(self._config())
+            make_active(spark)
             reports = listener({each.name: each for each in self.progresses})
             spark.streams.addListener(reports)
             try:

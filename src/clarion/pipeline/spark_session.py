@@ -68,6 +68,11 @@ def session(
     return spark
 
 
+def make_active(spark: SparkSession) -> None:
+    """Let this thread use the session: Spark asks the thread's own for Python data sources, and a new one has none."""
+    spark._get_j_spark_session_class(spark._jvm).setActiveSession(spark._jsparkSession)
+
+
 def default_master() -> str:
     return f"local[{cores_here()},{TASK_ATTEMPTS}]"
 

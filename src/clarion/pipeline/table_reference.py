@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from clarion.pipeline.definition import DefinitionError, MicroBatch, Run
@@ -42,7 +43,7 @@ class Table:
         """A table is static: read when the pipeline starts, for look-ups and joins."""
         from clarion.pipeline import lake
 
-        return lake.read_table(spark, self)
+        return lake.read_table(spark, self._placed())
 
     def prepare(self, spark: SparkSession, run: Run) -> None:
         """The first write makes the table, with the schema that the rows have."""
@@ -52,12 +53,18 @@ class Table:
     ) -> StreamingQuery:
         from clarion.pipeline import lake
 
-        return lake.stream_table(df, self, name=name, checkpoint=checkpoint, trigger=trigger, output_mode=output_mode)
+        return lake.stream_table(
+            df, self._placed(), name=name, checkpoint=checkpoint, trigger=trigger, output_mode=output_mode
+        )
 
     def write(self, df: DataFrame, run: Run, batch: MicroBatch | None = None) -> None:
         from clarion.pipeline import lake
 
-        lake.write_table(df, self, batch)
+        lake.write_table(df, self._placed(), batch)
+
+    def _placed(self) -> Table:
+        """A path is meant from where the driver runs; tasks and commits run elsewhere."""
+        return self if ":" in self.path else replace(self, path=os.path.abspath(self.path))
 
 
 def table(

@@ -109,7 +109,7 @@ def _without_bad(parsed: DataFrame, schema: StructType, topic: Topic, run: Run) 
         return counted.where(F.col(_BAD).isNull())
     if topic.on_bad == "fail":
         return counted.where(F.when(F.col(_BAD).isNotNull(), _failure()).otherwise(F.lit(True)))
-    from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
+    from pyspark.sql.pandas.functions import arrow_udf
 
     from clarion.pipeline.quarantine import keeper
 
@@ -119,7 +119,7 @@ def _without_bad(parsed: DataFrame, schema: StructType, topic: Topic, run: Run) 
     types = {each.name: each.dataType.simpleString() for each in schema.fields}
     keep = keeper(topic.connection(run), name, run.name, types, required)
     # Not deterministic, so that Spark does not filter rows by the function's own conditions before we have seen them.
-    is_kept = arrow_udf(keep, "boolean", ArrowUDFType.SCALAR).asNondeterministic()
+    is_kept = arrow_udf(keep, "boolean").asNondeterministic()  # type: ignore[call-overload]
     return counted.where(is_kept(F.col(_BAD)))
 
 

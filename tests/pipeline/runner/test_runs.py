@@ -143,7 +143,8 @@ def test_a_stream_waits_for_its_topic_stops_when_asked_and_tells_how_it_goes(sta
     assert lines.detail == f"topic later does not exist at {stage.bootstrap}"
     create(stage.bootstrap, "later")
     send(stage.bootstrap, "later", [b"one", b"two"])
-    wait_for(lambda: lines.rows_out == 2, seconds=240, what="both lines were read")
+    wait_for(lambda: lines.rows_out == 2 or lines.last_error, seconds=240, what="both lines were read")
+    assert lines.last_error == ""
     wait_for(lambda: numbers.state == "failed", seconds=120, what="a bad record fails the one that wants it so")
     assert "bad record in later-0 at offset 0" in numbers.last_error
     assert StateFolder(stage.folder / "state", "lines").read_status()["state"] == "running"
