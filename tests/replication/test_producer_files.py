@@ -132,6 +132,17 @@ async def test_after_a_crash_during_quick_rolls_nothing_is_forgotten(tmp_path: P
     assert {n for n in range(6) if n in again.producers} == set(range(6))
 
 
+async def test_a_second_crash_before_any_snapshot_forgets_nobody(tmp_path: Path) -> None:
+    """Recovery has synced every segment and counts it as flushed; that nobody wrote a snapshot does not change."""
+    partition = Bench(tmp_path).partition(segment_bytes="1024")
+    offsets = [append(partition, producer=7, sequence=n, size=300).base_offset for n in range(6)]
+    assert partition.log.segment_count > 1
+    recovered = Bench(tmp_path).partition(clean=False, segment_bytes="1024")
+    point = recovered.log.flushed.offset
+    again = Bench(tmp_path).partition(clean=False, recovery_point=point, segment_bytes="1024")
+    assert [append(again, producer=7, sequence=n, size=300).base_offset for n in range(1, 6)] == offsets[1:]
+
+
 async def test_what_came_after_the_snapshot_is_read_from_the_log(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     partition = bench.partition(segment_bytes="1024")
