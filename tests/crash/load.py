@@ -18,6 +18,7 @@ from tests.history import Commit, Committed, Operation, Outcome, Poll, Send
 
 PATIENCE_S = 60.0
 UNDER_WAY_MAX = 300  # messages of one producer without an answer: enough to fill batches, few enough to finish soon
+PER_SECOND_MAX = 2000  # of one producer: hundreds of kills must leave a history that can be read and judged
 QUIET = {"log_level": 0, "reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 100, "socket.timeout.ms": 10_000}
 
 
@@ -119,10 +120,14 @@ class Publisher(Client):
         return self._acked
 
     def work(self) -> None:
+        began = time.monotonic()
         while not self._stopping.is_set():
-            if self._sent - self._acked < UNDER_WAY_MAX:
+            is_ahead = self._sent > (time.monotonic() - began) * PER_SECOND_MAX
+            if is_ahead or self._sent - self._acked >= UNDER_WAY_MAX:
+                self._producer.poll(0.005)
+            else:
                 self._send()
-            self._producer.poll(0 if self._sent - self._acked < UNDER_WAY_MAX else 0.01)
+                self._producer.poll(0)
         left = self._producer.flush(PATIENCE_S)
         assert left == 0, f"{self.name}: {left} messages without an answer"
         assert self._fatal is None, f"{self.name}: {self._fatal}"
@@ -243,9 +248,11 @@ class Reader:
         deadline = time.monotonic() + PATIENCE_S
         while unfinished:
             assert time.monotonic() < deadline, f"no end of {self._topic} {sorted(unfinished)} in sight"
-            for message in consumer.consume(1000, 0.1):
+            messages = consumer.consume(1000, 0.1)
+            self._take([one for one in messages if one.error() is None])
+            for message in messages:
                 if message.error() is None:
-                    self._take(message)
+                    deadline = time.monotonic() + PATIENCE_S
                 elif message.error().code() == KafkaError._PARTITION_EOF:
                     unfinished.discard(message.partition())
                 else:
@@ -257,10 +264,15 @@ class Reader:
             self.start_offsets[f"{self._topic}-{number}"] = start
             self.next_offsets[number] = max(start, at)
 
-    def _take(self, message: Message) -> None:
-        where = f"{self._topic}-{message.partition()}"
-        self.history.add(Poll(self.name, where, [(message.offset(), (message.value() or b"").decode())]))
-        self.next_offsets[message.partition()] = message.offset() + 1
+    def _take(self, messages: list[Message]) -> None:
+        polls: dict[int, Poll] = {}
+        for one in messages:
+            index = one.partition()
+            poll = polls.setdefault(index, Poll(self.name, f"{self._topic}-{index}", []))
+            poll.messages.append((one.offset(), (one.value() or b"").decode()))
+            self.next_offsets[index] = one.offset() + 1
+        for poll in polls.values():
+            self.history.add(poll)
 
 
 def make_topic(bootstrap: str, name: str, partitions: int, **settings: str) -> None:

@@ -96,6 +96,13 @@ class SimDisk:
         """The next operation of which this is true fails."""
         self._fault_rules.append((applies, code))
 
+    def heal(self) -> None:
+        """No fault is left that has not happened yet."""
+        self.is_full = False
+        self.crash_at = None
+        self._faults.clear()
+        self._fault_rules.clear()
+
     def power_loss(self, rng: random.Random | None = None) -> SimDisk:
         """What is found afterwards. Without a generator: exactly what was synced."""
         after = SimDisk()

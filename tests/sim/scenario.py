@@ -1,0 +1,324 @@
+"""One simulated life of a broker, given by a seed: clients, a nemesis with moods of its own, then calm, then judgement.
+
+Every seed draws which faults there are, how often, and how fast disk and network are (a swarm): a nemesis that does
+everything a little finds much less than one that does few things a lot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import gc
+import logging
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from clarion.broker.config import BrokerConfig, Durability, Limits, ListenerConfig
+from tests.history import Send, anomalies
+from tests.sim.clients import Committer, Consumer, Producer, Violation, World, make_topic
+from tests.sim.loop import SimLoop
+from tests.sim.machine import Machine
+from tests.sim.network import Network
+
+CHAOS_SECONDS = 20.0
+CALM_SECONDS = 60.0  # virtual: far more than anybody needs to finish
+FAULTS = ("kill", "power", "crash_at_write", "power_at_write", "eio", "full", "clock", "reset", "stop")
+
+
+@dataclass(frozen=True)
+class Swarm:
+    """The mood of one seed."""
+
+    faults: tuple[str, ...]
+    gap_seconds: tuple[float, float]
+    down_seconds: tuple[float, float]
+    latency_seconds: tuple[float, float]
+    thread_seconds: tuple[float, float]
+    durability: Durability
+    segment_bytes: int
+    producers: int
+    window: int
+    send_seconds: tuple[float, float]
+    checkpoint_seconds: float
+
+    @classmethod
+    def draw(cls, chance: random.Random) -> Swarm:
+        durability = chance.choice((Durability.FSYNC, Durability.FSYNC, Durability.PAGE_CACHE))
+        return cls(
+            faults=_faults(chance, durability),
+            gap_seconds=chance.choice(((0.05, 0.5), (0.3, 3.0), (2.0, 6.0))),
+            down_seconds=chance.choice(((0.01, 0.1), (0.2, 2.0))),
+            latency_seconds=chance.choice(((0.0001, 0.001), (0.001, 0.02), (0.01, 0.2))),
+            thread_seconds=chance.choice(((0.0001, 0.002), (0.002, 0.05), (0.05, 0.4))),
+            durability=durability,
+            segment_bytes=chance.choice((1500, 6000, 1 << 20)),
+            producers=chance.randrange(1, 4),
+            window=chance.randrange(1, 6),
+            send_seconds=chance.choice(((0.0, 0.02), (0.0, 0.1), (0.0, 0.5))),
+            checkpoint_seconds=chance.choice((0.5, 3.0, 30.0)),
+        )
+
+
+def _faults(chance: random.Random, durability: Durability) -> tuple[str, ...]:
+    possible = list(FAULTS)
+    if durability is Durability.PAGE_CACHE:
+        # It promises nothing about power; and what a failed sync dropped from the page cache it has acknowledged.
+        possible = [one for one in possible if one not in ("power", "power_at_write", "eio")]
+    return tuple(chance.sample(possible, chance.randrange(1, 5)))
+
+
+@dataclass
+class Report:
+    seed: int
+    swarm: Swarm
+    digest: str = ""
+    events: int = 0
+    virtual_seconds: float = 0.0
+    faults: int = 0
+    boots: int = 0
+    acked: int = 0
+    violations: list[str] = field(default_factory=list)
+    lines: list[str] | None = None
+
+    def __str__(self) -> str:
+        shown = "\n  ".join(self.violations[:10])
+        return (
+            f"seed {self.seed}, {self.boots} boots, {self.faults} faults, {self.acked} acked\n{self.swarm}\n  {shown}"
+        )
+
+
+def run(seed: int, *, keep_lines: bool = False, swarm: Swarm | None = None) -> Report:
+    """Live it once."""
+    gc.collect()
+    gc.disable()  # collecting a dead process's coroutines would run their `finally`s in the middle of another life
+    life = Life(seed, swarm, keep_lines)
+    with _Listening(life.loop):
+        try:
+            return life.run()
+        finally:
+            life.bury()
+            gc.enable()
+
+
+class Life:
+    def __init__(self, seed: int, swarm: Swarm | None, keep_lines: bool) -> None:
+        self.swarm = swarm or Swarm.draw(random.Random(seed))
+        self.loop = SimLoop(seed, thread_seconds=self.swarm.thread_seconds)
+        self.network = Network(self.loop, self.swarm.latency_seconds)
+        self.machine = Machine(self.loop, self._config())
+        self.world = World(self.loop, "t", partitions=2)
+        self.nemesis = Nemesis(self)
+        self.report = Report(seed, self.swarm)
+        if keep_lines:
+            self.loop.trace.lines = self.report.lines = []
+
+    def _config(self) -> BrokerConfig:
+        return BrokerConfig(
+            data_dir="/data",
+            listeners=(ListenerConfig(host="broker", port=9092),),
+            durability=self.swarm.durability,
+            offsets_partitions=2,
+            checkpoint_seconds=self.swarm.checkpoint_seconds,
+            retention_check_seconds=2.0,
+            compaction_check_seconds=3.0,
+            limits=Limits(open_files_max=64),
+        )
+
+    def run(self) -> Report:
+        report, loop = self.report, self.loop
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_until_complete(self._live())
+        except Violation as violation:
+            report.violations.append(str(violation))
+        report.violations += [str(one) for one in anomalies(self.world.history)]
+        report.violations += loop.errors
+        report.digest, report.events = loop.trace.digest, loop.trace.count
+        report.virtual_seconds, report.boots = loop.time(), self.machine.boots
+        report.acked = sum(isinstance(one, Send) and one.offset is not None for one in self.world.history)
+        return report
+
+    def bury(self) -> None:
+        self.machine.drive.is_off = True
+        self.loop.set_exception_handler(lambda loop, context: None)
+        asyncio.set_event_loop(None)
+        self.loop.close()
+
+    async def _live(self) -> None:
+        world, swarm = self.world, self.swarm
+        await self.machine.boot()
+        topic = self._task(make_topic(world, segment_bytes=str(swarm.segment_bytes), index_interval_bytes="200"))
+        chaos = self._task(self.nemesis.rage())
+        await self._or_violation(topic, CALM_SECONDS, "the topic was never made")
+        producers = [
+            Producer(world, f"p{number}", swarm.window, swarm.send_seconds) for number in range(swarm.producers)
+        ]
+        busy = [self._task(one.run()) for one in producers]
+        others = [self._task(Consumer(world, "follower").follow()), self._task(Committer(world, "g").run())]
+        await asyncio.sleep(CHAOS_SECONDS)
+        chaos.cancel()
+        _raise_first([chaos])
+        await self.nemesis.calm_down()
+        world.is_calm = True
+        await self._or_violation(asyncio.gather(*busy), CALM_SECONDS, "not every message was acknowledged in the end")
+        for one in others:
+            one.cancel()
+        _raise_first(others)
+        await self._or_violation(
+            self._task(Consumer(world, "final").read_to_end()), CALM_SECONDS, "the log cannot be read to its end"
+        )
+
+    def _task(self, work) -> asyncio.Task:
+        return self.loop.create_task(work)
+
+    @staticmethod
+    async def _or_violation(work: asyncio.Future, seconds: float, what: str) -> None:
+        try:
+            await asyncio.wait_for(work, seconds)
+        except TimeoutError:
+            raise Violation(what) from None
+
+
+class Nemesis:
+    """Does harm as the swarm says, and in the end puts everything right again."""
+
+    def __init__(self, life: Life) -> None:
+        self._life = life
+        self._loop = life.loop
+        self._machine = life.machine
+        self._swarm = life.swarm
+
+    async def rage(self) -> None:
+        while True:
+            await self._pause(self._swarm.gap_seconds)
+            fault = self._loop.random.choice(self._swarm.faults)
+            self._loop.trace.note("fault", fault)
+            self._life.report.faults += 1
+            await getattr(self, f"_{fault}")()
+
+    async def calm_down(self) -> None:
+        """Room on the disk, fast wires, and a broker that runs and has lost no partition to a disk error."""
+        self._machine.drive.heal()
+        self._life.network.latency_seconds = (0.0001, 0.001)
+        self._loop.thread_seconds = (0.0001, 0.002)
+        if self._machine.is_up and self._machine.is_stopping:
+            self._machine.kill()  # it was told to stop when the time was over, and will not serve any more
+        if self._machine.is_up and any(one.log.failed for one in self._machine.server.broker.partitions):
+            self._machine.cut_power()  # after a failed sync the page cache cannot be trusted, so the machine goes too
+        if not self._machine.is_up:
+            await self._restart()
+
+    async def _kill(self) -> None:
+        if self._machine.is_up:
+            self._machine.kill()
+        await self._restart()
+
+    async def _power(self) -> None:
+        if self._machine.is_up:
+            self._machine.cut_power()
+        await self._restart()
+
+    async def _crash_at_write(self) -> None:
+        await self._crash_at(self._machine.kill)
+
+    async def _power_at_write(self) -> None:
+        await self._crash_at(self._machine.cut_power)
+
+    async def _crash_at(self, how: Callable[[], None]) -> None:
+        """Die before one of the next operations, and perhaps again while recovering from that."""
+        if self._machine.is_up:
+            self._machine.crash_at_operation(self._loop.random.randrange(1, 40), how)
+            await asyncio.sleep(self._loop.random.uniform(0.05, 1.0))
+        await self._restart(crash_again=how if self._loop.random.random() < 0.3 else None)
+
+    async def _eio(self) -> None:
+        """A sync fails, which takes a partition offline; some time later the whole machine is started anew."""
+        if self._machine.is_up:
+            self._machine.drive.fail_when(lambda what: what.kind == "sync" and what.path.endswith(".log"), errno.EIO)
+            await asyncio.sleep(self._loop.random.uniform(0.1, 1.0))
+        if self._machine.is_up:
+            self._machine.cut_power()
+        await self._restart()
+
+    async def _full(self) -> None:
+        self._machine.drive.is_full = True
+        await asyncio.sleep(self._loop.random.uniform(0.05, 2.0))
+        self._machine.drive.is_full = False
+
+    async def _clock(self) -> None:
+        self._machine.clock.skew_ms = self._loop.random.choice((-86_400_000, -1000, 0, 500, 1_800_000))
+
+    async def _reset(self) -> None:
+        self._life.network.reset_connections()
+
+    async def _stop(self) -> None:
+        """A clean stop, and a start that trusts it."""
+        if self._machine.is_up:
+            await self._machine.stop()
+        await self._restart()
+
+    async def _restart(self, crash_again: Callable[[], None] | None = None) -> None:
+        await self._pause(self._swarm.down_seconds)
+        while not self._machine.is_up:
+            starting = self._machine.boot()
+            if crash_again is not None:
+                self._machine.crash_at_operation(self._loop.random.randrange(1, 60), crash_again)
+                crash_again = None
+            await self._started(starting)
+
+    async def _started(self, starting: asyncio.Future) -> None:
+        """Wait until it serves or has died; refusing to start is right only while the disk is full."""
+        while self._machine.is_up and not starting.done():
+            await asyncio.sleep(0.01)
+        if not starting.done() or starting.cancelled():
+            return
+        error = starting.exception()
+        if error is None or not self._machine.is_up:
+            return
+        if not isinstance(error, OSError):
+            raise Violation(f"the broker does not start: {error!r}")
+        self._machine.kill()
+        self._machine.drive.is_full = False
+        await self._pause(self._swarm.down_seconds)
+
+    async def _pause(self, seconds: tuple[float, float]) -> None:
+        await asyncio.sleep(self._loop.random.uniform(*seconds))
+
+
+def _raise_first(tasks: list[asyncio.Task]) -> None:
+    for one in tasks:
+        if one.done() and not one.cancelled() and one.exception() is not None:
+            raise one.exception()
+
+
+class _Listening:
+    """The broker's own journal goes into the trace; an unexpected error in it is a violation."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        self._handler = _Journal(loop)
+        self._logger = logging.getLogger("clarion")
+
+    def __enter__(self) -> None:
+        self._before = (self._logger.level, self._logger.propagate)
+        self._logger.setLevel(logging.INFO)
+        self._logger.propagate = False
+        self._logger.addHandler(self._handler)
+
+    def __exit__(self, *_: object) -> None:
+        self._logger.removeHandler(self._handler)
+        self._logger.level, self._logger.propagate = self._before
+        logging.getLogger("clarion").manager._clear_cache()
+
+
+class _Journal(logging.Handler):
+    def __init__(self, loop: SimLoop) -> None:
+        super().__init__()
+        self._loop = loop
+
+    def emit(self, record: logging.LogRecord) -> None:
+        fields = getattr(record, "clarion_fields", {})
+        self._loop.trace.note("log", record.getMessage(), *(f"{name}={value}" for name, value in fields.items()))
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, Exception) and not isinstance(error, OSError):
+            self._loop.errors.append(f"{record.getMessage()} {fields}: {error!r}")

@@ -1,0 +1,57 @@
+"""Lives of a broker under a swarm of faults: every seed is another one, and none may break a promise.
+
+`CLARION_SIM_SEED=17` lives one of them again, and prints what happened in it.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+
+import pytest
+
+from tests.sim.scenario import run
+
+CI_SEEDS = 60
+CAMPAIGN_SECONDS = 1200
+
+
+def test_no_seed_breaks_a_promise():
+    """Some that are always the same, so that a change shows, and some that nobody has seen before."""
+    fresh = random.SystemRandom().randrange(1 << 30)
+    seeds = [*range(CI_SEEDS // 2), *range(fresh, fresh + CI_SEEDS // 2)]
+    for seed in seeds:
+        report = run(seed)
+        assert not report.violations, report
+
+
+@pytest.mark.skipif("CLARION_SIM_SEED" not in os.environ, reason="CLARION_SIM_SEED names the life to look at")
+def test_one_life_in_full():
+    report = run(int(os.environ["CLARION_SIM_SEED"]), keep_lines=True)
+    print("\n".join(report.lines or []))
+    print(report)
+    assert not report.violations
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(CAMPAIGN_SECONDS + 300)
+def test_twenty_minutes_of_lives(capsys: pytest.CaptureFixture[str]):
+    """`CLARION_SIM_SECONDS` sets another time."""
+    first = random.SystemRandom().randrange(1 << 30)
+    deadline = time.monotonic() + float(os.environ.get("CLARION_SIM_SECONDS", CAMPAIGN_SECONDS))
+    lives = faults = boots = acked = 0
+    virtual = 0.0
+    broken = []
+    while time.monotonic() < deadline:
+        report = run(first + lives)
+        lives, faults, boots = lives + 1, faults + report.faults, boots + report.boots
+        acked, virtual = acked + report.acked, virtual + report.virtual_seconds
+        if report.violations:
+            broken.append(report)
+    with capsys.disabled():
+        print(
+            f"\n{lives} seeds from {first}, {virtual / 3600:.1f} virtual hours, {faults} faults, {boots} boots, "
+            f"{acked} messages acknowledged, {len(broken)} violations"
+        )
+    assert not broken, "\n".join(map(str, broken[:5]))
