@@ -6,6 +6,7 @@ Partitions are named `("t", 0)`, or by the topic's id where the version has no n
 import io
 import itertools
 import struct
+import time
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -23,13 +24,15 @@ NO_SESSION = (0, -1)
 NEW_SESSION = (0, 0)
 LARGE = 10_000_000
 
-NOW = 1_700_000_000_000  # a time that every topic's limits accept
+
+def now_ms() -> int:
+    return int(time.time() * 1000)
 
 
-def batch(*values: bytes, at: int = NOW, keys: Iterable[bytes | None] | None = None, **how: Any) -> bytes:
+def batch(*values: bytes, at: int | None = None, keys: Iterable[bytes | None] | None = None, **how: Any) -> bytes:
     """One batch with these values; `how` as in `encode_batch`."""
     named = itertools.repeat(None) if keys is None else keys
-    records = [(key, value, (), at) for key, value in zip(named, values, strict=False)]
+    records = [(key, value, (), now_ms() if at is None else at) for key, value in zip(named, values, strict=False)]
     return bytes(encode_batch(records, **how))
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from clarion.model.errors import ErrorCode, KafkaError
-from clarion.model.ids import TopicId
+from clarion.model.ids import LogPosition, TopicId
 from clarion.replication import Partition
 from clarion.wire.fetch import FetchPartition, FetchRequest, ForgottenTopic
 
@@ -20,6 +20,8 @@ FIRST_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
 _EPOCH_MAX: Final = 2**31 - 1
 EVICTION_SECONDS: Final = 120.0  # Kafka's min.incremental.fetch.session.eviction.ms: a session idle for longer may go
+PARTITIONS_MAX: Final = 500_000  # of all sessions together, at about half a kilobyte each
+_PLENTY: Final = 1 << 40  # more bytes than anybody waits for
 
 Key = tuple[object, int]  # topic name or id, and partition
 
@@ -38,6 +40,7 @@ class SessionPartition:
         "partition",
         "reported_start",
         "reported_watermark",
+        "seen",
         "topic_id",
     )
 
@@ -47,6 +50,7 @@ class SessionPartition:
         self.topic_id = topic_id
         self.index = asked.index
         self.partition: Partition | None = None
+        self.seen: LogPosition | None = None  # the watermark when it was last looked at
         self.reported_watermark = -1
         self.reported_start = -1
         self.ask(asked)
@@ -57,11 +61,29 @@ class SessionPartition:
         self.leader_epoch = asked.current_leader_epoch
         self.last_fetched_epoch = asked.last_fetched_epoch
 
+    def take_growth(self) -> int:
+        """About how many bytes have been committed since the last look."""
+        partition, seen = self.partition, self.seen
+        if partition is None or partition.is_gone or seen is None or seen.segment != partition.high_watermark.segment:
+            return _PLENTY
+        self.seen = partition.high_watermark
+        return self.seen.position - seen.position
+
 
 class FetchSession:
     """Implements `replication.Watcher`."""
 
-    __slots__ = ("_by_partition", "epoch", "id", "last_used", "on_news", "partitions", "ready", "wants_all")
+    __slots__ = (
+        "_by_partition",
+        "_is_closed",
+        "epoch",
+        "id",
+        "last_used",
+        "on_news",
+        "partitions",
+        "ready",
+        "wants_all",
+    )
 
     def __init__(self, session_id: int) -> None:
         self.id = session_id
@@ -70,8 +92,9 @@ class FetchSession:
         self.ready: dict[Key, SessionPartition] = {}  # in the order in which they are served next
         self.wants_all = True  # the next reply names every partition, not only those with news
         self.last_used = 0.0
-        self.on_news: Callable[[], None] | None = None  # set while a fetch waits
+        self.on_news: Callable[[int], None] | None = None  # set while a fetch waits; told about how many bytes
         self._by_partition: dict[Partition, SessionPartition] = {}
+        self._is_closed = False
 
     def ask(self, request: FetchRequest) -> None:
         for topic in request.topics:
@@ -95,11 +118,13 @@ class FetchSession:
                     self._unwatch(known)
 
     def watch(self, asked: SessionPartition, partition: Partition) -> None:
-        if asked.partition is not partition:
+        """From now on, hear of its progress."""
+        if asked.partition is not partition and not self._is_closed:
             self._unwatch(asked)
             asked.partition = partition
             self._by_partition[partition] = asked
             partition.watchers[self] = None
+        asked.seen = partition.high_watermark
 
     def served(self, asked: SessionPartition) -> None:
         """It got its share: the others come first next time."""
@@ -114,9 +139,10 @@ class FetchSession:
         if asked is not None:
             self.ready.setdefault(asked.key, asked)
             if self.on_news is not None:
-                self.on_news()
+                self.on_news(asked.take_growth())
 
     def close(self) -> None:
+        self._is_closed = True
         for asked in self.partitions.values():
             self._unwatch(asked)
 
@@ -131,7 +157,7 @@ class FetchSessions:
     def __init__(self, sessions_max: int, new_id: Callable[[], int]) -> None:
         self._sessions_max = sessions_max
         self._new_id = new_id
-        self._sessions: dict[int, FetchSession] = {}  # least recently used first
+        self._sessions: dict[int, FetchSession] = {}
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -142,12 +168,24 @@ class FetchSessions:
             self._close(request.session_id)
             session = self._begin(now) if request.session_epoch == FIRST_EPOCH else FetchSession(NO_SESSION)
             session.ask(request)
+            if session.id != NO_SESSION and self._is_too_much:
+                self._close(session.id)
+                session = FetchSession(NO_SESSION)
+                session.ask(request)
             return session
         session = self._continue(request)
         session.last_used = now
+        known = len(session.partitions)
         session.ask(request)
         session.forget(request.forgotten)
+        if len(session.partitions) > known and self._is_too_much:
+            self._close(session.id)
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "the fetch sessions hold too many partitions")
         return session
+
+    @property
+    def _is_too_much(self) -> bool:
+        return sum(len(one.partitions) for one in self._sessions.values()) > PARTITIONS_MAX
 
     def expire(self, now: float) -> int:
         """Close sessions that nobody has used for long; the client begins a new one when it comes back."""

@@ -61,7 +61,7 @@ class Found:
 class Fetch:
     """One fetch, from the request to the reply; while it waits, its session tells it of news."""
 
-    __slots__ = ("_broker", "_header", "_pending", "_request", "_session", "_timer")
+    __slots__ = ("_broker", "_header", "_missing_bytes", "_pending", "_request", "_session", "_timer")
 
     def __init__(self, broker: Broker, header: RequestHeader, request: FetchRequest, session: FetchSession) -> None:
         self._broker = broker
@@ -70,10 +70,11 @@ class Fetch:
         self._session = session
         self._pending: PendingReply | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._missing_bytes = 0  # until there is reason to answer
 
     def answer(self, connection: Connection) -> Reply | PendingReply:
-        found, is_enough = self._collect()
-        if is_enough or self._request.max_wait_ms <= 0 or not self._session.partitions:
+        found = self._collect()
+        if self._missing_bytes <= 0 or self._request.max_wait_ms <= 0 or not self._session.partitions:
             return self._reply(found)
         return self._wait(connection)
 
@@ -87,23 +88,38 @@ class Fetch:
         self._timer = loop.call_later(self._request.max_wait_ms / 1000, self._on_time_over)
         return self._pending
 
-    def _on_news(self) -> None:
-        found, is_enough = self._collect()
-        if is_enough:
-            self._resolve(found)
+    def _on_news(self, more_bytes: int) -> None:
+        """Count first: who waits for a megabyte from many partitions must not make every append look at all of them."""
+        self._missing_bytes -= more_bytes
+        if self._missing_bytes <= 0:
+            self._look_again(is_last=False)
 
     def _on_time_over(self) -> None:
-        self._resolve(self._collect()[0])
+        self._look_again(is_last=True)
+
+    def _look_again(self, *, is_last: bool) -> None:
+        """The boundary of a fetch that waits: whoever brings the news must not hear of our mistakes."""
+        try:
+            found = self._collect()
+            if is_last or self._missing_bytes <= 0:
+                self._resolve(found)
+        except Exception as error:
+            log.error("request_failed", api="Fetch", version=self._header.api_version, error=error)
+            pending = self._pending
+            self._stop_waiting()
+            if pending is not None:
+                pending.fail()
 
     def _resolve(self, found: list[Found]) -> None:
-        pending = self._pending
+        reply, pending = self._reply(found), self._pending
         self._stop_waiting()
         if pending is not None:
-            pending.resolve(self._reply(found))
+            pending.resolve(reply)
 
     def _stop_waiting(self) -> None:
         self._pending = None
-        self._session.on_news = None
+        if self._session.on_news == self._on_news:  # unless the client has asked again meanwhile
+            self._session.on_news = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -112,22 +128,29 @@ class Fetch:
 
     # Reading
 
-    def _collect(self) -> tuple[list[Found], bool]:
-        """What can be sent now, and whether that is reason enough to answer."""
+    def _collect(self) -> list[Found]:
+        """What can be sent now; notes how much is missing until that is reason enough to answer."""
         session, request = self._session, self._request
         budget = min(request.max_bytes, self._broker.config.limits.fetch_bytes_max)
         found: list[Found] = []
+        quiet: list[SessionPartition] = []
         total = 0
         has_error = False
-        for asked in list(session.ready.values()):
+        for asked in session.ready.values():
             one = self._read(asked, budget - total, is_first=total == 0)
-            if one.fetched.records_length or one.fetched.error_code or self._is_news(asked, one.fetched):
+            fetched = one.fetched
+            if fetched.records_length or fetched.error_code or self._is_news(asked, fetched):
                 found.append(one)
-                total += one.fetched.records_length
-                has_error = has_error or bool(one.fetched.error_code)
-            else:
-                session.has_no_news(asked)
-        return found, has_error or total >= request.min_bytes
+                total += fetched.records_length
+                has_error = has_error or bool(fetched.error_code)
+            elif asked.next_offset >= fetched.high_watermark:
+                quiet.append(asked)
+            elif total and budget - total < asked.max_bytes:
+                break  # no room is left; this one and the others stay ready, and come first next time
+        for asked in quiet:
+            session.has_no_news(asked)
+        self._missing_bytes = 0 if has_error else min(request.min_bytes, budget) - total
+        return found
 
     @staticmethod
     def _is_news(asked: SessionPartition, fetched: PartitionFetched) -> bool:
