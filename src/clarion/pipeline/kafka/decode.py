@@ -31,6 +31,7 @@ from clarion.pipeline.kafka.batches import (
 from clarion.pipeline.kafka.columns import gather, number_column
 from clarion.pipeline.kafka.compression import UncompressedError, decompress
 from clarion.pipeline.kafka.headers import UnreadableHeadersError, no_headers, read_headers
+from clarion.pipeline.kafka.hopping import UnfilledBatchError, record_starts
 from clarion.pipeline.kafka.varints import Bytes, Longs, UnreadableVarintError, read_varints
 
 # A producer fills batches of at most a few megabytes before it compresses them; sixty-four leave ample room.
@@ -118,44 +119,6 @@ def _expand(code: int, content: memoryview, limit_bytes: int, batches: Batches, 
         raise corrupt(batches, nth, runs, str(error)) from None
 
 
-def _record_starts(data: Buffer, at: list[int], end: list[int], counts: list[int]) -> Longs:
-    """Where each record begins: a loop over nothing but lengths, written in one piece because it runs per record.
-
-    A negative length is hopped over like a positive one; `_decode_part` finds it.
-    """
-    starts: list[int] = []
-    note = starts.append
-    for nth, count in enumerate(counts):
-        here, stop = at[nth], end[nth]
-        try:
-            for _ in range(count):
-                note(here)
-                byte = data[here]
-                if byte < 0x80:
-                    here += 1 + (byte >> 1)
-                elif (second := data[here + 1]) < 0x80:
-                    here += 2 + ((byte & 0x7F | second << 7) >> 1)
-                else:
-                    here = _hop_far(data, here)
-                if here > stop:
-                    break
-        except IndexError:
-            here = -1
-        if here != stop:
-            raise _DamagedRecordError(nth, f"its {count} records do not fill it exactly")
-    return np.array(starts, np.int64)
-
-
-def _hop_far(data: Buffer, at: int) -> int:
-    folded = 0
-    for nth in range(5):
-        byte = data[at + nth]
-        folded |= (byte & 0x7F) << (7 * nth)
-        if byte < 0x80:
-            return at + nth + 1 + (folded >> 1)
-    return len(data) + 1
-
-
 # ------------------------------------------------------------------------------------------------ what the records say
 
 
@@ -163,9 +126,9 @@ def _decode_part(
     data: Buffer, batches: Batches, at: list[int], end: list[int], runs: Sequence[Run], with_headers: bool
 ) -> Rows:
     counts = batches.header["record_count"]
-    starts = _record_starts(data, at, end, counts.tolist())
-    batch = np.repeat(np.arange(batches.count), counts)
     octets = np.frombuffer(data, np.uint8)
+    starts = _starts(data, octets, at, end, counts.tolist())
+    batch = np.repeat(np.arange(batches.count), counts)
     record = _Cursor(octets, starts, batch)
     length = record.read()
     record_end = record.at + length
@@ -202,6 +165,13 @@ def _decode_part(
         headers=headers,
         run=batches.run[batch],
     )
+
+
+def _starts(data: Buffer, octets: Bytes, at: list[int], end: list[int], counts: list[int]) -> Longs:
+    try:
+        return record_starts(data, octets, at, end, counts)
+    except UnfilledBatchError as error:
+        raise _DamagedRecordError(error.nth, str(error)) from None
 
 
 _WRONG_END: Final = "a record does not end where it says"
