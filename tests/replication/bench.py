@@ -82,7 +82,7 @@ class Bench:
             start_offset=start,
             recovery_point=recovery_point,
         )
-        producers = load_producers(self.disk, log, now_ms, clean=clean)
+        producers = load_producers(self.disk, log, now_ms, clean=clean, recovery_point=recovery_point)
         return Partition(tp, TOPIC_ID, log, settings, 3, self.commits, self.disk, producers)
 
 

@@ -78,3 +78,12 @@ def test_a_silent_producer_is_forgotten_and_a_busy_one_is_not() -> None:
     assert states.expire(before_ms=2_000) == 1
     assert 1 not in states
     assert 2 in states
+
+
+def test_a_producer_whose_first_batch_could_not_be_written_begins_with_that_one() -> None:
+    """With several under way, the second may arrive when there is room again."""
+    states = ProducerStates()
+    assert states.check(batch(0, 3)) is None
+    states.refuse(batch(0, 3), 0)
+    assert refusal(states, batch(3)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    written(states, batch(0, 3), batch(3))

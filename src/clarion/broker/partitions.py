@@ -163,7 +163,7 @@ class Partitions:
         )
         if opened.recovery.cut_bytes:
             log.warning("tail_cut", partition=tp, bytes=opened.recovery.cut_bytes, reason=opened.recovery.reason)
-        producers = load_producers(self._disk, opened, self._clock.now_ms(), clean=clean)
+        producers = load_producers(self._disk, opened, self._clock.now_ms(), clean=clean, recovery_point=recovery_point)
         return Partition(tp, topic.id, opened, settings, self.leader_epoch, self._commits, self._disk, producers)
 
     def _remove_leftovers(self, topics: list[Topic]) -> None:

@@ -207,6 +207,8 @@ class Partition:
             segment = self.log.end.segment
             end = self.log.append(batch, header, now_ms)
         except OSError as error:
+            if header.producer_id >= 0:
+                self.producers.refuse(header, now_ms)
             raise self._storage_error(error, now_ms) from error
         if header.producer_id >= 0:
             self.producers.replay(header, now_ms)

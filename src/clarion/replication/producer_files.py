@@ -52,11 +52,11 @@ def save_producers(disk: Disk, log: Log, producers: ProducerStates) -> None:
         save_snapshot(disk, log.folder, log.next_offset, _entries(producers))
 
 
-def load_producers(disk: Disk, log: Log, now_ms: int, *, clean: bool) -> ProducerStates:
+def load_producers(disk: Disk, log: Log, now_ms: int, *, clean: bool, recovery_point: int = 0) -> ProducerStates:
     """From the newest snapshot and every batch behind it.
 
-    Without any, from every batch: each roll leaves a snapshot, so that is hardly ever more than one segment. A recovery
-    point would say nothing here, since recovery moves it past batches of which there is no snapshot.
+    After a crash they are written down at once: recovery has moved what counts as flushed past these batches, and the
+    next start would not read them again.
     """
     producers = ProducerStates()
     if log.next_offset == 0:
@@ -64,7 +64,7 @@ def load_producers(disk: Disk, log: Log, now_ms: int, *, clean: bool) -> Produce
     found = load_latest_snapshot(disk, log.folder, log.next_offset)
     if found is None and clean:
         return producers  # nobody to remember when the log was closed
-    offset, entries = found or (log.start_offset, [])
+    offset, entries = found or (_first_without_snapshot(log, recovery_point), [])
     producers.has_snapshot = found is not None
     for entry in entries:
         producers.restore(_producer(entry))
@@ -72,6 +72,9 @@ def load_producers(disk: Disk, log: Log, now_ms: int, *, clean: bool) -> Produce
         for header, _ in log.batch_headers(max(offset, log.start_offset)):
             if header.producer_id >= 0 and header.base_offset >= offset:
                 producers.replay(header, now_ms)
+        if not clean and len(producers):
+            save_producers(disk, log, producers)
+            producers.has_snapshot = True
     return producers
 
 
@@ -87,6 +90,12 @@ def recall_older(log: Log, producer: Producer) -> None:
         if header.producer_id == producer.id and header.producer_epoch == producer.epoch:
             older.append(known_batch(header))
     producer.batches.extendleft(reversed(older))
+
+
+def _first_without_snapshot(log: Log, recovery_point: int) -> int:
+    """A roll's snapshot is saved before its flush counts, so what may be without one begins with a segment."""
+    bases = [segment.base_offset for segment in log.segments if segment.base_offset <= recovery_point]
+    return bases[-1] if bases else log.segments[0].base_offset
 
 
 def _entries(producers: ProducerStates) -> list[ProducerEntry]:

@@ -34,12 +34,13 @@ def known_batch(header: BatchHeader) -> KnownBatch:
 
 
 class Producer:
-    __slots__ = ("batches", "epoch", "id", "is_restored", "last_timestamp_ms")
+    __slots__ = ("batches", "epoch", "first_sequence", "id", "is_restored", "last_timestamp_ms")
 
     def __init__(self, producer_id: int, epoch: int, last_timestamp_ms: int) -> None:
         self.id = producer_id
         self.epoch = epoch
         self.last_timestamp_ms = last_timestamp_ms
+        self.first_sequence: int | None = None  # while there is no batch: the one that may come, if not any
         self.is_restored = False  # from a snapshot, which knows the last batch and not the four before it
         self.batches: deque[KnownBatch] = deque(maxlen=BATCHES_REMEMBERED)
 
@@ -72,7 +73,9 @@ class ProducerStates:
         for known in producer.batches:
             if known.first_sequence == header.base_sequence and known.last_sequence == header.last_sequence:
                 return known
-        expected = (producer.batches[-1].last_sequence + 1) & _SEQUENCE_MASK if producer.batches else None
+        expected = producer.first_sequence
+        if producer.batches:
+            expected = (producer.batches[-1].last_sequence + 1) & _SEQUENCE_MASK
         if expected is not None and header.base_sequence != expected:
             raise KafkaError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -87,6 +90,13 @@ class ProducerStates:
             producer = self._producers[header.producer_id] = Producer(header.producer_id, header.producer_epoch, now_ms)
         producer.last_timestamp_ms = now_ms
         producer.batches.append(known_batch(header))
+
+    def refuse(self, header: BatchHeader, now_ms: int) -> None:
+        """A batch could not be written and will come again. The one behind it may be here first, and must not begin."""
+        if header.producer_id not in self._producers:
+            producer = Producer(header.producer_id, header.producer_epoch, now_ms)
+            producer.first_sequence = header.base_sequence
+            self._producers[producer.id] = producer
 
     def restore(self, producer: Producer) -> None:
         """Remember a producer from a snapshot."""
