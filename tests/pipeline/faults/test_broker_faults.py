@@ -1,0 +1,56 @@
+"""Brokers that die, come back, or say nothing while pipelines run: they wait, go on, and lose and double nothing."""
+
+import pytest
+
+from tests.pipeline.faults.scene import Scene
+
+pytestmark = [pytest.mark.xdist_group("spark-faults"), pytest.mark.timeout(300)]
+
+
+def test_a_broker_that_is_killed_in_mid_batch_and_comes_back(scene: Scene) -> None:
+    values = scene.fill(4000)
+    copying, archiving = scene.copying(), scene.archiving()
+    with scene.playing(copying, archiving):
+        scene.wait_for_batches(copying, 2)
+        scene.wait_for_batches(archiving, 2)
+        scene.broker.restart(kill=True)
+        scene.wait_until_read(copying, len(values))
+        scene.wait_until_read(archiving, len(values))
+    assert scene.copied() == values
+    assert scene.archived() == values
+
+
+def test_a_broker_that_freezes_in_mid_batch(scene: Scene) -> None:
+    """It says nothing for longer than a client waits for an answer, then answers everything, old questions too."""
+    values = scene.fill(4000)
+    copying, archiving = scene.copying(), scene.archiving()
+    with scene.playing(copying, archiving):
+        scene.wait_for_batches(copying, 2)
+        scene.wait_for_batches(archiving, 2)
+        scene.freeze_broker(seconds=3.5)
+        scene.wait_until_read(copying, len(values))
+        scene.wait_until_read(archiving, len(values))
+    assert scene.copied() == values
+    assert scene.archived() == values
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(900)
+def test_a_broker_that_dies_stops_and_freezes_over_and_over(scene: Scene) -> None:
+    values = scene.fill(20_000)
+    copying, archiving = scene.copying(), scene.archiving()
+    with scene.playing(copying, archiving):
+        for turn in range(12):
+            scene.wait_for_batches(copying, 1)
+            scene.wait_for_batches(archiving, 1)
+            match turn % 3:
+                case 0:
+                    scene.broker.restart(kill=True)
+                case 1:
+                    scene.broker.restart()
+                case 2:
+                    scene.freeze_broker(seconds=2.5)
+        scene.wait_until_read(copying, len(values))
+        scene.wait_until_read(archiving, len(values))
+    assert scene.copied() == values
+    assert scene.archived() == values
