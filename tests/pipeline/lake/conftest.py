@@ -18,3 +18,11 @@ def spark():
 
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     return session(SMALL, master="local[2,2]", name="clarion-tests")
+
+
+@pytest.fixture(scope="package")
+def broker(tmp_path_factory):
+    from tests.servers import ClarionProcess
+
+    with ClarionProcess(tmp_path_factory.mktemp("broker") / "data", durability="page-cache") as process:
+        yield process

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from clarion.pipeline.lake.commits import Batch
 from clarion.pipeline.lake.errors import LakeError
-from clarion.pipeline.lake.options import read_options
+from clarion.pipeline.lake.options import local_path, read_options
 from clarion.pipeline.lake.sink import FORMAT
 
 if TYPE_CHECKING:
@@ -84,4 +84,5 @@ def _sink_options(table: Table, without: tuple[str, ...] = ()) -> dict[str, str]
     options = {name: value for name, value in table.options.items() if name.lower() not in dropped}
     if table.partition_by:
         options["partitionBy"] = ",".join(table.partition_by)
-    return {**options, "path": table.path, "format": table.format}
+    # Spark's planning processes have the folder in which the JVM was started, not the one we may have changed to since.
+    return {**options, "path": local_path(table.path), "format": table.format}
