@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,6 +27,12 @@ if TYPE_CHECKING:
 _STOP_SECONDS_MAX = 60.0  # a batch gets ten to finish; then Spark has to let go of it
 _POLL_SECONDS = 0.1
 
+WhatArgument = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="FILE…", help="Python files with pipelines; or archive, replay, rollup, latest and their options."
+    ),
+]
 FilesArgument = Annotated[list[Path], typer.Argument(metavar="FILE…", help="Python files with pipelines.")]
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The pipeline.")]
 StateOption = Annotated[
@@ -43,14 +50,16 @@ _STATE_DIR = Path("clarion-pipelines")
 
 def add_to(app: typer.Typer) -> None:
     group = typer.Typer(help="Pipelines on Spark: run them, watch them, stop them.", no_args_is_help=True)
-    for command in (run, list_pipelines, status, stop, reset, explain):
+    # What `run` does not know may be an option of a ready-made pipeline.
+    group.command("run", context_settings={"ignore_unknown_options": True})(run)
+    for command in (list_pipelines, status, stop, reset, explain):
         group.command(command.__name__.removesuffix("_pipelines"))(command)
     app.add_typer(group, name="pipeline")
 
 
 def run(
     context: typer.Context,
-    files: FilesArgument,
+    what: WhatArgument,
     master: MasterOption = None,
     once: Annotated[bool, typer.Option("--once", help="Read what there is, then end. The next run goes on.")] = False,
     start: Annotated[
@@ -82,16 +91,17 @@ def run(
 ) -> None:
     """Run every pipeline of the files, as streams, until Ctrl-C. A restart goes on exactly where it was.
 
-    Examples: clarion pipeline run errors.py · clarion pipeline run errors.py --once · … --from -1h --to latest
+    Examples: clarion pipeline run errors.py · clarion pipeline run errors.py --from -1h --to latest ·
+    clarion pipeline run archive --topic events --table lake/events
     """
     from clarion.pipeline.runner import Plan
 
     if once and end is not None:
         raise CliError("--once and --to exclude each other: --once goes on from the checkpoint, --to is a batch")
     link = Link.of(context, bootstrap)
-    how = "batch" if end is not None else "once" if once else "stream"
+    pipelines, is_batch = _asked_for(what, only)
+    how = "batch" if is_batch or end is not None else "once" if once else "stream"
     now_ms = time.time_ns() // 1_000_000
-    pipelines = _chosen(_load(files), only)
     plan = Plan(
         bootstrap=link.bootstrap,
         how=how,
@@ -232,6 +242,30 @@ def _explain(one: Pipeline, spark: SparkSession, run: Run, extended: bool) -> No
         raise CliError(told(error, one)) from error
 
 
+def _asked_for(words: Sequence[str], only: Sequence[str] | None) -> tuple[list[Pipeline], bool]:
+    """The pipelines of files, or a ready-made one; and whether it has no streaming form."""
+    from clarion.pipeline.ready import REGISTRY
+
+    if words[0] in REGISTRY and not Path(words[0]).exists():
+        of_its_own = [part for each in only or () for part in ("--only", each)]
+        return [_ready_made(words[0], [*words[1:], *of_its_own])], REGISTRY[words[0]].is_batch
+    for word in words:
+        if word.startswith("-"):
+            raise CliError(f"No such option: {word} (see `clarion pipeline run --help`)")
+    return _chosen(_load([Path(each) for each in words]), only), False
+
+
+def _ready_made(name: str, words: Sequence[str]) -> Pipeline:
+    """Here `--json` asks for reports as JSON, so that a value's fields are declared with `--fields`."""
+    from clarion.pipeline.definition import DefinitionError
+    from clarion.pipeline.ready import from_words
+
+    try:
+        return from_words(name, [re.sub(r"^--fields(?==|$)", "--json", each) for each in words])
+    except DefinitionError as error:
+        raise CliError(str(error).replace("--json", "--fields")) from error
+
+
 def _load(files: Sequence[Path]) -> list[Pipeline]:
     from clarion.pipeline.loading import LoadError, load_files
 
@@ -262,8 +296,8 @@ def _status_row(folder: StateFolder, columns: Sequence[Column]) -> dict[str, Any
     """What the run said last; a process that died without a word was killed."""
     told = folder.read_status()
     pid = folder.pid()
-    state = told.get("state") or "starting"
-    if pid is None and state not in ("stopped", "ended", "failed"):
+    state = told.get("state", "new" if pid is None else "starting")
+    if pid is None and state not in ("new", "stopped", "ended", "failed"):
         state = "killed"
     row = {column.key: told.get(column.key) for column in columns}
     return {**told, **row, "pipeline": folder.name, "state": state, "pid": pid, "folder": str(folder.path)}

@@ -95,7 +95,8 @@ def test_a_stream_from_its_start_through_stop_and_restart_to_its_end(desk, broke
 
     assert "Forget where lines was?" in desk("reset", "lines", "-b", broker.bootstrap).stdout
     assert desk("reset", "lines", "--yes", "-b", broker.bootstrap).stderr == "lines begins anew with its next run\n"
-    assert desk("status").stdout.split()[:2] != []
+    (status,) = json.loads(desk("status", "--json").stdout)
+    assert (status["state"], status["pid"], status["rows_in"]) == ("new", None, None)
 
 
 def test_files_and_names_that_are_wrong_are_told_in_one_line(desk, monkeypatch):
@@ -111,6 +112,10 @@ def test_files_and_names_that_are_wrong_are_told_in_one_line(desk, monkeypatch):
         (["run", "lines.py", "--only", "words"], "there is no such pipeline, only lines"),
         (["run", "lines.py", "--conf", "spark.ui"], "write NAME=VALUE"),
         (["run", "lines.py", "--metrics", "here"], "--metrics here"),
+        (["run", "lines.py", "--onec"], "No such option: --onec"),
+        (["run", "archive", "--topic"], "archive: --topic needs a value"),
+        (["run", "archive", "--topic", "spoken"], "archive: --table is missing"),
+        (["run", "latest", "--topic", "a", "--table", "t", "--fields"], "latest: --fields needs a value"),
         (["stop", "lines"], "no pipeline lines has been run with clarion-pipelines (known: none)"),
         (["reset", "lines", "--yes"], "no pipeline lines has been run"),
     ):
