@@ -1,0 +1,198 @@
+"""Processes of Spark that die: workers, executors, and the driver at the worst possible moment."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from clarion.pipeline.definition import Pipeline
+from clarion.pipeline.lake import parquet
+from tests.pipeline.faults.processes import executors_of, jvm_of, kill, process_tree, task_workers
+from tests.pipeline.faults.scene import SOURCE, TARGET, Scene, last_commit, last_plan, query_id
+from tests.waiting import wait_for
+
+pytestmark = [pytest.mark.xdist_group("spark-faults"), pytest.mark.timeout(300)]
+
+DRIVER_SECONDS_MAX = 120
+FILE = """
+from clarion.pipeline import archive, pipeline, topic
+
+options = {{"maxOffsetsPerTrigger": "200", "request.timeout.ms": "1000"}}
+archiving = archive("{source}", "{lake}", name="archiving", trigger=None, format="{format}", options=options)
+
+@pipeline(reads=topic("{source}", options=options), writes=topic("{target}"))
+def copying(rows):
+    return rows
+"""
+
+
+def test_python_workers_that_are_killed_under_their_tasks(scene: Scene) -> None:
+    """A topic may get a task's messages twice, a table never."""
+    values = scene.fill(6000)
+    copying, archiving = scene.copying(), scene.archiving()
+    with scene.playing(copying, archiving):
+        for _ in range(3):
+            scene.wait_for_batches(copying, 2)
+            scene.wait_for_batches(archiving, 2)
+            workers = task_workers(os.getpid())
+            assert workers
+            kill(*workers)
+        scene.wait_until_read(copying, len(values))
+        scene.wait_until_read(archiving, len(values))
+    assert set(scene.copied()) == set(values)
+    assert scene.archived() == values
+
+
+def test_a_driver_killed_between_the_tables_commit_and_the_checkpoints(scene: Scene, tmp_path: Path) -> None:
+    values = scene.fill(6000)
+    killed = kill_between_the_commits(scene, tmp_path, "delta", table_has)
+    assert len(scene.archived()) < len(values)
+    assert last_commit(scene.checkpoint(scene.archiving())) < killed
+    scene.run_well(scene.archiving())
+    assert scene.archived() == values
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("turn", range(3))
+def test_a_driver_killed_between_the_commits_again(scene: Scene, tmp_path: Path, turn: int) -> None:
+    values = scene.fill(6000)
+    for _ in range(2):
+        kill_between_the_commits(scene, tmp_path, "delta", table_has)
+    scene.run_well(scene.archiving())
+    assert scene.archived() == values
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(900)
+def test_a_driver_killed_between_the_commits_of_a_plain_table(scene: Scene, tmp_path: Path) -> None:
+    values = scene.fill(6000)
+    kill_between_the_commits(scene, tmp_path, "parquet", journal_has)
+    scene.run_well(scene.archiving(format="parquet"))
+    assert plain_table(scene) == values
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(900)
+def test_a_driver_killed_at_any_moment(scene: Scene, tmp_path: Path) -> None:
+    """Of a copy nothing is lost, and what is doubled is the batch in flight at each death."""
+    values = scene.fill(20_000)
+    copying, archiving = scene.copying(), scene.archiving()
+    deaths = 4
+    for turn in range(deaths):
+        with driver(scene, tmp_path, "delta") as process:
+            seen = last_commit(scene.checkpoint(copying))
+            wait_for(lambda seen=seen: last_commit(scene.checkpoint(copying)) > seen + 2, seconds=DRIVER_SECONDS_MAX)
+            time.sleep(0.037 * turn)
+            kill(*process_tree(process.pid))
+    for each in (copying, archiving):
+        scene.run_well(each)
+    copied = scene.copied()
+    assert set(copied) == set(values)
+    assert len(copied) <= len(values) + 200 * deaths
+    assert scene.archived() == values
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(900)
+def test_executors_that_are_killed_under_their_tasks(scene: Scene, tmp_path: Path) -> None:
+    values = scene.fill(10_000)
+    copying, archiving = scene.copying(), scene.archiving()
+    with driver(scene, tmp_path, "delta", "--master", "local-cluster[2,1,1024]") as process:
+        for _ in range(3):
+            before = [last_commit(scene.checkpoint(each)) for each in (copying, archiving)]
+            for each, done in zip((copying, archiving), before, strict=True):
+                wait_for(
+                    lambda each=each, done=done: last_commit(scene.checkpoint(each)) > done + 2,
+                    seconds=DRIVER_SECONDS_MAX,
+                )
+            victims = executors_of(process.pid)
+            assert victims
+            kill(victims[0])
+        scene.wait_until_read(copying, len(values))
+        scene.wait_until_read(archiving, len(values))
+    assert set(scene.copied()) == set(values)
+    assert scene.archived() == values
+
+
+# A driver of its own
+
+
+@contextmanager
+def driver(scene: Scene, folder: Path, table_format: str, *args: str) -> Iterator[subprocess.Popen[bytes]]:
+    """`clarion pipeline run`, in a process that may be killed; whatever is left of it goes at the end."""
+    file = folder / "pipelines.py"
+    file.write_text(FILE.format(source=SOURCE, target=TARGET, lake=scene.lake, format=table_format))
+    command = [str(Path(sys.executable).with_name("clarion")), "pipeline", "run", str(file)]
+    options = [
+        "--bootstrap",
+        scene.broker.bootstrap,
+        "--state-dir",
+        str(scene.state),
+        "--conf",
+        "spark.ui.enabled=false",
+    ]
+    with (folder / "driver.log").open("ab") as log:
+        process = subprocess.Popen([*command, *options, *args], stdout=log, stderr=log, cwd=folder)
+    try:
+        yield process
+    finally:
+        kill(*process_tree(process.pid))
+        process.wait()
+
+
+def kill_between_the_commits(
+    scene: Scene, folder: Path, table_format: str, has: Callable[[Scene, Pipeline, int], bool]
+) -> int:
+    """Watch for a batch that the table has and the checkpoint has not; the JVM is stopped while we look. Its number."""
+    archiving = scene.archiving()
+    checkpoint = scene.checkpoint(archiving)
+    with driver(scene, folder, table_format, "--only", "archiving") as process:
+        deadline = time.monotonic() + DRIVER_SECONDS_MAX
+        log, seen = Path(scene.lake), -1
+        while time.monotonic() < deadline:
+            assert process.poll() is None, (folder / "driver.log").read_text()[-4000:]
+            state = table_state(log)
+            if state == seen:
+                time.sleep(0.0005)
+                continue
+            seen, jvm = state, jvm_of(process.pid)
+            os.kill(jvm, signal.SIGSTOP)
+            number = last_plan(checkpoint)
+            if last_commit(checkpoint) < number and has(scene, archiving, number):
+                kill(*process_tree(process.pid))
+                return number
+            os.kill(jvm, signal.SIGCONT)
+    raise AssertionError("the moment between the two commits was never met")
+
+
+def table_state(path: Path) -> float:
+    """Changes with every commit of a table of either kind."""
+    for place in (path / "_delta_log", path / "_clarion" / "journal.json"):
+        if place.exists():
+            return place.stat().st_mtime_ns
+    return -1
+
+
+def table_has(scene: Scene, played: Pipeline, number: int) -> bool:
+    from deltalake import DeltaTable
+
+    version = DeltaTable(scene.lake).transaction_version(query_id(scene.checkpoint(played)))
+    return version is not None and version >= number
+
+
+def journal_has(scene: Scene, played: Pipeline, number: int) -> bool:
+    return parquet._read(scene.lake).batches.get(query_id(scene.checkpoint(played)), -1) >= number
+
+
+def plain_table(scene: Scene) -> list[bytes]:
+    import pyarrow.dataset as dataset
+
+    rows = dataset.dataset(scene.lake, partitioning="hive", exclude_invalid_files=True).to_table(columns=["value"])
+    return sorted(rows["value"].to_pylist())
