@@ -16,7 +16,6 @@ from clarion.pipeline.kafka.encode import (
     encode_records,
     messages,
     size_bounds,
-    stamp_producer,
 )
 from clarion.pipeline.kafka.headers import HEADERS_TYPE
 
@@ -80,5 +79,5 @@ def sealed(
     base_sequence: int = -1,
 ) -> bytearray:
     batch = assemble(records, nth, compression=compression)
-    stamp_producer(batch, producer_id, producer_epoch, base_sequence)
-    return batch
+    batch.stamp(producer_id, producer_epoch, base_sequence)
+    return batch.head + bytes(batch.body)

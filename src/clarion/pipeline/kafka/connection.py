@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 from collections import deque
+from collections.abc import Iterator
 from functools import lru_cache
 from struct import Struct
 from typing import Final, NamedTuple
@@ -72,13 +73,7 @@ class Connection:
         self._unanswered.append((self._last_id, api))
         try:
             self._socket.settimeout(self._timeout_s)
-            first, *rest = body
-            if len(first) < _JOINED_BYTES_MAX:
-                self._socket.sendall(head + b"\0" * api.is_flexible + bytes(first))
-            else:
-                self._socket.sendall(head + b"\0" * api.is_flexible)
-                self._socket.sendall(first)
-            for piece in rest:
+            for piece in _joined([head + b"\0" * api.is_flexible, *body]):
                 self._socket.sendall(piece)
         except OSError as error:
             raise self._lost(api, error) from error
@@ -122,7 +117,22 @@ class Connection:
         return ConnectionLostError(f"{self.address} was asked for {api.name}: {reason}")
 
 
-_JOINED_BYTES_MAX: Final = 64 * 1024  # below this, one system call is cheaper than one copy
+_JOINED_BYTES_MAX: Final = 64 * 1024  # below this, one system call more costs more than one copy
+
+
+def _joined(pieces: list[Buffer]) -> Iterator[Buffer]:
+    """Small neighbours as one piece, large ones as they are."""
+    small = bytearray()
+    for piece in pieces:
+        if len(piece) < _JOINED_BYTES_MAX:
+            small += piece
+            continue
+        if small:
+            yield small
+            small = bytearray()
+        yield piece
+    if small:
+        yield small
 
 
 def _connect(host: str, port: int, settings: ClientSettings) -> socket.socket:

@@ -18,12 +18,12 @@ Words = NDArray[np.uint32]
 Buffer = bytes | bytearray | memoryview
 
 
-def numpy_crc32c(data: Buffer) -> int:
-    """The same number without the package."""
+def numpy_crc32c(data: Buffer, value: int = 0) -> int:
+    """The same number without the package; `value` is the CRC of what comes before `data`."""
     view = np.frombuffer(data, np.uint8)
     lanes = _lane_count(len(view))
     head = len(view) % lanes
-    crc = _step_through(view[:head].reshape(1, head), np.full(1, 0xFFFFFFFF, np.uint32))
+    crc = _step_through(view[:head].reshape(1, head), np.full(1, value ^ 0xFFFFFFFF, np.uint32))
     if head < len(view):
         body = view[head:].reshape(lanes, -1)
         start = np.zeros(lanes, np.uint32)
@@ -92,7 +92,7 @@ def _apply(tables: Words, crcs: Words) -> Words:
     return out
 
 
-crc32c: Callable[[Buffer], int] = numpy_crc32c
+crc32c: Callable[..., int] = numpy_crc32c
 try:
     from crc32c import crc32c
 except ImportError:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from clarion.pipeline.kafka.batches import HEADER_BYTES, LENGTH_PREFIX_BYTES
 from clarion.pipeline.kafka.columns import binary_column, lengths, number_column, varint_column
-from clarion.pipeline.kafka.compression import compress
+from clarion.pipeline.kafka.compression import Buffer, compress
 from clarion.pipeline.kafka.crc import crc32c
 from clarion.pipeline.kafka.headers import header_bytes
 from clarion.pipeline.kafka.varints import Longs, put_varints, varint_sizes
@@ -113,7 +113,8 @@ def encode_records(rows: Messages, batch_starts: NDArray[np.int64]) -> EncodedRe
     delta = np.arange(rows.count) - np.repeat(batch_starts, counts)
     records = _join_pieces(rows, shift, delta)
     bounds = np.frombuffer(records.buffers()[1], np.int32)[records.offset :][: rows.count + 1]
-    data = memoryview(records.buffers()[2]) if records.buffers()[2] is not None else memoryview(b"")
+    # As unsigned bytes: pyarrow's own view counts signed ones, which sockets and checksums do not take.
+    data = memoryview(records.buffers()[2]).cast("B") if rows.count else memoryview(b"")
     return EncodedRecords(
         data,
         [*bounds[batch_starts].tolist(), int(bounds[-1])],
@@ -171,22 +172,32 @@ _RECORD_COUNT_AT: Final = 57
 MAGIC: Final = 2
 
 
-def assemble(records: EncodedRecords, nth: int, *, compression: int = 0) -> bytearray:
-    """The nth batch, all but its producer and its CRC: `stamp_producer` adds them."""
-    content = compress(compression, records.data[records.bounds[nth] : records.bounds[nth + 1]])
-    batch = bytearray(HEADER_BYTES + len(content))
-    _PREFIX.pack_into(batch, 0, 0, len(batch) - LENGTH_PREFIX_BYTES)
-    _EPOCH_AND_MAGIC.pack_into(batch, LENGTH_PREFIX_BYTES, -1, MAGIC)
+@dataclass(slots=True)
+class EncodedBatch:
+    """A whole batch in two pieces, so that megabytes of records are not copied just to stand behind their header."""
+
+    head: bytearray
+    body: Buffer
+
+    @property
+    def size(self) -> int:
+        return len(self.head) + len(self.body)
+
+    def stamp(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+        """Say who wrote the batch and in which order; seal it with the CRC."""
+        _PRODUCER.pack_into(self.head, _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
+        _CRC.pack_into(self.head, _CRC_AT, crc32c(self.body, crc32c(memoryview(self.head)[_CRC_FROM:])))
+
+
+def assemble(records: EncodedRecords, nth: int, *, compression: int = 0) -> EncodedBatch:
+    """The nth batch, all but its stamp."""
+    body = compress(compression, records.data[records.bounds[nth] : records.bounds[nth + 1]])
+    head = bytearray(HEADER_BYTES)
+    _PREFIX.pack_into(head, 0, 0, HEADER_BYTES + len(body) - LENGTH_PREFIX_BYTES)
+    _EPOCH_AND_MAGIC.pack_into(head, LENGTH_PREFIX_BYTES, -1, MAGIC)
     count = records.counts[nth]
     _BEFORE_PRODUCER.pack_into(
-        batch, _CRC_FROM, compression, count - 1, records.base_timestamps[nth], records.max_timestamps[nth]
+        head, _CRC_FROM, compression, count - 1, records.base_timestamps[nth], records.max_timestamps[nth]
     )
-    _RECORD_COUNT.pack_into(batch, _RECORD_COUNT_AT, count)
-    batch[HEADER_BYTES:] = content
-    return batch
-
-
-def stamp_producer(batch: bytearray, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-    """Say who wrote the batch and in which order; seal it with the CRC."""
-    _PRODUCER.pack_into(batch, _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
-    _CRC.pack_into(batch, _CRC_AT, crc32c(memoryview(batch)[_CRC_FROM:]))
+    _RECORD_COUNT.pack_into(head, _RECORD_COUNT_AT, count)
+    return EncodedBatch(head, body)

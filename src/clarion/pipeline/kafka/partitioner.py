@@ -10,6 +10,7 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from clarion.pipeline.kafka.columns import lengths
@@ -18,6 +19,7 @@ from clarion.pipeline.kafka.varints import Longs
 _SEED: Final = np.uint32(0x9747B28C)
 _M: Final = np.uint32(0x5BD1E995)
 _R: Final = np.uint32(24)
+_WORD_BYTES: Final = 4
 _POSITIVE: Final = np.uint32(0x7FFFFFFF)
 
 
@@ -28,22 +30,25 @@ def partitions_of_keys(keys: pa.Array, partition_count: int) -> Longs:
     starts = np.frombuffer(keys.buffers()[1], np.int32)[keys.offset :][: len(keys)].astype(np.int64)
     content = keys.buffers()[2]
     data = np.frombuffer(content, np.uint8) if content is not None and content.size else np.zeros(1, np.uint8)
-    for size in np.unique(sizes[sizes >= 0]).tolist():
-        (rows,) = (sizes == size).nonzero()
-        hashes[rows] = _murmur2(data, starts[rows], size)
+    if len(sizes) and sizes[0] >= 0 and (sizes == sizes[0]).all():
+        hashes = _murmur2(data, starts, int(sizes[0]))
+    else:
+        for size in np.unique(sizes[sizes >= 0]).tolist():
+            (rows,) = (sizes == size).nonzero()
+            hashes[rows] = _murmur2(data, starts[rows], size)
     return np.where(sizes < 0, -1, (hashes & _POSITIVE).astype(np.int64) % partition_count)
 
 
 def _murmur2(data: NDArray[np.uint8], at: Longs, size: int) -> NDArray[np.uint32]:
     """The hashes of many keys of the same size."""
     h = np.full(len(at), _SEED ^ np.uint32(size), np.uint32)
-    whole = size - size % 4
-    for word in range(0, whole, 4):
-        k = _word(data, at + word, 4) * _M
+    whole = size - size % _WORD_BYTES
+    for word in range(0, whole, _WORD_BYTES):
+        k = _word(data, at + word, _WORD_BYTES) * _M
         k ^= k >> _R
         h = (h * _M) ^ (k * _M)
-    if size % 4:
-        h = (h ^ _word(data, at + whole, size % 4)) * _M
+    if size % _WORD_BYTES:
+        h = (h ^ _word(data, at + whole, size % _WORD_BYTES)) * _M
     h ^= h >> np.uint32(13)
     h *= _M
     h ^= h >> np.uint32(15)
@@ -52,6 +57,9 @@ def _murmur2(data: NDArray[np.uint8], at: Longs, size: int) -> NDArray[np.uint32
 
 def _word(data: NDArray[np.uint8], at: Longs, size: int) -> NDArray[np.uint32]:
     """Little-endian words of up to four bytes."""
+    if size == _WORD_BYTES:
+        whole: NDArray[np.uint32] = sliding_window_view(data, _WORD_BYTES)[at].view("<u4")[:, 0].astype(np.uint32)
+        return whole
     word = data[at].astype(np.uint32)
     for nth in range(1, size):
         word |= data[at + nth].astype(np.uint32) << np.uint32(8 * nth)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from clarion.pipeline.kafka.connection import Api
+from clarion.pipeline.kafka.encode import EncodedBatch
 from clarion.pipeline.kafka.errors import refusal
 from clarion.pipeline.kafka.fields import FieldReader, FieldWriter
 
@@ -34,10 +35,10 @@ def read_producer_id(answer: FieldReader) -> ProducerId:
 
 
 def produce_request(
-    batches: Sequence[tuple[str, int, bytearray]], *, timeout_ms: int
+    batches: Sequence[tuple[str, int, EncodedBatch]], *, timeout_ms: int
 ) -> list[bytes | bytearray | memoryview]:
     """The request in pieces, so that the batches (topic, partition, bytes) go to the socket without being copied."""
-    by_topic: dict[str, list[tuple[int, bytearray]]] = defaultdict(list)
+    by_topic: dict[str, list[tuple[int, EncodedBatch]]] = defaultdict(list)
     for topic, partition, batch in batches:
         by_topic[topic].append((partition, batch))
     pieces: list[bytes | bytearray | memoryview] = []
@@ -45,8 +46,8 @@ def produce_request(
     for topic, ones in by_topic.items():
         to.string(topic).int32(len(ones))
         for partition, batch in ones:
-            to.int32(partition).int32(len(batch))
-            pieces += [to.out, batch]
+            to.int32(partition).int32(batch.size)
+            pieces += [to.out + batch.head, batch.body]
             to = FieldWriter()
     return pieces
 

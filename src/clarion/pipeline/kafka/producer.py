@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.pipeline.kafka.client import Client
 from clarion.pipeline.kafka.connection import Buffer, Connection
-from clarion.pipeline.kafka.encode import Messages, assemble, cut_batches, encode_records, size_bounds, stamp_producer
+from clarion.pipeline.kafka.encode import EncodedBatch, Messages, assemble, cut_batches, encode_records, size_bounds
 from clarion.pipeline.kafka.errors import ConnectionLostError, RefusedRowError, may_pass, refusal
 from clarion.pipeline.kafka.offsets import TopicPartition
 from clarion.pipeline.kafka.produce import (
@@ -67,7 +67,7 @@ class Batch:
     rows: Messages
     positions: NDArray[np.int64]  # of the rows in what the caller was given, for messages to people
     sequence: int
-    data: bytearray
+    data: EncodedBatch
 
     def __str__(self) -> str:
         first, last = int(self.positions[0]), int(self.positions[-1])
@@ -138,7 +138,7 @@ class Producer:
         producer = self._producer_id()
         batch.sequence = self._sequences.get(batch.tp, 0)
         self._sequences[batch.tp] = (batch.sequence + batch.rows.count) & _SEQUENCE_MASK
-        stamp_producer(batch.data, producer.number, producer.epoch, batch.sequence)
+        batch.data.stamp(producer.number, producer.epoch, batch.sequence)
 
     def _producer_id(self) -> ProducerId:
         if self._id is None:
@@ -161,7 +161,7 @@ class Producer:
         return out
 
     def _has_room(self, request: list[Batch], batch: Batch) -> bool:
-        size = sum(len(one.data) for one in request) + len(batch.data)
+        size = sum(one.data.size for one in request) + batch.data.size
         return size <= self._settings.request_bytes_max and all(one.tp != batch.tp for one in request)
 
     def _leader(self, tp: TopicPartition) -> int:
@@ -252,7 +252,7 @@ class Producer:
         """The same rows and sequences in two batches; later batches are made smaller from the start."""
         count = batch.rows.count
         if count == 1:
-            raise RefusedRowError(f"{batch} is too large for {batch.tp.topic}: {len(batch.data)} bytes")
+            raise RefusedRowError(f"{batch} is too large for {batch.tp.topic}: {batch.data.size} bytes")
         self._batch_bytes_max = min(self._batch_bytes_max, int(size_bounds(batch.rows).sum()) // 2 + 1)
         starts = np.array([0, count // 2], np.int64)
         records = encode_records(batch.rows, starts)
@@ -261,7 +261,7 @@ class Producer:
         for nth, start in enumerate(starts.tolist()):
             data = assemble(records, nth, compression=self._settings.compression)
             sequence = (batch.sequence + start) & _SEQUENCE_MASK
-            stamp_producer(data, producer.number, producer.epoch, sequence)
+            data.stamp(producer.number, producer.epoch, sequence)
             positions = batch.positions[start : start + records.counts[nth]]
             halves.append(Batch(batch.tp, batch.rows.slice(start, records.counts[nth]), positions, sequence, data))
         return halves

@@ -158,11 +158,12 @@ class _RangeReader:
             answer = connection.receive(extra_ms=self._settings.wait_ms)
             fetched = read_fetched(answer)
             progress, runs = self._match(fetched, group)
-            found = find_batches(answer.data, runs)
+            frame: bytearray = answer.data.obj  # type: ignore[assignment]  # quicker to index than a view of it
+            found = find_batches(frame, runs)
             self._advance(progress, runs, found, fetched)
             group = [one for one in group if not one.is_done]
             trouble = self._send_ahead(connection, group) if group else None
-            yield from self._decode(answer.data, found, runs, progress)
+            yield from self._decode(frame, found, runs, progress)
             if trouble is not None:
                 raise trouble
             if not group:
@@ -217,7 +218,7 @@ class _RangeReader:
                 one.fetch_bytes = one.fetch_bytes * 2  # a batch larger than what was asked for, cut off
 
     def _decode(
-        self, frame: memoryview, found: Batches, runs: list[Run], progress: list[_Progress]
+        self, frame: bytearray, found: Batches, runs: list[Run], progress: list[_Progress]
     ) -> Iterator[tuple[Rows, Sequence[OffsetRange]]]:
         chosen = choose(found, runs)
         checks = self._settings.checks_crcs
