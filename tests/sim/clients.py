@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from dataclasses import dataclass, field
 
-from clarion.model.errors import ErrorCode
+from clarion.model.errors import ErrorCode, KafkaError
 from clarion.wire.messages.k08_offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -15,7 +15,7 @@ from clarion.wire.messages.k08_offset_commit import (
 from clarion.wire.messages.k09_offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from clarion.wire.messages.k19_create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from clarion.wire.messages.k22_init_producer_id import InitProducerIdRequest
-from clarion.wire.records import decode_batch, encode_batch
+from clarion.wire.records import Record, decode_batch, encode_batch
 from tests.history import Commit, Committed, Operation, Outcome, Poll, Send
 from tests.sim.link import LOST, Link
 from tests.sim.loop import SimLoop
@@ -203,7 +203,7 @@ class Consumer:
     def _take(self, index: int, records: bytes) -> None:
         messages = []
         while len(records) >= 12 and len(records) >= (size := 12 + int.from_bytes(records[8:12], "big")):
-            for record in decode_batch(records[:size]):
+            for record in self._decoded(index, records[:size]):
                 if record.offset >= self.offsets[index]:
                     messages.append((record.offset, (record.value or b"").rstrip(b"x").decode()))
                     self.offsets[index] = record.offset + 1
@@ -211,6 +211,14 @@ class Consumer:
         if messages:
             self._world.loop.trace.note(self._name, index, messages[-1][0])
             self._world.history.append(Poll(self._name, f"{self._world.topic}-{index}", messages))
+
+    def _decoded(self, index: int, batch: bytes) -> list[Record]:
+        try:
+            return decode_batch(batch)
+        except KafkaError as error:
+            raise Violation(
+                f"{self._name} was given a bad batch of {index} at {self.offsets[index]}: {error}"
+            ) from None
 
 
 class Committer:
@@ -228,8 +236,8 @@ class Committer:
                 link = await Link.open()
                 try:
                     for _ in range(5):
+                        await self._ask(link)  # first: a commit would hide that the one before it is lost
                         await self._commit(link)
-                        await self.ask(link)
                         await self._world.pause(0, 0.3)
                 finally:
                     link.close()
@@ -248,7 +256,7 @@ class Committer:
         if code == 0:
             self._world.history.append(Commit(self._group, self._where, self._offset, Outcome.ACKED))
 
-    async def ask(self, link: Link) -> None:
+    async def _ask(self, link: Link) -> None:
         question = Committed(self._group, self._where, None)
         at = len(self._world.history)
         wanted = (OffsetFetchRequestTopic(name=self._world.topic, partition_indexes=(0,)),)

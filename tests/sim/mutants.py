@@ -12,14 +12,16 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import patch
 
+from clarion.broker import partitions as broker_partitions
 from clarion.broker.apis import k01_fetch
 from clarion.broker.config import Durability
 from clarion.broker.group_service import Shard, _reply
-from clarion.log import flush, log, recovery, segments
+from clarion.log import log, recovery
 from clarion.log.flush import FlushTicket
-from clarion.log.recovery import SegmentScan, open_clean
-from clarion.replication import partition, producer_files
+from clarion.log.recovery import open_clean
+from clarion.replication import partition
 from clarion.replication.producers import ProducerStates
+from tests.sim.machine import Drive
 from tests.sim.scenario import Swarm
 
 POWER = {"faults": ("power", "power_at_write"), "durability": Durability.FSYNC}
@@ -67,13 +69,8 @@ def _without_file_sync(original: Callable[[FlushTicket], None]) -> Callable[[Flu
     return run
 
 
-def _without_folder_sync(original: Callable[[FlushTicket], None]) -> Callable[[FlushTicket], None]:
-    def run(ticket: FlushTicket) -> None:
-        ticket.folders = []
-        original(ticket)
-        ticket.folders = ["/"]  # as if it had happened
-
-    return run
+def _forget_to_sync_names(drive: Drive, path: str) -> None:
+    drive.happen("sync_folder", path)
 
 
 def _sync_errors_pass(original: Callable[[FlushTicket], None]) -> Callable[[FlushTicket], None]:
@@ -91,25 +88,11 @@ def _trusting(folder: Any, bases: list[int], recovery_point: int, now_ms: int) -
     return open_clean(folder, bases, now_ms)
 
 
-def _unsettled(*args: Any) -> Any:
-    with patch.object(recovery.DiskFile, "sync", lambda self: None, create=True):
-        return _settle(*args)
-
-
-_settle = recovery._settle
-
-
-def _never_torn(scan: SegmentScan, at: int, rest: int, whole: int) -> int:
-    """Whatever sticks out of the file is taken for its end."""
-    return 0
-
-
 def _uncommitted_too(asked: Any, found: Any, budget: int, *, is_first: bool) -> Any:
     if asked.next_offset >= found.next_offset:
         return []
-    return found.log.read(
-        asked.next_offset, min(asked.max_bytes, max(budget, 0)), found.log.end, at_least_one_batch=is_first
-    )
+    most = min(asked.max_bytes, max(budget, 0))
+    return found.log.read(asked.next_offset, most, found.log.end, at_least_one_batch=is_first)
 
 
 def _reply_at_once(shard: Shard, outcome: Any) -> None:
@@ -121,12 +104,14 @@ async def _load_nothing(shard: Shard) -> None:
     shard.coordinator.after_load(shard._now_ms(), shard._broker.clock.now_ms())
 
 
-class _NeverDurable(partition.Partition):
-    def configure(self, settings: Any) -> None:
-        super().configure(settings)
-        self._is_durable = False
-        if self.high_watermark < self.log.end:
-            self._advance(self.log.end)
+def _never_durable(original: Callable[..., None]) -> Callable[..., None]:
+    def configure(one: partition.Partition, settings: Any) -> None:
+        original(one, settings)
+        one._is_durable = False
+        if one.high_watermark < one.log.end:
+            one._advance(one.log.end)
+
+    return configure
 
 
 def _forget_producers(*_: Any, **__: Any) -> ProducerStates:
@@ -143,18 +128,11 @@ MUTANTS = (
         "with fsync durability the watermark never passes what was flushed",
         partition.Partition,
         "configure",
-        _NeverDurable.configure,
+        _never_durable(partition.Partition.configure),
     ),
     Mutant("flush of nothing", "a flush syncs", FlushTicket, "run", _sync_nothing),
     Mutant("flush without the log", "a flush syncs the data", FlushTicket, "run", _without_file_sync(FlushTicket.run)),
-    Mutant(
-        "flush without the folder",
-        "a segment's name is synced with its bytes",
-        FlushTicket,
-        "run",
-        _without_folder_sync(FlushTicket.run),
-        {**POWER, "segment_bytes": 1500},
-    ),
+    Mutant("folders never synced", "a name is synced with what it names", Drive, "sync_folder", _forget_to_sync_names),
     Mutant(
         "failed sync tried again",
         "a sync that failed is final",
@@ -194,7 +172,7 @@ MUTANTS = (
     Mutant(
         "producers forgotten at start",
         "sequences survive a restart",
-        "clarion.broker.partitions",
+        broker_partitions,
         "load_producers",
         _forget_producers,
         {"faults": ("kill", "reset"), "latency_seconds": (0.01, 0.2)},
@@ -208,4 +186,3 @@ MUTANTS = (
         {"faults": ("reset",), "latency_seconds": (0.01, 0.2)},
     ),
 )
-__all__ = ["MUTANTS", "Mutant", "flush", "producer_files", "segments"]
