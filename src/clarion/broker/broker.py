@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 from clarion.broker.config import BrokerConfig
 from clarion.broker.fetch_sessions import FetchSessions
 from clarion.broker.metadata_cache import MetadataCache
 from clarion.broker.partitions import Partitions
+from clarion.broker.threads import in_thread
 from clarion.broker.waiting import WaitingProduces
 from clarion.cluster import Topic, TopicRegistry
 from clarion.model.errors import ErrorCode, KafkaError
@@ -19,11 +20,11 @@ from clarion.model.topic_settings import parse
 from clarion.world import Clock, Randomness, event_log, new_session_id
 
 if TYPE_CHECKING:
+    from clarion.broker.cleaning import Cleaner
     from clarion.broker.group_service import GroupService
 
 log = event_log("broker")
 
-Result = TypeVar("Result")
 Change = Callable[[Topic], Mapping[str, str]]  # from a topic to the settings it shall have, or a KafkaError
 
 
@@ -58,6 +59,7 @@ class Broker:
         self.cluster_id = registry.cluster_id
         self.advertised: list[Address] = []  # one per listener
         self.groups: GroupService  # set by the server, which knows both
+        self.cleaner: Cleaner  # likewise
         self.closed_to_clients = INTERNAL_TOPICS  # topics that only the broker itself makes and writes
         self.waiting_produces = WaitingProduces()
         self.sessions = FetchSessions(config.limits.fetch_sessions_max, lambda: new_session_id(randomness))
@@ -76,11 +78,11 @@ class Broker:
             topic = self.registry.draft(name, partition_count, overrides)
             parse(overrides, self.partitions.defaults)
             try:
-                made = await self._in_thread(lambda: self.partitions.make(topic))
+                made = await in_thread(lambda: self.partitions.make(topic))
                 # Last, since a full disk would not let it be taken back. Files without a topic are nobody's.
-                await self._in_thread(lambda: self.registry.add(topic))
+                await in_thread(lambda: self.registry.add(topic))
             except OSError:
-                await self._in_thread(lambda: self.partitions.remove_strays(topic))
+                await in_thread(lambda: self.partitions.remove_strays(topic))
                 raise
             self.partitions.adopt(topic, made)
         log.info("topic_created", topic=name, partitions=partition_count, id=topic.id)
@@ -94,10 +96,13 @@ class Broker:
                 raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{name} is internal and cannot be deleted")
             if topic_id is not None and self.known_topic(name).id != topic_id:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with the id {topic_id}")
-            topic = await self._in_thread(lambda: self.registry.delete(name))
+            topic = await in_thread(lambda: self.registry.delete(name))
             retired = self.partitions.retire(topic)
             self._tell_change(topic.name, deleted=topic)
-            await self._in_thread(lambda: self.partitions.remove_files(retired))
+            # What is under way in threads ends first: it would write into a folder that may soon be another topic's.
+            await self.partitions.settle(retired)
+            await self.cleaner.settle(retired)
+            await in_thread(lambda: self.partitions.remove_files(retired))
         log.info("topic_deleted", topic=name, id=topic.id)
         return topic
 
@@ -107,8 +112,8 @@ class Broker:
             if name == OFFSETS_TOPIC:
                 raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"{name} keeps its number of partitions for life")
             self.registry.check_growth(known, partition_count)
-            made = await self._in_thread(lambda: self.partitions.make(known, partition_count))
-            topic = await self._in_thread(lambda: self.registry.grow(name, partition_count))
+            made = await in_thread(lambda: self.partitions.make(known, partition_count))
+            topic = await in_thread(lambda: self.registry.grow(name, partition_count))
             self.partitions.adopt(topic, made)
         log.info("topic_grown", topic=name, partitions=partition_count)
         self._tell_change(topic.name)
@@ -119,7 +124,7 @@ class Broker:
         async with self._changing:
             overrides = change(self.known_topic(name))
             parse(overrides, self.partitions.defaults)
-            topic = await self._in_thread(lambda: self.registry.configure(name, overrides))
+            topic = await in_thread(lambda: self.registry.configure(name, overrides))
             self.partitions.configure(topic)
         log.info("topic_configured", topic=name, settings=dict(topic.overrides))
         self._tell_change(topic.name)
@@ -128,7 +133,7 @@ class Broker:
     async def new_producer_id(self) -> int:
         """Now and then this writes to the registry, which takes one change at a time."""
         async with self._changing:
-            return await self._in_thread(self.registry.next_producer_id)
+            return await in_thread(self.registry.next_producer_id)
 
     def known_topic(self, name: str) -> Topic:
         topic = self.registry.find(name)
@@ -140,7 +145,3 @@ class Broker:
         self.metadata.forget(name)
         for callback in self._listeners_of_change:
             callback(deleted)
-
-    @staticmethod
-    async def _in_thread(work: Callable[[], Result]) -> Result:
-        return await asyncio.get_running_loop().run_in_executor(None, work)

@@ -1,18 +1,22 @@
 """Retention and compaction of one partition: decided and worked out in a thread, applied in the loop.
 
 Both take segments out of the log, so they never run side by side on one partition; `Cleaner` remembers who is busy. A
-partition where nothing can have expired yet is passed over without a thread: ten thousand quiet ones cost nothing.
+partition where nothing can have changed is passed over without a thread: ten thousand quiet ones cost nothing. What
+goes wrong in one partition (a damaged segment, a full disk) is put off there, and the others are cleaned as ever.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Awaitable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
+from clarion.broker.threads import in_thread
 from clarion.log.cleaned import CleanedSegment
-from clarion.log.compaction import CompactionResult, compact, plan_compaction
-from clarion.log.hops import DamagedSegment
+from clarion.log.compaction import CompactionResult, compact, let_others_run, plan_compaction
+from clarion.log.folder import remove_if_there
 from clarion.log.retention import (
     Noticed,
     RetentionPlan,
@@ -22,64 +26,81 @@ from clarion.log.retention import (
     trim_first,
 )
 from clarion.log.views import LogView, headers_of, swap_in, view_of
+from clarion.model.errors import KafkaError
+from clarion.model.topic_settings import TopicSettings
 from clarion.replication import Partition
 from clarion.wire.batch import HAS_DELETE_HORIZON
-from clarion.world import event_log
+from clarion.world import Disk, event_log
 
 if TYPE_CHECKING:
     from clarion.broker.broker import Broker
 
 log = event_log("broker")
 
-Result = TypeVar("Result")
+
+class Interrupted(Exception):
+    """The partition or the broker goes: what the thread does is of no use any longer."""
+
+
+class Quiet:
+    """What a look without result found: until one of these changes, the next one would find the same."""
+
+    __slots__ = ("first_timestamp_ms", "next_offset", "settings", "start_offset")
+
+    def __init__(self, view: LogView, settings: TopicSettings, first_timestamp_ms: int) -> None:
+        self.start_offset = view.start_offset
+        self.next_offset = view.next_offset
+        self.settings = settings
+        self.first_timestamp_ms = first_timestamp_ms  # of the oldest message
 
 
 class Memory:
     """What the cleaner remembers of one partition between two looks."""
 
-    __slots__ = ("first_dirty", "held_by", "next_horizon_ms", "noticed", "quiet_from", "quiet_timestamp_ms")
+    __slots__ = ("first_dirty", "held_by", "next_horizon_ms", "noticed", "quiet")
 
     def __init__(self) -> None:
         self.noticed: Noticed | None = None
-        self.quiet_from = -1  # the start offset at which the oldest message is known, and its time
-        self.quiet_timestamp_ms = 0
+        self.quiet: Quiet | None = None
         self.held_by: tuple[str, ...] = ()
         self.first_dirty = 0
         self.next_horizon_ms: int | None = None
 
 
 class Cleaner:
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, disk: Disk) -> None:
         self._broker = broker
-        self._loop = asyncio.get_running_loop()
+        self._disk = disk
         self._memories: dict[Partition, Memory] = {}
-        self._busy: set[Partition] = set()
+        self._busy: dict[Partition, asyncio.Future[None]] = {}
+        self._is_stopping = False
         self.retention_messages_total = 0
         self.compaction_saved_bytes_total = 0
-
-    def held_by(self, partition: Partition) -> tuple[str, ...]:
-        """The groups without which more of this partition would be gone."""
-        memory = self._memories.get(partition)
-        return memory.held_by if memory else ()
 
     def forget_gone(self) -> None:
         for partition in [one for one in self._memories if one.is_gone]:
             del self._memories[partition]
+
+    async def settle(self, partitions: Iterable[Partition]) -> None:
+        """Returns when nothing is being done to these any longer."""
+        if busy := [self._busy[one] for one in partitions if one in self._busy]:
+            await asyncio.wait(busy)
+
+    def stop_soon(self) -> None:
+        """What takes long in a thread ends at its next step."""
+        self._is_stopping = True
 
     # Retention
 
     async def retain(self, partition: Partition, now_ms: int) -> None:
         if not self._may_touch(partition):
             return
-        partition.log.sweep_deleted(now_ms)
         memory = self._memories.setdefault(partition, Memory())
-        if not partition.settings.is_deleted or self._is_quiet(partition, memory, now_ms):
-            return
-        self._busy.add(partition)
-        try:
-            await self._retain(partition, memory, now_ms)
-        finally:
-            self._busy.discard(partition)
+        deleted = partition.log.take_deleted(now_ms)
+        if deleted:
+            await self._alone(partition, "removal", in_thread(partial(_remove, self._disk, deleted)))
+        if partition.settings.is_deleted and not self._is_quiet(partition, memory, now_ms):
+            await self._alone(partition, "retention", self._retain(partition, memory, now_ms))
 
     async def _retain(self, partition: Partition, memory: Memory, now_ms: int) -> None:
         view = view_of(partition.log)
@@ -90,36 +111,49 @@ class Cleaner:
             plan = plan_retention(view, settings, now_ms, limit_offset=limit, holds=holds, noticed=noticed)
             return plan, _first_timestamp(view)
 
-        plan, first_timestamp = await self._in_thread(decide)
+        plan, first_timestamp = await in_thread(decide)
         if not self._is_alive(partition):
             return
         memory.noticed, memory.held_by = plan.noticed, plan.held_by
-        if not plan.reason:
-            _note_quiet(memory, view, first_timestamp)
-            return
+        if plan.reason:
+            self._apply(partition, plan, now_ms)
+            await self._trim(partition)
+        elif first_timestamp >= 0 and not plan.noticed and not plan.held_by:
+            memory.quiet = Quiet(view, settings, first_timestamp)
+
+    def _apply(self, partition: Partition, plan: RetentionPlan, now_ms: int) -> None:
         before = partition.start_offset
-        apply_retention(partition.log, plan, now_ms)
+        if plan.roll:
+            try:
+                partition.roll(now_ms)
+            except OSError as error:
+                # A full disk gets room by what goes now; the file that is being written waits for the next look.
+                log.warning("roll_put_off", partition=partition.tp, reason=str(error))
+        apply_retention(partition.log, replace(plan, roll=False), now_ms)
         self.retention_messages_total += partition.start_offset - before
         log.info("retention", partition=partition.tp, start_offset=partition.start_offset, by=plan.reason)
-        await self._trim(partition)
 
     async def _trim(self, partition: Partition) -> None:
         """Rewrite the first file without its expired head, where that pays."""
         view = view_of(partition.log)
         if not is_worth_trimming(view, partition.high_watermark):
             return
-        cleaned = await self._in_thread(lambda: trim_first(view))
+        cleaned = await in_thread(partial(trim_first, view))
         if self._is_alive(partition):
             swap_in(partition.log, view, cleaned)
 
-    def _is_quiet(self, partition: Partition, memory: Memory, now_ms: int) -> bool:
-        settings, start = partition.settings, partition.start_offset
+    @staticmethod
+    def _is_quiet(partition: Partition, memory: Memory, now_ms: int) -> bool:
+        settings, start, quiet = partition.settings, partition.start_offset, memory.quiet
         if start == partition.next_offset:
             return True
-        if 0 <= settings.retention_bytes < partition.log.size_bytes:
+        is_known = quiet is not None and quiet.start_offset == start and quiet.settings is settings
+        is_too_large = 0 <= settings.retention_bytes < partition.log.size_bytes
+        if is_too_large and not (is_known and quiet is not None and quiet.next_offset == partition.next_offset):
             return False
-        expires_ms = memory.quiet_timestamp_ms + settings.retention_ms
-        return settings.retention_ms < 0 or (memory.quiet_from == start and now_ms <= expires_ms)
+        if settings.retention_ms < 0:
+            return True
+        return is_known and quiet is not None and now_ms <= quiet.first_timestamp_ms + settings.retention_ms
 
     def _holds(self, partition: Partition) -> Mapping[str, int | None]:
         return {
@@ -133,17 +167,21 @@ class Cleaner:
         if not self._may_touch(partition) or not partition.settings.is_compacted:
             return
         memory = self._memories.setdefault(partition, Memory())
-        if partition.log.segment_count == 1 and partition.settings.max_compaction_lag_ms > now_ms:
-            return  # only the active segment, which is never touched
-        self._busy.add(partition)
-        try:
-            await self._compact(partition, memory, now_ms)
-        finally:
-            self._busy.discard(partition)
+        if not self._is_clean(partition, memory, now_ms):
+            await self._alone(partition, "compaction", self._compact(partition, memory, now_ms))
+
+    @staticmethod
+    def _is_clean(partition: Partition, memory: Memory, now_ms: int) -> bool:
+        """Whether a look cannot find anything to do: no sealed segment is dirty, and nothing falls due by time."""
+        end = partition.log.end
+        may_roll = end.position > 0 and partition.settings.max_compaction_lag_ms <= now_ms
+        is_horizon_due = memory.next_horizon_ms is not None and memory.next_horizon_ms <= now_ms
+        has_dirty = partition.log.segment_count > 1 and memory.first_dirty < end.segment
+        return not (may_roll or is_horizon_due or has_dirty)
 
     async def _compact(self, partition: Partition, memory: Memory, now_ms: int) -> None:
         view, settings, limit = view_of(partition.log), partition.settings, partition.high_watermark
-        plan = await self._in_thread(
+        plan = await in_thread(
             lambda: plan_compaction(
                 view,
                 settings,
@@ -155,19 +193,38 @@ class Cleaner:
         )
         if plan.roll and self._is_alive(partition):
             partition.roll(now_ms)  # the next look finds it sealed
-        if not plan.reason or not await self._flushed(partition, plan.uncleanable):
+        if not plan.reason or not self._is_flushed(partition, plan.uncleanable):
             return
         result = CompactionResult(next_dirty=plan.first_dirty)
-        rewritten = compact(view, plan, settings, now_ms, result, keep_last_offsets=partition.producers.last_offsets())
-        while (cleaned := await self._in_thread(lambda: _next(rewritten))) is not None:
-            if not self._is_alive(partition) or not swap_in(partition.log, view, cleaned):
-                return
-        if result.is_done:
+        rewritten = compact(
+            view,
+            plan,
+            settings,
+            now_ms,
+            result,
+            keep_last_offsets=partition.producers.last_offsets(),
+            give_way=partial(self._give_way, partition),
+        )
+        if await self._swap_all(partition, view, rewritten) and result.is_done:
             memory.first_dirty, memory.next_horizon_ms = result.next_dirty, result.next_horizon_ms
-        self.compaction_saved_bytes_total += max(0, result.bytes_read - result.bytes_written)
-        log.info("compacted", partition=partition.tp, why=plan.reason, dropped=result.records_dropped)
+            self.compaction_saved_bytes_total += max(0, result.bytes_read - result.bytes_written)
+            log.info("compacted", partition=partition.tp, why=plan.reason, dropped=result.records_dropped)
 
-    async def _flushed(self, partition: Partition, offset: int) -> bool:
+    async def _swap_all(self, partition: Partition, view: LogView, rewritten: Iterator[CleanedSegment]) -> bool:
+        """False if the log has moved on meanwhile; the next look begins anew then."""
+        while (cleaned := await in_thread(partial(next, rewritten, None))) is not None:
+            if not self._is_alive(partition) or not swap_in(partition.log, view, cleaned):
+                return False
+        return True
+
+    def _give_way(self, partition: Partition) -> None:
+        """In the thread, for every batch."""
+        if self._is_stopping or partition.is_gone:
+            raise Interrupted
+        let_others_run()
+
+    @staticmethod
+    def _is_flushed(partition: Partition, offset: int) -> bool:
         """Whether what is going to be rewritten is on disk: a crash must find either the old files or the new ones."""
         if partition.log.flushed.offset >= offset:
             return True
@@ -176,6 +233,20 @@ class Cleaner:
 
     # Both
 
+    async def _alone(self, partition: Partition, duty: str, work: Awaitable[object]) -> None:
+        """One thing at a time is done to a partition, and its trouble is its own."""
+        done = self._busy[partition] = asyncio.get_running_loop().create_future()
+        try:
+            await work
+        except Interrupted:
+            log.info("cleaning_interrupted", duty=duty, partition=partition.tp)
+        except (OSError, KafkaError) as error:
+            if not partition.is_gone:
+                log.warning("cleaning_put_off", duty=duty, partition=partition.tp, reason=str(error))
+        finally:
+            del self._busy[partition]
+            done.set_result(None)
+
     def _may_touch(self, partition: Partition) -> bool:
         return self._is_alive(partition) and partition not in self._busy
 
@@ -183,21 +254,10 @@ class Cleaner:
     def _is_alive(partition: Partition) -> bool:
         return not partition.is_gone and partition.log.failed is None
 
-    async def _in_thread(self, work: Callable[[], Result]) -> Result:
-        return await self._loop.run_in_executor(None, work)
 
-
-def _note_quiet(memory: Memory, view: LogView, first_timestamp: int) -> None:
-    if first_timestamp >= 0 and not memory.noticed and not memory.held_by:
-        memory.quiet_from, memory.quiet_timestamp_ms = view.start_offset, first_timestamp
-
-
-def _next(rewritten: Iterator[CleanedSegment]) -> CleanedSegment | None:
-    try:
-        return next(rewritten, None)
-    except DamagedSegment as damage:
-        log.error("compaction_stopped", reason=str(damage))
-        return None
+def _remove(disk: Disk, paths: list[str]) -> None:
+    for path in paths:
+        remove_if_there(disk, path)
 
 
 def _first_timestamp(view: LogView) -> int:

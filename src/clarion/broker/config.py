@@ -41,7 +41,7 @@ class Limits:
     idle_seconds_max: float = 600.0  # Kafka's connections.max.idle.ms
     fetch_bytes_max: int = 57_671_680  # Kafka's fetch.max.bytes
     fetch_sessions_max: int = 1_000  # Kafka's max.incremental.fetch.session.cache.slots
-    open_files_max: int = 0  # 0: half of what the process may open
+    open_files_max: int = 0  # 0: a quarter of what the process may open; sockets need the rest
     partitions_max: int = 200_000
 
 

@@ -60,17 +60,17 @@ class GroupService:
             self._make_shards()
             self._loading = self._loop.create_task(self._load())
 
-    async def when_loaded(self) -> None:
-        if self._loading is not None:
-            await self._loading
-
-    def stop(self) -> None:
-        if self._loading is not None:
-            self._loading.cancel()
+    async def stop(self) -> None:
         if self._telling is not None:
             self._telling.cancel()
+        if self._loading is not None:
+            self._loading.cancel()
+            await asyncio.gather(self._loading, return_exceptions=True)
         for shard in self.shards:
             shard.stop()
+
+    def is_loading(self, partition: Partition) -> bool:
+        return any(shard.partition is partition and shard.is_loading for shard in self.shards)
 
     async def call(self, group_id: str, method: Method, request: Any, context: RequestContext) -> Any:
         """Ask the coordinator of a group. KafkaError if it cannot answer."""
@@ -162,6 +162,7 @@ class Shard:
         self.coordinator = coordinator
         self._loop = asyncio.get_running_loop()
         self._is_loaded = False
+        self.failure = ""  # why its groups could not be loaded
         self._last_offset = -1  # of our own appends
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
@@ -170,7 +171,25 @@ class Shard:
     def is_loaded(self) -> bool:
         return self._is_loaded
 
+    @property
+    def is_loading(self) -> bool:
+        return not self._is_loaded and not self.failure
+
     async def load(self) -> None:
+        """Read every record. If that cannot be, the groups stay closed: half of them would be a lie about the rest."""
+        try:
+            records = await self._replay_all()
+        except Exception as error:
+            self.failure = str(error) or repr(error)
+            log.error("groups_not_loaded", partition=self.partition.tp, error=error)
+            return
+        self._is_loaded = True
+        if records:
+            log.info("groups_loaded", partition=self.partition.tp, records=records)
+        self._start_timers()
+        self._forget_missing_topics()
+
+    async def _replay_all(self) -> int:
         records = 0
         for batch in self.partition.log.batches(self.partition.start_offset):
             if read_header(batch).is_control:
@@ -180,15 +199,23 @@ class Shard:
                 records += 1
                 if records % _RECORDS_PER_TURN == 0:
                     await asyncio.sleep(0)
-        self._is_loaded = True
-        if records:
-            log.info("groups_loaded", partition=self.partition.tp, records=records)
+        return records
+
+    def _start_timers(self) -> None:
         self.coordinator.after_load(self._now_ms(), self._broker.clock.now_ms())
         self._set_timer()
 
+    def _forget_missing_topics(self) -> None:
+        """A topic may have been deleted just before a crash, or while we were loading."""
+        groups = [summary.group_id for summary in self.coordinator.summaries()]
+        named = {tp.topic for group in groups for tp in self.coordinator.committed_offsets(group)}
+        for name in sorted(named):
+            if self._broker.registry.find(name) is None:
+                self.forget_topic(name)
+
     async def call(self, method: Method, request: Any, context: RequestContext) -> Any:
-        if not self._is_loaded:
-            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        if not self.is_loaded:
+            raise KafkaError(_loading_error(self))
         ticket: asyncio.Future[Any] = self._loop.create_future()
         call = Call(
             ticket, context.version, self._now_ms(), self._broker.clock.now_ms(), context.client_id, f"/{context.host}"
@@ -197,7 +224,7 @@ class Shard:
         return await ticket
 
     def forget_topic(self, name: str) -> None:
-        if self._is_loaded:
+        if self.is_loaded:
             self._perform(self.coordinator.delete_topic_offsets(name))
 
     def tell_topics(self, view: TopicsView) -> None:
@@ -207,17 +234,19 @@ class Shard:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _perform(self, outcome: Outcome) -> None:
+    def _perform(self, outcome: Outcome) -> bool:
+        """False if the outcome could not be written; it has not happened then."""
         if outcome.records:
             try:
                 self._append(outcome)
             except KafkaError as error:
-                log.error("group_append_failed", partition=self.partition.tp, reason=error.message)
+                log.warning("group_append_failed", partition=self.partition.tp, reason=error.message)
                 _fail(outcome, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-                return
+                return False
         if outcome.replies:
             self._reply_when_safe(outcome)
         self._set_timer()
+        return True
 
     def _append(self, outcome: Outcome) -> None:
         wall_ms = self._broker.clock.now_ms()
@@ -252,11 +281,18 @@ class Shard:
 
     def _on_timer(self) -> None:
         self._timer = None
-        self._perform(self.coordinator.on_tick(self._now_ms(), self._broker.clock.now_ms()))
-        self._set_timer()
+        if self._perform(self.coordinator.on_tick(self._now_ms(), self._broker.clock.now_ms())):
+            self._set_timer()
+        else:
+            # What was due is lost. As after a restart, every member gets a whole session to show that it is there.
+            self._start_timers()
 
     def _now_ms(self) -> int:
         return int(self._loop.time() * 1000)
+
+
+def _loading_error(shard: Shard) -> ErrorCode:
+    return ErrorCode.COORDINATOR_NOT_AVAILABLE if shard.failure else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
 def _reply(outcome: Outcome) -> None:

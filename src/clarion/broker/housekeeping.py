@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from clarion.broker.cleaning import Cleaner
+from clarion.broker.threads import in_thread
 from clarion.log.clock_watch import ClockWatch, watch_clock
 from clarion.world import event_log
 
@@ -31,7 +32,6 @@ class Housekeeping:
         self._loop = asyncio.get_running_loop()
         self._tasks: list[asyncio.Task[None]] = []
         self._clock: ClockWatch | None = None
-        self.cleaner = Cleaner(broker)
 
     def start(self) -> None:
         config = self._broker.config
@@ -41,6 +41,8 @@ class Housekeeping:
         self._every(_EXPIRY_SECONDS, self.expire)
 
     async def stop(self) -> None:
+        """Returns when no thread of ours works on any file."""
+        self._broker.cleaner.stop_soon()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -67,21 +69,23 @@ class Housekeeping:
             log.warning("deletion_paused", reason=self._clock.sentence)
             return
         for number, partition in enumerate(list(self._broker.partitions), start=1):
-            await self.cleaner.retain(partition, now_ms)
+            await self._broker.cleaner.retain(partition, now_ms)
             if number % _PARTITIONS_PER_TURN == 0:
                 await asyncio.sleep(0)
-        self.cleaner.forget_gone()
+        self._broker.cleaner.forget_gone()
 
     async def compact(self) -> None:
         """Of every key the newest value stays."""
         now_ms = self._broker.clock.now_ms()
         for partition in [one for one in self._broker.partitions if one.settings.is_compacted]:
-            await self.cleaner.compact(partition, now_ms)
+            if self._broker.groups.is_loading(partition):
+                continue  # it is being read from the first segment to the last
+            await self._broker.cleaner.compact(partition, now_ms)
 
     async def save_checkpoints(self) -> None:
         """How far the logs are known to be good: a start after a crash looks only at what came later."""
         snapshot = self._offset_files.take(self._broker.partitions)
-        await self._loop.run_in_executor(None, self._offset_files.save, snapshot)
+        await in_thread(partial(self._offset_files.save, snapshot))
 
     async def expire(self) -> None:
         """Forget readers' sessions and producers that have been silent for long."""

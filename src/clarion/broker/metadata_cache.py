@@ -20,13 +20,16 @@ if TYPE_CHECKING:
 class MetadataCache:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._encoded: dict[str, dict[int, bytes]] = {}
+        self._encoded: dict[str, tuple[Topic, dict[int, bytes]]] = {}
 
     def forget(self, name: str) -> None:
         self._encoded.pop(name, None)
 
     def topic(self, topic: Topic, version: int) -> bytes:
-        by_version = self._encoded.setdefault(topic.name, {})
+        known, by_version = self._encoded.get(topic.name, (None, {}))
+        if known is not topic:  # changed, or another one of that name
+            by_version = {}
+            self._encoded[topic.name] = (topic, by_version)
         encoded = by_version.get(version)
         if encoded is None:
             encoded = by_version[version] = encode_topic(version, self._describe(topic))

@@ -79,10 +79,13 @@ class MetricsEndpoint:
         return Page.text(200, "ok\n")
 
     async def _readyz(self) -> Page:
-        loading = [str(one.partition.tp) for one in self._server.groups.shards if not one.is_loaded]
+        loading = [str(one.partition.tp) for one in self._server.groups.shards if one.is_loading]
+        closed = [f"{one.partition.tp} ({one.failure})" for one in self._server.groups.shards if one.failure]
         offline = [str(one.tp) for one in self._server.broker.partitions if one.log.failed is not None]
         if offline:
             return Page.text(503, f"offline after a disk error: {', '.join(offline[:10])}\n")
+        if closed:
+            return Page.text(503, f"groups cannot be loaded: {', '.join(closed[:10])}\n")
         if loading:
             return Page.text(503, f"groups are loading: {', '.join(loading[:10])}\n")
         return Page.text(200, "ready\n")
@@ -143,8 +146,8 @@ def _broker_samples(server: BrokerServer) -> Iterator[Sample]:
     yield "clarion_topics", (), len(broker.registry)
     yield "clarion_partitions", (), broker.registry.partition_total
     yield "clarion_partitions_offline", (), sum(1 for one in broker.partitions if one.log.failed is not None)
-    yield "clarion_retention_messages_total", (), server.housekeeping.cleaner.retention_messages_total
-    yield "clarion_compaction_saved_bytes_total", (), server.housekeeping.cleaner.compaction_saved_bytes_total
+    yield "clarion_retention_messages_total", (), broker.cleaner.retention_messages_total
+    yield "clarion_compaction_saved_bytes_total", (), broker.cleaner.compaction_saved_bytes_total
 
 
 def _topic_samples(topic: str, partitions: list[Partition]) -> Iterator[Sample]:

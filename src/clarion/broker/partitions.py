@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,6 +23,8 @@ from clarion.world import Clock, Disk, event_log
 log = event_log("broker")
 
 _DELETED: Final = "-delete"  # a folder on its way out; a start removes what is left of it
+_FILES_WHILE_MAKING: Final = 16  # open at once while a topic's files are made
+_NAME_PART_MAX: Final = 200  # of a topic's name in its doomed folder's: file systems take 255 bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,8 @@ class Partitions:
             settings = self.settings_of(topic)
             for index in range(topic.partition_count):
                 tp = TopicPartition(topic.name, index)
-                opened = self._open(topic, tp, settings, was_clean, saved.starts.get(tp, 0), saved.flushed.get(tp, 0))
+                start, flushed = saved.starts.get(tp, 0), saved.flushed.get(tp, 0)
+                opened = self._open(topic, tp, settings, was_clean, start, flushed, self._files)
                 cut += opened.log.recovery.cut_bytes
                 self._by_topic.setdefault(topic.name, []).append(opened)
         return StartReport(sum(1 for _ in self), was_clean, cut)
@@ -98,7 +101,9 @@ class Partitions:
         indexes = range(topic.partition_count) if up_to is None else range(topic.partition_count, up_to)
         if up_to is None:
             self.remove_strays(topic)
-        made = [self._open(topic, TopicPartition(topic.name, index), settings, True, 0, 0) for index in indexes]
+        # With a cache of its own: the shared one belongs to the loop, which goes on meanwhile.
+        files = FileCache(self._disk, _FILES_WHILE_MAKING)
+        made = [self._open(topic, TopicPartition(topic.name, index), settings, True, 0, 0, files) for index in indexes]
         self._disk.sync_folder(self._data_dir)
         return made
 
@@ -113,6 +118,8 @@ class Partitions:
                 log.warning("leftover_stays", folder=path, reason=str(error))
 
     def adopt(self, topic: Topic, made: list[Partition]) -> None:
+        for partition in made:
+            partition.log.share_files(self._files)
         self._by_topic.setdefault(topic.name, []).extend(made)
 
     def configure(self, topic: Topic) -> None:
@@ -126,14 +133,18 @@ class Partitions:
         retired = self._by_topic.pop(topic.name, [])
         for partition in retired:
             partition.retire(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            partition.log.abandon()
         return retired
+
+    async def settle(self, partitions: Iterable[Partition]) -> None:
+        """Returns when no flush of these is under way: a flush writes into the folder by its name."""
+        await self._commits.settle(partitions)
 
     def remove_files(self, retired: list[Partition]) -> None:
         """Rename first: a crash in the middle leaves a name that says what to do."""
         doomed = []
         for partition in retired:
-            partition.log.abandon()
-            path = f"{partition.log.folder}.{partition.topic_id.hex}{_DELETED}"
+            path = os.path.join(self._data_dir, _doomed_name(partition))
             self._disk.rename(partition.log.folder, path)
             doomed.append(path)
         self._disk.sync_folder(self._data_dir)
@@ -141,14 +152,27 @@ class Partitions:
             self._disk.remove_folder(path)
 
     def close_all(self) -> None:
+        """Trouble with one partition keeps none of the others from being closed; it counts as failed afterwards."""
         now_ms = self._clock.now_ms()
         for partition in self:
-            if partition.log.failed is None:
+            if partition.log.failed is not None:
+                continue
+            try:
                 partition.save_producers()
                 partition.log.close(now_ms)
+            except OSError as error:
+                log.error("close_failed", partition=partition.tp, reason=str(error))
+                partition.log.failed = partition.log.failed or error
 
     def _open(
-        self, topic: Topic, tp: TopicPartition, settings: TopicSettings, clean: bool, start: int, recovery_point: int
+        self,
+        topic: Topic,
+        tp: TopicPartition,
+        settings: TopicSettings,
+        clean: bool,
+        start: int,
+        recovery_point: int,
+        files: FileCache,
     ) -> Partition:
         opened = Log.open(
             self._disk,
@@ -159,7 +183,7 @@ class Partitions:
             topic_id=topic.id,
             start_offset=start,
             recovery_point=recovery_point,
-            files=self._files,
+            files=files,
         )
         if opened.recovery.cut_bytes:
             log.warning("tail_cut", partition=tp, bytes=opened.recovery.cut_bytes, reason=opened.recovery.reason)
@@ -182,6 +206,11 @@ class Partitions:
             return True
         names = self._disk.names(path)
         return all(base_offset_of(name) == 0 and not self._disk.size(f"{path}/{name}") for name in names)
+
+
+def _doomed_name(partition: Partition) -> str:
+    topic, index = partition.tp
+    return f"{topic[:_NAME_PART_MAX]}-{index}.{partition.topic_id.hex}{_DELETED}"
 
 
 def _is_partition_folder(name: str) -> bool:

@@ -8,15 +8,16 @@ await server.stop()
 
 from __future__ import annotations
 
-import asyncio
 import os
 import resource
 import ssl
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
 from typing import Final
 
 from clarion.broker.broker import Address, Broker
+from clarion.broker.cleaning import Cleaner
 from clarion.broker.config import BrokerConfig, ListenerConfig, TlsConfig
 from clarion.broker.dispatch import Dispatch
 from clarion.broker.group_service import GroupService
@@ -70,30 +71,45 @@ class BrokerServer:
         self._intercept = intercept
         self.addresses: list[Address] = []
         self.metrics_address: Address | None = None
+        self._drain_seconds = 0.0
+        self._taken = AsyncExitStack()  # what was taken, to be given back in the opposite order
 
     async def start(self) -> None:
         """Returns when clients can connect. Raises, with everything given back, when that cannot be."""
+        try:
+            self._claim_folder()
+            self._open()
+            self._prepare()
+            await self._listen()
+        except BaseException:
+            await self.stop(drain_seconds=0)
+            raise
+
+    async def stop(self, drain_seconds: float = _DRAIN_SECONDS) -> None:
+        """Finish what is under way, flush everything, and leave a mark that the next start may trust the files."""
+        self._drain_seconds = drain_seconds
+        await self._taken.aclose()
+
+    def _claim_folder(self) -> None:
         config = self.config
         make_lasting_folder(self._disk, config.data_dir)
         self._claim = claim_folder(self._disk, config.data_dir)
-        try:
-            await self._open()
-            await self._listen()
-        except BaseException:
-            self._claim.release()
-            raise
+        self._taken.callback(self._claim.release)
 
-    async def _open(self) -> None:
+    def _open(self) -> None:
+        """The files, from the registry to the last partition."""
         config = self.config
         self._store = EmbeddedStore(self._disk, os.path.join(config.data_dir, REGISTRY_FILE))
-        registry = TopicRegistry(
+        self._taken.callback(self._store.close)
+        self._registry = TopicRegistry(
             self._store, lambda: new_uuid(self._randomness), partitions_max=config.limits.partitions_max
         )
-        self._claim.check_identity(registry.cluster_id, config.node_id)
+        self._claim.check_identity(self._registry.cluster_id, config.node_id)
         self._flushers = ThreadPoolExecutor(_FLUSH_THREADS, thread_name_prefix="clarion-flush")
+        self._taken.callback(self._flushers.shutdown)
         self.commits = GroupCommit(self._flushers)
         self._offset_files = OffsetFiles(self._disk, config.data_dir)
-        partitions = Partitions(
+        self._partitions = Partitions(
             self._disk,
             self._clock,
             config.data_dir,
@@ -104,47 +120,48 @@ class BrokerServer:
         )
         self._clean_shutdown = CleanShutdown(self._disk, config.data_dir)
         was_clean = self._clean_shutdown.take()
-        report = partitions.open_all(list(registry), self._offset_files.load(), was_clean=was_clean)
+        report = self._partitions.open_all(list(self._registry), self._offset_files.load(), was_clean=was_clean)
+        self._taken.push_async_callback(self._close_files)
         log.info("partitions_opened", count=report.partitions, clean=report.was_clean, cut_bytes=report.cut_bytes)
-        self.broker = Broker(config, self._clock, self._randomness, registry, partitions)
-        self.groups = GroupService(self.broker, _group_config(config), self._randomness)
-        self.broker.groups = self.groups
+
+    def _prepare(self) -> None:
+        """What serves requests. The groups are loading, and say so, before the first client can ask for one."""
+        self.broker = Broker(self.config, self._clock, self._randomness, self._registry, self._partitions)
+        self._taken.callback(self.broker.waiting_produces.close)
+        self.broker.cleaner = Cleaner(self.broker, self._disk)
         self.dispatch = Dispatch(self.broker)
+        self._taken.push_async_callback(self.dispatch.stop)
+        self.groups = self.broker.groups = GroupService(self.broker, _group_config(self.config), self._randomness)
+        self._taken.push_async_callback(self.groups.stop)
+        self.groups.start()
         self.housekeeping = Housekeeping(self.broker, self._offset_files)
+        self._taken.push_async_callback(self.housekeeping.stop)
+        self.housekeeping.start()
 
     async def _listen(self) -> None:
         service = self._intercept(self.dispatch) if self._intercept else self.dispatch
         self.net = Server(service, _net_limits(self.config))
-        for listener in self.config.listeners:
-            host, port = await self.net.listen(listener.host, listener.port, _tls_context(listener.tls))
+        if self.config.metrics_port is not None:
+            metrics = MetricsEndpoint(self)
+            self._taken.push_async_callback(metrics.stop)
+            self.metrics_address = await metrics.listen(self.config.metrics_host, self.config.metrics_port)
+        self._taken.push_async_callback(self._stop_net)
+        contexts = [_tls_context(listener.tls) for listener in self.config.listeners]
+        for listener, tls in zip(self.config.listeners, contexts, strict=True):
+            host, port = await self.net.listen(listener.host, listener.port, tls)
             self.addresses.append(Address(host, port))
             self.broker.advertised.append(_advertised(listener, host, port))
-        if self.config.metrics_port is not None:
-            self._metrics = MetricsEndpoint(self)
-            self.metrics_address = await self._metrics.listen(self.config.metrics_host, self.config.metrics_port)
-        self.groups.start()
-        self.housekeeping.start()
 
-    async def stop(self, drain_seconds: float = _DRAIN_SECONDS) -> None:
-        """Finish what is under way, flush everything, and leave a mark that the next start may trust the files."""
-        await self.net.stop(drain_seconds)
-        await self.housekeeping.stop()
-        self.groups.stop()
-        await self.dispatch.stop()
-        if self.metrics_address is not None:
-            await self._metrics.stop()
-        self.broker.waiting_produces.close()
-        await asyncio.get_running_loop().run_in_executor(None, self._flushers.shutdown)
-        self._close_files()
-        self._claim.release()
+    async def _stop_net(self) -> None:
+        await self.net.stop(self._drain_seconds)
 
-    def _close_files(self) -> None:
-        partitions = self.broker.partitions
+    async def _close_files(self) -> None:
+        partitions = self._partitions
+        await partitions.settle(partitions)
         partitions.close_all()
         self._offset_files.save(self._offset_files.take(partitions))
         if all(partition.log.failed is None for partition in partitions):
             self._clean_shutdown.leave()
-        self._store.close()
 
     def _next_epoch(self) -> int:
         """Every start begins a new term as leader: a log that lost its tail must not pass for the one it was."""

@@ -389,6 +389,10 @@ class Log:
         """Remove .deleted files that a sweep saw `file.delete.delay.ms` ago; returns how many."""
         return self._segments.sweep_deleted(now_ms, self._config.file_delete_delay_ms)
 
+    def take_deleted(self, now_ms: int) -> list[str]:
+        """What `sweep_deleted` would remove, for a caller who removes it in a thread: a large file takes its time."""
+        return self._segments.take_deleted(now_ms, self._config.file_delete_delay_ms)
+
     def replace_segments(self, cleaned: CleanedSegment) -> None:
         """Put a finished segment in the place of the sealed ones that it was made of.
 
@@ -402,6 +406,13 @@ class Log:
     def _drop_below_start(self) -> None:
         with self._failing():
             self._segments.drop_below(self.start_offset)
+
+    def share_files(self, files: FileCache) -> None:
+        """In the loop: count its handles with those of the other logs. A log is made in a thread with its own cache."""
+        self._folder.files = files
+        for segment in self.segments:
+            if segment.file is not None:
+                files.adopt(segment)
 
     # The end
 

@@ -172,13 +172,20 @@ class Segments:
             rename_if_there(self._folder.disk, path + old_suffix, path + new_suffix)
 
     def sweep_deleted(self, now_ms: int, delay_ms: int) -> int:
-        due = [path for seen_ms, path in self._deleted if seen_ms is not None and now_ms - seen_ms >= delay_ms]
+        due = self.take_deleted(now_ms, delay_ms)
         for path in due:
             remove_if_there(self._folder.disk, path)
-        self._deleted = [
-            (now_ms if seen_ms is None else seen_ms, path) for seen_ms, path in self._deleted if path not in due
-        ]
         return len(due)
+
+    def take_deleted(self, now_ms: int, delay_ms: int) -> list[str]:
+        if not self._deleted:
+            return []
+        due = [path for seen_ms, path in self._deleted if seen_ms is not None and now_ms - seen_ms >= delay_ms]
+        taken = set(due)
+        self._deleted = [
+            (now_ms if seen_ms is None else seen_ms, path) for seen_ms, path in self._deleted if path not in taken
+        ]
+        return due
 
     def _base_after(self, number: int) -> int:
         return self.sealed[number + 1].base_offset if number + 1 < len(self.sealed) else self.active.base_offset

@@ -165,7 +165,7 @@ class Life:
         self.stop_listening()
         self.drop_connections(None)
         self._disk.cut_off()
-        server.groups.stop()
+        await server.groups.stop()
         server._flushers.shutdown(wait=False, cancel_futures=True)
         server._claim.release()
 

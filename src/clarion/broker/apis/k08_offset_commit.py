@@ -49,10 +49,11 @@ def _known_topics(
         if version >= _FIRST_VERSION_WITH_IDS and topic is None:
             refused.append(_refuse(one, ErrorCode.UNKNOWN_TOPIC_ID))
             continue
-        missing = tuple(p for p in one.partitions if broker.partitions.find(name, p.partition_index) is None)
+        count = len(broker.partitions.of_topic(name))
+        present = tuple(p for p in one.partitions if 0 <= p.partition_index < count)
+        missing = tuple(p for p in one.partitions if not 0 <= p.partition_index < count)
         if missing:
             refused.append(_refuse(replace(one, partitions=missing), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-        present = tuple(p for p in one.partitions if p not in missing)
         if present:
             known.append(replace(one, name=name, partitions=present))
     return tuple(known), tuple(refused)

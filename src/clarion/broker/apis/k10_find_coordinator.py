@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from clarion.broker.broker import Broker, RequestContext
-from clarion.model.errors import ErrorCode
+from clarion.model.errors import ErrorCode, KafkaError
 from clarion.wire.messages.k10_find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 _GROUP: Final = 0
@@ -19,13 +19,14 @@ _FIRST_VERSION_WITH_KEYS: Final = 4
 
 
 async def handle(broker: Broker, request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
-    if request.key_type == _GROUP:
-        await broker.groups.ensure_topic()
+    trouble = await _make_ready(broker, request.key_type)
+
+    def find(key: str) -> Coordinator:
+        return _refuse(key, *trouble) if trouble else _find(broker, key, request.key_type, context)
+
     if context.version >= _FIRST_VERSION_WITH_KEYS:
-        return FindCoordinatorResponse(
-            coordinators=tuple(_find(broker, key, request.key_type, context) for key in request.coordinator_keys)
-        )
-    found = _find(broker, request.key, request.key_type, context)
+        return FindCoordinatorResponse(coordinators=tuple(map(find, request.coordinator_keys)))
+    found = find(request.key)
     return FindCoordinatorResponse(
         error_code=found.error_code,
         error_message=found.error_message,
@@ -33,6 +34,16 @@ async def handle(broker: Broker, request: FindCoordinatorRequest, context: Reque
         host=found.host,
         port=found.port,
     )
+
+
+async def _make_ready(broker: Broker, key_type: int) -> tuple[ErrorCode, str] | None:
+    """A client that asks where its group is coordinated is going to use it. Returns why it cannot."""
+    try:
+        if key_type == _GROUP:
+            await broker.groups.ensure_topic()
+    except KafkaError as error:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message or error.code.name
+    return None
 
 
 def _find(broker: Broker, key: str, key_type: int, context: RequestContext) -> Coordinator:
