@@ -17,7 +17,7 @@ from .conftest import Shell, clean_environment
 
 def test_it_ends_by_itself_and_every_order_arrived(tmp_path):
     """Without a terminal: a line a second, a table, a sentence, and nothing left behind."""
-    command = [sys.executable, "-m", "clarion.cli.main", "demo", "--seconds", "3", "--rate", "300"]
+    command = [sys.executable, "-m", "clarion.cli.main", "demo", "--seconds", "3", "--rate", "300", "--no-spark"]
     environment = {**clean_environment(), "TMPDIR": str(tmp_path)}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

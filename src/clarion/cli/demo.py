@@ -19,9 +19,11 @@ if TYPE_CHECKING:
     from clarion.cli.demo_cast import Publisher, Reader
     from clarion.cli.demo_ledger import Verdict
     from clarion.cli.demo_screen import Screen
+    from clarion.cli.demo_spark import SparkPart
 
 _REFRESH_SECONDS = 0.1
 _DRAIN_SECONDS_MAX = 30.0  # without any progress for so long, what is missing is missing
+_SPARK_DRAIN_SECONDS_MAX = 180.0  # Spark's first batch starts a handful of processes
 _LATE_AFTER = (0.3, 6.0)  # the third member joins after this share of --seconds, or so many seconds
 _REPLAY_AFTER = (0.5, 12.0)
 
@@ -34,34 +36,40 @@ def demo(
     context: typer.Context,
     seconds: Annotated[float | None, typer.Option(metavar="N", help="End after N seconds. Default: Ctrl-C.")] = None,
     rate: Annotated[float, typer.Option(metavar="N", help="About N orders a second.")] = 1_000.0,
+    with_spark: Annotated[bool, typer.Option("--spark/--no-spark", help="Pipelines too, where Spark is there.")] = True,
     bootstrap: BootstrapOption = None,
 ) -> None:
     """See a broker at work: one stream of orders, readers that fan out, share the work, and replay it.
 
+    With Spark installed there is a stream of log lines, too: a rollup that a reader prints, an archive in a table.
     Starts its own broker in a temporary directory, unless --bootstrap names one. Succeeds only if every message
-    arrived at every reader.
+    arrived at every reader, and in the table exactly once.
     """
     if seconds is not None and not 1 <= seconds < 1e6:
         raise CliError(f"--seconds {seconds:g}: at least 1")
     if not 1 <= rate <= 20_000:
         raise CliError(f"--rate {rate:g}: from 1 to 20,000 orders a second")
-    with terminate_interrupts():
+    with terminate_interrupts(), tempfile.TemporaryDirectory(prefix="clarion-demo-") as folder:
         if bootstrap is not None:
-            _play(Link.of(context, bootstrap), bootstrap, seconds, rate)
+            _play(Link.of(context, bootstrap), seconds, rate, Path(folder), with_spark)
             return
         from clarion.cli.demo_broker import own_broker
 
-        with tempfile.TemporaryDirectory(prefix="clarion-demo-") as folder, own_broker(Path(folder)) as address:
-            _play(Link.of(context, address), address, seconds, rate)
+        with own_broker(Path(folder)) as address:
+            _play(Link.of(context, address), seconds, rate, Path(folder), with_spark)
 
 
-def _play(link: Link, where: str, seconds: float | None, rate: float) -> None:
+def _play(link: Link, seconds: float | None, rate: float, folder: Path, with_spark: bool) -> None:
     from clarion.cli.demo_screen import show_summary
+    from clarion.cli.demo_spark import is_spark_here
 
-    _make_topic(link)
-    started = time.monotonic()
-    verdicts = Stage(link, where, seconds, rate).perform()
-    show_summary(verdicts, time.monotonic() - started)
+    spark_folder = folder if with_spark and is_spark_here() else None
+    if with_spark and spark_folder is None:
+        print("with Spark there is more to see, pipelines and tables: pip install 'clarion-broker[spark]'")
+    _make_topics(link, spark_folder is not None)
+    stage = Stage(link, seconds, rate, spark_folder)
+    verdicts = stage.perform()
+    show_summary(verdicts, stage.elapsed)
     bad = [each for each in verdicts if not each.is_good]
     if bad:
         names = ", ".join(each.reader for each in bad)
@@ -69,20 +77,24 @@ def _play(link: Link, where: str, seconds: float | None, rate: float) -> None:
     orders, repeated = verdicts[0].expected, sum(each.repeated for each in verdicts)
     once = "exactly once" if not repeated else f"at least once ({plural(repeated, 'repeat')}, in the group)"
     print(f"every one of {plural(orders, 'order')} arrived at every reader, {once}")
+    if stage.spark is not None:
+        lines = plural(stage.spark.publisher.acknowledged.distinct, "log line")
+        print(f"every one of {lines} is in the Delta table exactly once; {stage.spark.sentence()}")
 
 
 class Stage:
     """The cast, and when each comes on."""
 
-    def __init__(self, link: Link, where: str, seconds: float | None, rate: float) -> None:
-        from clarion.cli.demo_cast import Publisher, Reader, Role
+    def __init__(self, link: Link, seconds: float | None, rate: float, spark_folder: Path | None) -> None:
+        from clarion.cli.demo_cast import OrderPublisher, Reader, Role
         from clarion.cli.demo_ledger import OrderWatch, Tally
         from clarion.cli.demo_screen import Screen
 
         self._seconds = seconds
         self._started = time.monotonic()
+        self.elapsed = 0.0
         shared = Tally()
-        self.publisher: Publisher = Publisher(link, rate)
+        self.publisher: Publisher = OrderPublisher(link, rate)
         self.alone: list[Reader] = [
             Reader(Role(name, what, group), link, Tally(), self._say, OrderWatch())
             for name, what, group in (
@@ -102,19 +114,39 @@ class Stage:
             (self._moment(_LATE_AFTER), "warehouse-3 joins: the group shares the work anew", self.sharing[2:]),
             (self._moment(_REPLAY_AFTER), "replay starts at the very first order", [replay]),
         ]
-        self.screen: Screen = Screen(self.publisher, self.readers, where, seconds)
+        self.spark: SparkPart | None = None
+        if spark_folder is not None:
+            from clarion.cli.demo_spark import SparkPart
+
+            self.spark = SparkPart(link, spark_folder, rate, self._say)
+        self.screen: Screen = Screen(self.publisher, self.readers, link.bootstrap, seconds, self.spark)
 
     def perform(self) -> list[Verdict]:
         try:
             with self.screen:
+                self._start_spark()
                 self._go_live()
                 self._drain()
         finally:
             self._leave()
         return self._verdicts()
 
+    def _start_spark(self) -> None:
+        """Time begins with the first event, so that starting Spark costs nobody a second of the show."""
+        if self.spark is None:
+            return
+        from clarion.cli.demo_screen import STARTING
+
+        self._say("Spark starts; the events begin when its pipelines run")
+        self.spark.start()
+        while not self.spark.is_ready:
+            self._look(STARTING)
+        self._started = time.monotonic()
+
     def _go_live(self) -> None:
         self.publisher.start()
+        if self.spark is not None:
+            self.spark.go_live()
         try:
             while self._seconds is None or self._elapsed() < self._seconds:
                 self._let_in(self._elapsed())
@@ -123,12 +155,16 @@ class Stage:
             self._say("stopping")
         self._let_in(float("inf"))
         self.publisher.stopping.set()
+        self.elapsed = self._elapsed()
+        if self.spark is not None:
+            self.spark.end_of_events()
 
     def _drain(self) -> None:
         """Go on until everybody has everything, or nobody gets any further."""
         best, since = -1, time.monotonic()
-        while not self._has_everything() and time.monotonic() - since < _DRAIN_SECONDS_MAX:
-            total = sum(each.tally.distinct for each in self.readers)
+        patience = _DRAIN_SECONDS_MAX if self.spark is None else _SPARK_DRAIN_SECONDS_MAX
+        while not self._has_everything() and time.monotonic() - since < patience:
+            total = sum(each.tally.distinct for each in self.readers) + (self.spark.progress if self.spark else 0)
             if total > best:
                 best, since = total, time.monotonic()
             if any(each.error for each in self.readers):
@@ -138,6 +174,8 @@ class Stage:
 
     def _has_everything(self) -> bool:
         if self.publisher.is_alive():
+            return False
+        if self.spark is not None and not self.spark.has_everything:
             return False
         wanted = self.publisher.acknowledged.distinct
         return all(each.tally.distinct >= wanted for each in self.readers)
@@ -154,6 +192,8 @@ class Stage:
         self.publisher.stopping.set()
         for each in self.readers:
             each.stop()
+        if self.spark is not None:
+            self.spark.stop()
 
     def _look(self, phase: str) -> None:
         self.screen.show(self._elapsed(), phase)
@@ -173,7 +213,8 @@ class Stage:
             verdict(each.role.name, acknowledged, each.tally, each.watch.breaks if each.watch else 0, may_repeat=False)
             for each in self.alone
         ]
-        return [alone[0], alone[1], group, alone[2]]
+        table = [self.spark.verdict()] if self.spark is not None else []
+        return [alone[0], alone[1], group, alone[2], *table]
 
     def _say(self, news: str) -> None:
         self.screen.say(self._elapsed(), news)
@@ -186,8 +227,14 @@ class Stage:
         return at if self._seconds is None else min(share * self._seconds, at)
 
 
-def _make_topic(link: Link) -> None:
+def _make_topics(link: Link, with_spark: bool) -> None:
+    from clarion.cli import demo_spark
     from clarion.cli.demo_cast import PARTITIONS, TOPIC
 
-    admin = link.admin()  # must outlive its call
-    result_of(admin.create_topics([admin_api().NewTopic(TOPIC, PARTITIONS, -1)])[TOPIC], link, f"create {TOPIC}")
+    wanted = {TOPIC: PARTITIONS}
+    if with_spark:
+        wanted |= {demo_spark.LOGS: demo_spark.PARTITIONS, demo_spark.HEALTH: 1}
+    admin = link.admin()  # must outlive its calls
+    made = admin.create_topics([admin_api().NewTopic(name, count, -1) for name, count in wanted.items()])
+    for name, future in made.items():
+        result_of(future, link, f"create {name}")

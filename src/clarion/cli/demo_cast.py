@@ -54,14 +54,15 @@ class Meter:
 
 
 class Publisher(Thread):
-    """Sends orders keyed by customer until it is told to stop, then waits until each is acknowledged."""
+    """Sends numbered events until it is told to stop, then waits until each is acknowledged."""
+
+    topic = ""
 
     def __init__(self, link: Link, rate: float) -> None:
-        super().__init__(name="publisher", daemon=True)
+        super().__init__(name=f"publisher of {self.topic}", daemon=True)
         self._link = link
         self._rate = rate
         self._random = random.Random(7)
-        self._sequences: dict[str, int] = {}
         self._producer = link.producer({"enable.idempotence": True, "linger.ms": 2, "client.id": "demo-publisher"})
         self._acked_now: list[int] = []
         self.stopping = Event()
@@ -70,7 +71,6 @@ class Publisher(Thread):
         self.failed = 0
         self.error = ""
         self.meter = Meter()
-        self.last = ""
 
     def run(self) -> None:
         started = before = time.monotonic()
@@ -83,39 +83,38 @@ class Publisher(Thread):
                 self._send()
                 due -= 1
             self._settle(_TICK_SECONDS)
+        self.flush()
+
+    def flush(self) -> None:
+        """Wait until every event has been acknowledged, or has failed."""
         self._producer.flush(30)
         self._settle(0)
 
     def _rate_at(self, seconds: float) -> float:
         return self._rate * (1 + 0.5 * math.sin(2 * math.pi * seconds / _SURGE_SECONDS))
 
+    def compose(self, number: int) -> tuple[str, dict[str, Any]]:
+        """The key and the content of the next event."""
+        raise NotImplementedError
+
     def _send(self) -> None:
         number = self.sent
-        customer = f"c-{self._random.randrange(200):03d}"
-        sequence = self._sequences.get(customer, 0)
-        goods, price = self._random.choice(_GOODS)
-        order = {
-            "order": number,
-            "customer": customer,
-            "sequence": sequence,
-            "goods": goods,
-            "price": price,
-            "city": self._random.choice(_CITIES),
-            "at": time.time(),
-        }
+        key, event = self.compose(number)
         sent_at = time.perf_counter()
         try:
             self._producer.produce(
-                TOPIC,
-                json.dumps(order).encode(),
-                customer.encode(),
+                self.topic,
+                json.dumps(event).encode(),
+                key.encode(),
                 on_delivery=lambda error, _: self._on_delivery(error, number, sent_at),
             )
         except BufferError:
-            return  # the queue is full: this customer comes back later
-        self._sequences[customer] = sequence + 1
+            return  # the queue is full: this one comes back later
         self.sent += 1
-        self.last = describe(order)
+        self.on_sent(event)
+
+    def on_sent(self, event: dict[str, Any]) -> None:
+        """An event is on its way."""
 
     def _settle(self, seconds: float) -> None:
         self._producer.poll(seconds)
@@ -130,6 +129,32 @@ class Publisher(Thread):
             return
         self._acked_now.append(number)
         self.meter.latencies_ms.append((time.perf_counter() - sent_at) * 1000)
+
+
+class OrderPublisher(Publisher):
+    """Orders keyed by customer, numbered per customer, so that readers can see whether their order was kept."""
+
+    topic = TOPIC
+
+    def __init__(self, link: Link, rate: float) -> None:
+        super().__init__(link, rate)
+        self._sequences: dict[str, int] = {}
+
+    def compose(self, number: int) -> tuple[str, dict[str, Any]]:
+        customer = f"c-{self._random.randrange(200):03d}"
+        goods, price = self._random.choice(_GOODS)
+        return customer, {
+            "order": number,
+            "customer": customer,
+            "sequence": self._sequences.get(customer, 0),
+            "goods": goods,
+            "price": price,
+            "city": self._random.choice(_CITIES),
+            "at": time.time(),
+        }
+
+    def on_sent(self, event: dict[str, Any]) -> None:
+        self._sequences[event["customer"]] = event["sequence"] + 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,16 +61,16 @@ class Verdict:
     missing: int
     unasked: int  # seen, but never acknowledged to the publisher
     repeated: int
-    order_breaks: int
+    order_breaks: int | None  # None: nobody looked
     may_repeat: bool  # a group delivers at least once; a lone reader sees everything once
 
     @property
     def is_good(self) -> bool:
         repeats_are_fine = self.may_repeat or self.repeated == 0
-        return self.missing == 0 and self.unasked == 0 and self.order_breaks == 0 and repeats_are_fine
+        return self.missing == 0 and self.unasked == 0 and not self.order_breaks and repeats_are_fine
 
 
-def verdict(reader: str, acknowledged: Tally, seen: Tally, order_breaks: int, *, may_repeat: bool) -> Verdict:
+def verdict(reader: str, acknowledged: Tally, seen: Tally, order_breaks: int | None, *, may_repeat: bool) -> Verdict:
     return Verdict(
         reader=reader,
         expected=acknowledged.distinct,

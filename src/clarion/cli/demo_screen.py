@@ -15,15 +15,27 @@ from clarion.cli.table import Column, show_rows
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from clarion.cli.demo_spark import SparkPart
+
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _HISTORY = 48  # columns of the sparkline, two per second
 _NEWS = 5
+
+STARTING = "Spark starts"  # the phase before the first event
 
 
 class Screen:
     """Draws what it is given; keeps only the history of the rate and the latest news."""
 
-    def __init__(self, publisher: Publisher, readers: Sequence[Reader], where: str, seconds: float | None) -> None:
+    def __init__(
+        self,
+        publisher: Publisher,
+        readers: Sequence[Reader],
+        where: str,
+        seconds: float | None,
+        spark: SparkPart | None = None,
+    ) -> None:
+        self._spark = spark
         self._publisher = publisher
         self._readers = readers
         self._where = where
@@ -59,6 +71,8 @@ class Screen:
             return
         while self._unsaid:
             print(self._unsaid.popleft(), flush=True)
+        if phase == STARTING:
+            return
         if elapsed >= self._next_line_at:
             self._next_line_at = int(elapsed) + 1.0
             print(self.line(elapsed), flush=True)
@@ -67,6 +81,7 @@ class Screen:
         published = self._publisher.acknowledged.distinct
         words = [f"{elapsed:5.1f}s  published {published:,} ({self._publisher.meter.rate():,.0f}/s)"]
         words += [f"{each.role.name} {each.received:,}" for each in self._readers if each.is_running]
+        words += [f"{name} {each['rows_in']:,} rows" for name, each in self._reports()]
         return " | ".join(words)
 
     def picture(self, elapsed: float, phase: str) -> RenderableType:
@@ -79,9 +94,34 @@ class Screen:
         return Group(
             Panel(self._head(elapsed, phase), title="[bold]Clarion[/] one log, many readers", border_style="cyan"),
             self._table(),
+            *self._pipelines(),
             Panel(news, title="what happened", title_align="left", border_style="dim", height=_NEWS + 2),
             Text(f" {hint}", style="dim"),
         )
+
+    def _reports(self) -> list[tuple[str, dict[str, Any]]]:
+        return sorted(self._spark.reports.items()) if self._spark is not None else []
+
+    def _pipelines(self) -> list[RenderableType]:
+        """The pipelines on Spark, and the last lines of the reader of what they write."""
+        from rich import box
+        from rich.panel import Panel
+        from rich.table import Table
+        from rich.text import Text
+
+        if self._spark is None:
+            return []
+        table = Table(box=box.SIMPLE_HEAD, expand=True, header_style="bold", pad_edge=False)
+        table.add_column("pipeline on Spark", no_wrap=True, style="bold cyan")
+        table.add_column("state", no_wrap=True)
+        for header in ("rows in", "per s", "rows out", "lag", "last batch", "state rows", "watermark"):
+            table.add_column(header, justify="right", no_wrap=True)
+        for name, each in self._reports():
+            table.add_row(name, *_pipeline_cells(each))
+        printed = Text("\n".join(self._spark.reader.printed) or "…", no_wrap=True, overflow="ellipsis")
+        logs = count_text(self._spark.publisher.acknowledged.distinct)
+        title = f"what the rollup of {logs} log lines says, window by window"
+        return [table, Panel(printed, title=title, title_align="left", border_style="dim", height=7)]
 
     def _head(self, elapsed: float, phase: str) -> RenderableType:
         from rich.console import Group
@@ -142,6 +182,20 @@ class Screen:
         ]
 
 
+def _pipeline_cells(report: dict[str, Any]) -> list[str]:
+    watermark = report["watermark"]
+    return [
+        report["state"],
+        count_text(report["rows_in"]),
+        count_text(report["rows_in_per_second"]),
+        count_text(report["rows_out"]),
+        "-" if report["lag"] is None else count_text(report["lag"]),
+        _ms(report["batch_ms"]),
+        count_text(report["state_rows"]),
+        "-" if watermark is None else watermark[11:19],
+    ]
+
+
 def sparkline(rates: Iterable[float]) -> str:
     shown = list(rates)
     top = max(shown, default=0.0)
@@ -162,7 +216,7 @@ def show_summary(verdicts: Sequence[Verdict], elapsed: float) -> None:
             "received": each.received,
             "missing": each.missing,
             "repeated": each.repeated,
-            "order": "-" if each.may_repeat else ("kept" if each.order_breaks == 0 else f"{each.order_breaks} breaks"),
+            "order": _order(each),
             "verdict": "✓ all there" if each.is_good else "✗",
         }
         for each in verdicts
@@ -176,6 +230,12 @@ def show_summary(verdicts: Sequence[Verdict], elapsed: float) -> None:
         Column("verdict", "VERDICT", style="bold green" if all(each.is_good for each in verdicts) else "bold red"),
     ]
     show_rows(rows, columns, as_json=False, title=f"After {duration_text(elapsed * 1000)}")
+
+
+def _order(one: Verdict) -> str:
+    if one.may_repeat or one.order_breaks is None:
+        return "-"
+    return "kept" if one.order_breaks == 0 else f"{one.order_breaks} breaks"
 
 
 def _ms(latency: float | None) -> str:
