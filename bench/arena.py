@@ -7,11 +7,11 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, TypeVar
 
 from bench.load import run_job
 from bench.load.admin import Admin, admin_for
@@ -26,6 +26,7 @@ _TMPFS = Path("/dev/shm")
 _QUIET_CPU_SHARE = 0.05  # an idle JVM stays below it
 _QUIET_WITHIN_S = 3.0
 _PRETOUCH_CHUNK = bytes(4_000_000)
+T = TypeVar("T")
 
 
 class Arena:
@@ -36,6 +37,9 @@ class Arena:
         self.why_not: dict[str, str] = {}
         self._pool: dict[tuple[str, str], ServerProcess] = {}
         self._filled: dict[tuple[str, int], tuple[str, int]] = {}
+        self._made: dict[str, tuple[str, int]] = {}
+        self._kept: dict[str, Any] = {}
+        self._keepers = ExitStack()
         self._numbers = itertools.count(1)
 
     def __enter__(self) -> Self:
@@ -46,6 +50,7 @@ class Arena:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._keepers.close()
         for server in self._pool.values():
             server.stop()
         for folder in (self.tmpfs, self.disk):
@@ -96,6 +101,20 @@ class Arena:
             self._filled[key] = name, admin.messages(name)
             admin.close()
         return self._filled[key]
+
+    def made(self, what: str, fill: Callable[[str], int]) -> tuple[str, int]:
+        """A topic that `fill` makes at its first use: its name and message count."""
+        if what not in self._made:
+            name = f"m{next(self._numbers):05d}"
+            self._made[what] = name, fill(name)
+        return self._made[what]
+
+    def kept(self, what: str, make: Callable[[], AbstractContextManager[T]]) -> T:
+        """Something that lives from its first use to the end of the run."""
+        if what not in self._kept:
+            self._kept[what] = self._keepers.enter_context(make())
+        kept: T = self._kept[what]
+        return kept
 
     def admin(self, server: ServerProcess) -> Admin:
         return admin_for(server.name, server.address)

@@ -30,6 +30,7 @@ METRICS = {
     "cpu_us_per_request": Metric("CPU µs/request", Kind.COST, 1),
     "cpu_us_per_message": Metric("CPU µs/message", Kind.COST, 1),
     "p50_ms": Metric("p50 ms", Kind.TAIL, 3),
+    "p90_ms": Metric("p90 ms", Kind.TAIL, 3),
     "p99_ms": Metric("p99 ms", Kind.TAIL, 3),
     "p999_ms": Metric("p99.9 ms", Kind.TAIL, 3),
     "first_ack_s": Metric("seconds", Kind.COST, 3),
@@ -37,6 +38,15 @@ METRICS = {
     "rss_mb": Metric("MB resident", Kind.COST),
     "idle_mb": Metric("MB resident", Kind.COST),
     "kb_per_connection": Metric("KB/connection", Kind.COST, 1),
+    "cpu_s_per_m": Metric("Spark's CPU s/million", Kind.COST, 2),
+    "batch_1_ms": Metric("ms, 1 partition", Kind.COST),
+    "batch_10_ms": Metric("ms, 10, 9 of them empty", Kind.COST),
+    "batch_200_ms": Metric("ms, 200, 199 of them empty", Kind.COST),
+    "batch_200_full_ms": Metric("ms, 200, none of them empty", Kind.COST),
+    "empty_partition_ms": Metric("ms per empty partition", Kind.COST, 3),
+    "files": Metric("files", Kind.COST),
+    "file_mb": Metric("MB/file", Kind.RATE, 1),
+    "python_mb": Metric("MB in Python at most", Kind.COST),
     "load_cpu_share": Metric("load generator, cores", Kind.COST, 2),
 }
 

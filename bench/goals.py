@@ -1,6 +1,7 @@
 """What the project promised itself: each goal names a row, a figure, and the bound it must keep.
 
-`vs kafka` and `vs raw` compare with the same run; an absolute bound stands by itself.
+`vs kafka` and `vs raw` compare with the same run; an absolute bound stands by itself. In Spark's rows Kafka is
+Spark's own Kafka connector.
 """
 
 from __future__ import annotations
@@ -64,6 +65,15 @@ GOALS = (
     Goal("consume-1k", "mb_per_s", 0.6, True, against=("raw-out-sendfile-1m", "raw-out-pread-1m")),
     Goal("idle-connections", "kb_per_connection", 20.0, False, is_absolute=True),
     Goal("many-partitions", "first_ack_s", 5.0, False, is_absolute=True),
+    Goal("spark-read-100b", "messages_per_s", 2.0, True),
+    Goal("spark-read-1k", "messages_per_s", 1.5, True),
+    Goal("spark-write", "messages_per_s", 1.5, True),
+    Goal("spark-copy", "messages_per_s", 1.5, True),
+    Goal("spark-stream", "messages_per_s", 1.5, True),
+    Goal("spark-latency", "p50_ms", 0.5, False),
+    Goal("spark-latency", "p90_ms", 0.5, False),
+    Goal("spark-partitions", "empty_partition_ms", 1.0, False, is_absolute=True),
+    Goal("spark-replay", "python_mb", 1000.0, False, is_absolute=True),
 )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from bench.experiment import ALL, METRICS, Outcome
+from bench.experiment import ALL, KAFKA_WIRE, METRICS, Outcome
 from bench.figures import ratio
 from bench.goals import Goal, Verdict, judge
 from bench.machine import machine
@@ -22,7 +22,13 @@ _COLOURS = {"PASS": "bold green", "FALL SHORT": "bold red", "no answer": "yellow
 
 def show(console: Console, outcomes: Sequence[Outcome]) -> None:
     verdicts = judge({outcome.experiment.id: outcome for outcome in outcomes})
-    for table in (_raw_table(outcomes), _peer_table(outcomes, verdicts), _goal_table(outcomes, verdicts)):
+    tables = (
+        _raw_table(outcomes),
+        _peer_table(outcomes, verdicts),
+        _spark_table(outcomes, verdicts),
+        _goal_table(outcomes, verdicts),
+    )
+    for table in tables:
         if table.row_count:
             console.print(table)
     for line in _reasons(outcomes):
@@ -67,26 +73,44 @@ def _raw_table(outcomes: Sequence[Outcome]) -> Table:
 
 
 def _peer_table(outcomes: Sequence[Outcome], verdicts: Sequence[Verdict]) -> Table:
-    table = Table(title="Clarion beside Apache Kafka and NATS JetStream", title_justify="left")
+    brokers = [one for one in outcomes if one.experiment.peers != (MACHINE,) and not _is_spark(one)]
+    title = "Clarion beside Apache Kafka and NATS JetStream"
+    return _side_by_side(title, dict(zip(ALL, ("Clarion", "Kafka", "NATS"), strict=True)), brokers, verdicts)
+
+
+def _spark_table(outcomes: Sequence[Outcome], verdicts: Sequence[Verdict]) -> Table:
+    title = "Spark on Clarion: its connector beside Spark's own Kafka connector"
+    names = dict(zip(KAFKA_WIRE, ("Clarion's", "Spark's"), strict=True))
+    return _side_by_side(title, names, [one for one in outcomes if _is_spark(one)], verdicts)
+
+
+def _is_spark(outcome: Outcome) -> bool:
+    return outcome.experiment.id.startswith("spark-")
+
+
+def _side_by_side(title: str, names: dict[str, str], outcomes: Sequence[Outcome], verdicts: Sequence[Verdict]) -> Table:
+    table = Table(title=title, title_justify="left")
     table.add_column("row")
     table.add_column("acks, durability")
     table.add_column("figure")
-    for heading in ("Clarion", "Kafka", "NATS", "÷ Kafka"):
+    for heading in (*names.values(), f"÷ {names['kafka']}"):
         table.add_column(heading, justify="right")
     table.add_column("goal")
     marks = {(one.goal.row, one.goal.metric): one for one in verdicts if not one.goal.against}
     for outcome in outcomes:
-        if outcome.experiment.peers != (MACHINE,):
-            for number, metric in enumerate(outcome.experiment.metrics):
-                table.add_row(*_peer_row(outcome, metric, number == 0, marks.get((outcome.experiment.id, metric))))
-            table.add_section()
+        for number, metric in enumerate(outcome.experiment.metrics):
+            mark = marks.get((outcome.experiment.id, metric))
+            table.add_row(*_peer_row(outcome, metric, list(names), number == 0, mark))
+        table.add_section()
     return table
 
 
-def _peer_row(outcome: Outcome, metric: str, is_first: bool, verdict: Verdict | None) -> list[str]:
+def _peer_row(
+    outcome: Outcome, metric: str, peers: Sequence[str], is_first: bool, verdict: Verdict | None
+) -> list[str]:
     experiment = outcome.experiment
     head = [experiment.title, f"{experiment.acks}, {experiment.durability}"] if is_first else ["", ""]
-    cells = [_cell(outcome, peer, metric) for peer in ALL]
+    cells = [_cell(outcome, peer, metric) for peer in peers]
     goal = f"[{_COLOURS[verdict.word]}]{verdict.word}[/] ({verdict.goal.sentence()})" if verdict else ""
     return [*head, METRICS[metric].label, *cells, ratio_text(_ratio_to_kafka(outcome, metric)), goal]
 

@@ -23,12 +23,17 @@ class Sizes:
     idle_connections: int = 10_000
     many_partitions: int = 10_000
     pretouch_bytes: int = 4 * GB
+    spark_messages: int = 1_500_000  # of 100 B; rows with larger messages or more work take a part of them
+    spark_lone_messages: int = 24  # one every 450 ms
+    spark_micro_batches: int = 12
+    spark_replay_messages: int = 1_000_000
 
 
 DEFAULT = Sizes()
-FULL = Sizes(rounds=5, recovery_bytes=(GB // 1000, GB, 5 * GB))
+FULL = Sizes(rounds=5, recovery_bytes=(GB // 1000, GB, 5 * GB), spark_replay_messages=10_000_000)
 QUICK = Sizes(
     rounds=1, seconds=0.7, latency_seconds=1.5, warm_seconds=0.8, produce_bytes=400_000_000, filled_bytes=200_000_000,
     fanout_bytes=100_000_000, users_messages=100_000, recovery_bytes=(GB // 4,), idle_connections=1000,
-    many_partitions=1000, pretouch_bytes=2 * GB,
+    many_partitions=1000, pretouch_bytes=2 * GB, spark_messages=400_000, spark_lone_messages=12, spark_micro_batches=6,
+    spark_replay_messages=100_000,
 )  # fmt: skip

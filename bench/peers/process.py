@@ -68,7 +68,7 @@ class ServerProcess:
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
                 list(self.command()), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                env=self.environment(), preexec_fn=_die_with_the_harness, cwd=self.data_dir,
+                env=self.environment(), preexec_fn=die_with_the_harness, cwd=self.data_dir,
             )  # fmt: skip
         self.pid = self._process.pid
         try:
@@ -153,6 +153,12 @@ def process_tree(pid: int) -> list[int]:
     return pids
 
 
+def die_with_the_harness() -> None:
+    # A harness that is killed must not leave a JVM behind.
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    raise_file_limit()
+
+
 def _children(pid: int) -> list[int]:
     found: list[int] = []
     try:
@@ -185,9 +191,3 @@ def raise_file_limit() -> int:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return hard
-
-
-def _die_with_the_harness() -> None:
-    # A harness that is killed must not leave a JVM behind.
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    raise_file_limit()

@@ -1,0 +1,70 @@
+"""From topics into tables and back: `archive` to Delta and to Parquet, and `replay`, each from its start to its end."""
+
+from __future__ import annotations
+
+import shutil
+import time
+
+from bench.arena import Arena
+from bench.experiment import Experiment, Sample
+from bench.load import LoadFailed
+from bench.rows.spark_peers import PARTITIONS, PythonMemory, admin_of, broker, filled, spark_peer
+from bench.sizes import Sizes
+
+FORMATS = {"delta": "Delta", "parquet": "Parquet"}
+_VALUE_BYTES = 100
+
+
+def experiments(sizes: Sizes) -> list[Experiment]:
+    return [
+        *(_archive(format) for format in FORMATS),
+        Experiment(
+            id="spark-replay", title=f"Spark: replay of {sizes.spark_replay_messages:,} messages from Delta",
+            acks="all", durability="on Clarion", metrics=("messages_per_s", "mb_per_s", "python_mb"),
+            peers=("clarion",), measure=_replay, rounds_max=1,
+        ),
+    ]  # fmt: skip
+
+
+def _archive(format: str) -> Experiment:
+    def measure(arena: Arena, peer: str) -> Sample:
+        topic, messages = filled(arena, _VALUE_BYTES, arena.sizes.spark_messages // 2)
+        path = arena.disk / f"archive-{time.monotonic_ns()}"
+        try:
+            done = spark_peer(arena, peer).ask("archive", topic=topic, format=format, path=str(path))
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
+        return _rates(done, messages) | {"files": done["files"], "file_mb": done["file_mb"]}
+
+    return Experiment(
+        id=f"spark-archive-{format}", title=f"Spark: archive to {FORMATS[format]}, 100 B", acks="–",
+        durability="on Clarion", metrics=("messages_per_s", "mb_per_s", "files", "file_mb"), peers=("clarion",),
+        measure=measure, rounds_max=2,
+    )  # fmt: skip
+
+
+def _replay(arena: Arena, peer: str) -> Sample:
+    spark = spark_peer(arena, peer)
+    source, messages = filled(arena, _VALUE_BYTES, arena.sizes.spark_replay_messages)
+    path = arena.disk / "replay"
+    try:
+        spark.ask("archive", topic=source, format="delta", path=str(path))
+        with arena.topic(broker(arena), PARTITIONS) as target, PythonMemory(spark.pid) as memory:
+            done = spark.ask("replay", path=str(path), topic=target)
+            admin = admin_of(arena)
+            there = admin.messages(target, PARTITIONS)
+            admin.close()
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+    if there != messages:
+        raise LoadFailed(f"{messages} messages were archived and {there} came back")
+    return _rates(done, messages) | {"python_mb": memory.peak_mb}
+
+
+def _rates(done: Sample, messages: int) -> Sample:
+    return {
+        "messages": messages,
+        "seconds": done["seconds"],
+        "messages_per_s": messages / done["seconds"],
+        "mb_per_s": messages * _VALUE_BYTES / done["seconds"] / 1e6,
+    }
