@@ -1,0 +1,378 @@
+"""Produce: what is taken gets its place, what is refused gets its reason, and the answer says no more than is true."""
+
+import asyncio
+import errno
+from uuid import uuid4
+
+import pytest
+
+from clarion.broker import waiting
+from clarion.broker.config import Durability
+from clarion.model.errors import ErrorCode
+from clarion.wire.apis import PRODUCE
+from clarion.wire.batch import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, read_header
+from clarion.wire.frames import request_frame
+from clarion.wire.records import decode_batch
+from tests.broker.disks import StoryDisk
+from tests.broker.harness import Node, running, until, versions_of
+from tests.broker.talk import batch, now_ms, produce_frame, read_produced, split
+
+T0, T1 = ("t", 0), ("t", 1)
+QUICK = {"durability": Durability.PAGE_CACHE}
+HOUR_MS = 3_600_000
+
+
+async def refusal(node: Node, records: bytes | None, place=T0, **how) -> int:
+    return int((await node.client.produce({place: records}, **how))[place].error_code)
+
+
+async def values(node: Node, place=T0) -> list[bytes | None]:
+    return (await node.client.fetch({place: 0})).values(*place)
+
+
+@pytest.mark.parametrize("version", versions_of("Produce"))
+async def test_every_version_writes(tmp_path, version):
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic()
+        place = (node.broker.known_topic("t").id, 0) if version >= 13 else T0
+        for offset in (0, 2):
+            produced = (await node.client.produce({place: batch(b"a", b"b")}, version=version))[place]
+            assert (produced.error_code, produced.base_offset) == (0, offset)
+        assert await values(node) == [b"a", b"b"] * 2
+
+
+# How safe is safe
+
+
+async def test_all_waits_for_the_disk_and_one_does_not(tmp_path):
+    disk = StoryDisk()
+    async with running(tmp_path, disk=disk) as node, node.another() as careful:
+        await node.topic()
+        disk.hold_flushes()
+        assert (await node.client.produce({T0: batch(b"quick")}, acks=1))[T0].base_offset == 0
+        produced = asyncio.ensure_future(careful.produce({T0: batch(b"safe")}, acks=-1))
+        await until(lambda: len(node.broker.waiting_produces) == 1)
+        assert not produced.done()
+        disk.let_flushes_go()
+        assert (await produced)[T0].base_offset == 1
+        assert len(node.broker.waiting_produces) == 0
+
+
+async def test_without_acknowledgement_there_is_no_answer_and_an_error_ends_the_connection(tmp_path):
+    async with running(tmp_path, **QUICK) as node, node.another() as client:
+        await node.topic()
+        client.post(produce_frame({T0: batch(b"a")}, acks=0))
+        assert (await client.produce({T0: batch(b"b")}, acks=1))[T0].base_offset == 1
+        client.post(produce_frame({("nowhere", 0): batch(b"c")}, acks=0))
+        assert await client.is_refused()
+        assert await values(node) == [b"a", b"b"]
+
+
+async def test_time_out_means_that_nothing_is_known(tmp_path, monkeypatch):
+    monkeypatch.setattr(waiting, "LOOK_SECONDS", 0.02)
+    disk = StoryDisk()
+    async with running(tmp_path, disk=disk) as node:
+        await node.topic(partitions=2)
+        await node.topic("quick", clarion_durability="page-cache")
+        disk.hold_flushes()
+        produced = await node.client.produce({T0: batch(b"v"), ("quick", 0): batch(b"v")}, timeout=50)
+        assert produced[T0].error_code == ErrorCode.REQUEST_TIMED_OUT
+        assert (produced["quick", 0].error_code, produced["quick", 0].base_offset) == (0, 0)
+        assert len(node.broker.waiting_produces) == 0
+        disk.let_flushes_go()
+        await until(lambda: node.partition().high_watermark.offset == 1)
+        assert await values(node) == [b"v"]
+
+
+async def test_a_client_that_goes_while_it_waits_leaves_nothing(tmp_path):
+    disk = StoryDisk()
+    async with running(tmp_path, disk=disk) as node:
+        await node.topic()
+        disk.hold_flushes()
+        async with node.another() as client:
+            client.post(produce_frame({T0: batch(b"v")}))
+            await until(lambda: len(node.broker.waiting_produces) == 1)
+        await until(lambda: len(node.server.net.connections) == 1)
+        disk.let_flushes_go()
+        await until(lambda: len(node.broker.waiting_produces) == 0)
+        assert await values(node) == [b"v"]
+
+
+async def test_a_deleted_topic_answers_whoever_waits(tmp_path):
+    disk = StoryDisk()
+    async with running(tmp_path, disk=disk) as node:
+        await node.topic()
+        disk.hold_flushes()
+        produced = asyncio.ensure_future(node.client.produce({T0: batch(b"v")}))
+        await until(lambda: len(node.broker.waiting_produces) == 1)
+        deleting = asyncio.ensure_future(node.broker.delete_topic("t"))
+        assert (await produced)[T0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        disk.let_flushes_go()
+        await deleting
+
+
+async def test_pipelined_requests_are_written_and_answered_in_order(tmp_path):
+    async with running(tmp_path) as node:
+        await node.topic()
+        for number in range(300):
+            node.client.post(produce_frame({T0: batch(b"%d" % number)}, acks=(-1, 1)[number % 2], correlation=number))
+        for number in range(300):
+            frame = await node.client.next_frame()
+            assert int.from_bytes(frame[:4], "big") == number
+            assert read_produced(frame, 9)[T0].base_offset == number
+        assert await values(node) == [b"%d" % number for number in range(300)]
+
+
+# Refusals
+
+
+async def test_partitions_of_one_request_succeed_and_fail_on_their_own(tmp_path):
+    async with running(tmp_path) as node:
+        await node.topic(partitions=2)
+        await node.topic("small", max_message_bytes="100")
+        answer = await node.client.produce(
+            {
+                T0: batch(b"good"),
+                ("nowhere", 0): batch(b"v"),
+                ("t", 9): batch(b"v"),
+                ("small", 0): batch(b"v" * 200),
+                T1: batch(b"good too"),
+                ("__consumer_offsets", 0): batch(b"v"),
+            }
+        )
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert {place: int(one.error_code) for place, one in answer.items()} == {
+            T0: 0,
+            ("nowhere", 0): unknown,
+            ("t", 9): unknown,
+            ("small", 0): ErrorCode.MESSAGE_TOO_LARGE,
+            T1: 0,
+            ("__consumer_offsets", 0): ErrorCode.INVALID_TOPIC_EXCEPTION,
+        }
+        assert "100 (max.message.bytes)" in answer["small", 0].error_message
+        assert await values(node, T1) == [b"good too"]
+
+
+def changed(records: bytes, at: int, new: bytes) -> bytes:
+    return records[:at] + new + records[at + len(new) :]
+
+
+def with_attributes(bits: int) -> bytes:
+    from crc32c import crc32c
+
+    records = bytearray(batch(b"v"))
+    records[21:23] = bits.to_bytes(2, "big")
+    records[17:21] = crc32c(memoryview(records)[21:]).to_bytes(4, "big")
+    return bytes(records)
+
+
+REFUSED = {
+    "no records": (None, ErrorCode.INVALID_RECORD),
+    "empty records": (b"", ErrorCode.INVALID_RECORD),
+    "less than a header": (batch(b"v")[:40], ErrorCode.CORRUPT_MESSAGE),
+    "a cut batch": (batch(b"v" * 100)[:-3], ErrorCode.CORRUPT_MESSAGE),
+    "two batches": (batch(b"v") * 2, ErrorCode.INVALID_RECORD),
+    "a flipped bit": (changed(batch(b"value"), 65, b"X"), ErrorCode.CORRUPT_MESSAGE),
+    "an old format": (changed(batch(b"v"), 16, b"\1"), ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT),
+    "a control batch": (with_attributes(CONTROL), ErrorCode.INVALID_RECORD),
+    "the broker's own time": (with_attributes(LOG_APPEND_TIME), ErrorCode.INVALID_TIMESTAMP),
+    "a transaction": (with_attributes(TRANSACTIONAL), ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+    "an unknown compression": (with_attributes(7), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
+    "a far future": (batch(b"v", at=now_ms() + 2 * HOUR_MS), ErrorCode.INVALID_TIMESTAMP),
+    "a producer without sequence": (batch(b"v", producer_id=1), ErrorCode.INVALID_RECORD),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+async def test_a_batch_that_cannot_be_is_refused_and_the_next_one_taken(tmp_path, what):
+    records, code = REFUSED[what]
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic()
+        assert await refusal(node, records) == code
+        assert await refusal(node, batch(b"good")) == 0
+        assert await values(node) == [b"good"]
+
+
+async def test_a_topic_says_how_old_its_messages_may_be(tmp_path):
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic(message_timestamp_before_max_ms=str(HOUR_MS))
+        assert await refusal(node, batch(b"v", at=now_ms() - 2 * HOUR_MS)) == ErrorCode.INVALID_TIMESTAMP
+        assert await refusal(node, batch(b"v", at=-1)) == 0
+
+
+async def test_what_the_request_says_of_itself_is_refused_for_every_partition(tmp_path):
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic()
+        assert await refusal(node, batch(b"v"), acks=2) == ErrorCode.INVALID_REQUIRED_ACKS
+        assert await refusal(node, batch(b"v"), acks=-2) == ErrorCode.INVALID_REQUIRED_ACKS
+        code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        assert await refusal(node, batch(b"v"), transactional_id="tx") == code
+        nobody = (uuid4(), 0)
+        assert await refusal(node, batch(b"v"), nobody, version=13) == ErrorCode.UNKNOWN_TOPIC_ID
+        assert await values(node) == []
+
+
+@pytest.mark.parametrize("version", [3, 9, 13, 14])
+async def test_bytes_that_are_no_produce_end_the_connection(tmp_path, version):
+    async with running(tmp_path, **QUICK) as node, node.another() as client:
+        client.post(request_frame(PRODUCE, version, 1, "tests", b"\xff" * 30))
+        assert await client.is_refused()
+        await node.topic()
+        assert await refusal(node, batch(b"v")) == 0
+
+
+# Times
+
+
+async def test_the_broker_may_stamp_the_time_of_appending(tmp_path):
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic(message_timestamp_type="LogAppendTime")
+        before = now_ms()
+        produced = (await node.client.produce({T0: batch(b"a", b"b", at=12345)}))[T0]
+        (stored,) = split((await node.client.fetch({T0: 0})).records())
+        head = read_header(stored)
+        assert head.is_log_append_time
+        stamped = int(produced.log_append_time.timestamp() * 1000 + 0.5)
+        assert before <= stamped == head.max_timestamp <= now_ms()
+        assert {record.timestamp for record in decode_batch(stored)} == {head.max_timestamp}
+
+
+# Idempotence
+
+
+def numbered(sequence: int, value: bytes = b"v", producer: int = 7, epoch: int = 0) -> bytes:
+    return batch(value, producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
+
+
+async def test_a_repeated_batch_gets_its_first_offset_and_is_written_once(tmp_path):
+    async with running(tmp_path) as node:
+        await node.topic()
+        for sequence in range(5):
+            await node.client.produce({T0: numbered(sequence)})
+        again = await node.client.produce({T0: numbered(2)})
+        assert (again[T0].error_code, again[T0].base_offset) == (0, 2)
+        assert await refusal(node, numbered(9)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert node.partition().next_offset == 5
+
+
+async def test_a_batch_repeated_before_the_first_is_safe_waits_like_the_first(tmp_path):
+    disk = StoryDisk()
+    async with running(tmp_path, disk=disk) as node, node.another() as again:
+        await node.topic()
+        disk.hold_flushes()
+        asked = [asyncio.ensure_future(one.produce({T0: numbered(0)})) for one in (node.client, again)]
+        await until(lambda: len(node.broker.waiting_produces) == 2)
+        assert node.partition().next_offset == 1
+        disk.let_flushes_go()
+        assert [(await one)[T0].base_offset for one in asked] == [0, 0]
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+async def test_producers_are_known_after_a_restart(tmp_path, is_clean):
+    async with running(tmp_path / "a", **QUICK) as node:
+        await node.topic()
+        for sequence in range(7):
+            await node.client.produce({T0: numbered(sequence)})
+        if not is_clean:
+            import shutil
+
+            shutil.copytree(tmp_path / "a", tmp_path / "b")
+    async with running(tmp_path / ("a" if is_clean else "b"), **QUICK) as node:
+        for sequence in (6, 3):
+            produced = (await node.client.produce({T0: numbered(sequence)}))[T0]
+            assert (produced.error_code, produced.base_offset) == (0, sequence)
+        assert await refusal(node, numbered(9)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert await refusal(node, numbered(7)) == 0
+
+
+async def test_producers_are_known_after_retention_has_taken_all_their_messages(tmp_path):
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic(retention_ms="1000")
+        for sequence in range(3):
+            records = batch(b"v", at=now_ms() - HOUR_MS, producer_id=7, producer_epoch=0, base_sequence=sequence)
+            await node.client.produce({T0: records})
+        await node.server.housekeeping.retain()
+        assert node.partition().start_offset == 3
+        assert await refusal(node, numbered(9)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    async with running(tmp_path, **QUICK) as node:
+        assert await refusal(node, numbered(9)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert (await node.client.produce({T0: numbered(2)}))[T0].base_offset == 2
+
+
+async def test_a_silent_producer_is_forgotten_after_its_time(tmp_path):
+    from clarion.testing.clock import ShiftedClock
+
+    clock = ShiftedClock()
+    async with running(tmp_path, clock=clock, producer_id_expiration_ms=HOUR_MS, **QUICK) as node:
+        await node.topic()
+        await node.client.produce({T0: numbered(0)})
+        clock.advance(1800)
+        await node.server.housekeeping.expire()
+        assert await refusal(node, numbered(5)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        clock.advance(1801)
+        await node.server.housekeeping.expire()
+        assert await refusal(node, numbered(5)) == 0
+
+
+# Disks
+
+
+async def test_a_flush_that_fails_takes_one_partition_offline_and_says_so(tmp_path):
+    disk = StoryDisk()
+    async with running(tmp_path, disk=disk, metrics_port=0) as node:
+        await node.topic(partitions=2)
+        assert await refusal(node, batch(b"before")) == 0
+        disk.on_sync = lambda path: OSError(errno.EIO, "Input/output error") if "t-0/" in path else None
+        answer = await node.client.produce({T0: batch(b"lost"), T1: batch(b"kept")})
+        assert {place: int(one.error_code) for place, one in answer.items()} == {
+            T0: ErrorCode.KAFKA_STORAGE_ERROR,
+            T1: 0,
+        }
+        disk.on_sync = lambda path: None
+        assert await refusal(node, batch(b"never again")) == ErrorCode.KAFKA_STORAGE_ERROR
+        assert await refusal(node, batch(b"as ever"), T1) == 0
+        assert await values(node) == [b"before"]
+        assert node.partition().log.failed is not None
+        reader, writer = await asyncio.open_connection(*node.server.metrics_address)
+        writer.write(b"GET /readyz HTTP/1.1\r\n\r\n")
+        page = await reader.read()
+        writer.close()
+        assert page.startswith(b"HTTP/1.1 503")
+        assert b"t-0" in page
+
+
+async def test_a_full_disk_refuses_and_takes_again_when_there_is_room(tmp_path, caplog):
+    disk = StoryDisk()
+    async with running(tmp_path, disk=disk, **QUICK) as node:
+        await node.topic(partitions=2)
+        disk.on_write = lambda path: OSError(errno.ENOSPC, "No space left on device") if "t-0/" in path else None
+        for _ in range(20):
+            answer = await node.client.produce({T0: batch(b"v"), T1: batch(b"v")})
+            assert answer[T0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            assert answer[T1].error_code == 0
+        assert len([one for one in caplog.records if one.message == "no_room"]) == 1, "told once, not twenty times"
+        disk.on_write = lambda path: None
+        assert (await node.client.produce({T0: batch(b"room")}))[T0].base_offset == 0
+        assert await values(node) == [b"room"]
+
+
+# Group commit over sockets
+
+
+async def test_many_clients_share_few_flushes(tmp_path):
+    disk = StoryDisk()
+    async with running(tmp_path, disk=disk) as node:
+        await node.topic()
+        await node.client.produce({T0: batch(b"first")})
+        before = node.server.commits.flushes_total
+        disk.hold_flushes()
+        clients = [await type(node.client).connect(*node.server.addresses[0]) for _ in range(50)]
+        asked = [asyncio.ensure_future(one.produce({T0: batch(b"v")})) for one in clients]
+        await until(lambda: node.partition().next_offset == 51)
+        assert not any(one.done() for one in asked)
+        disk.let_flushes_go()
+        answers = await asyncio.gather(*asked)
+        assert sorted(one[T0].base_offset for one in answers) == list(range(1, 51))
+        assert node.server.commits.flushes_total - before <= 3
+        for client in clients:
+            client.close()

@@ -1,0 +1,358 @@
+"""A broker's life: it starts whole or not at all, stops cleanly whatever is under way, and leaves nothing behind."""
+
+import asyncio
+import contextlib
+import gc
+import os
+import socket
+import threading
+from dataclasses import replace
+
+import pytest
+
+from clarion.broker.config import BrokerConfig, Durability, ListenerConfig, TlsConfig
+from clarion.broker.identity import WrongFolderError
+from clarion.broker.server import BrokerServer
+from clarion.log.checkpoints import CleanShutdown
+from clarion.model.errors import ErrorCode
+from clarion.wire.messages.k03_metadata import MetadataRequest
+from clarion.wire.messages.k08_offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from clarion.wire.messages.k10_find_coordinator import FindCoordinatorRequest
+from clarion.world import RealDisk
+from clarion.world.lock import FolderTakenError
+from tests.broker.disks import StoryDisk
+from tests.broker.harness import Client, running, until
+from tests.broker.talk import batch, produce_frame
+
+T0 = ("t", 0)
+QUICK = {"durability": Durability.PAGE_CACHE}
+
+
+def config(data_dir, **more) -> BrokerConfig:
+    return BrokerConfig(data_dir=str(data_dir), **{"listeners": (ListenerConfig(port=0),), "metrics_port": 0, **more})
+
+
+def was_left_cleanly(data_dir) -> bool:
+    return CleanShutdown(RealDisk(), str(data_dir)).take()
+
+
+def open_things() -> tuple[int, set[str]]:
+    gc.collect()
+    threads = {one.name for one in threading.enumerate() if "clarion" in one.name}
+    return len(os.listdir("/proc/self/fd")), threads
+
+
+async def some_work(server: BrokerServer) -> None:
+    """Of everything a little: topics, messages, a waiting reader, a group, a scrape."""
+    client = await Client.connect(*server.addresses[0])
+    await server.broker.create_topic("t", 3, {})
+    await client.produce({T0: batch(b"v")})
+    await client.ask(FindCoordinatorRequest(key="g", key_type=0), 2)
+    asked = OffsetCommitRequestTopic(
+        name="t", partitions=(OffsetCommitRequestPartition(partition_index=0, committed_offset=1),)
+    )
+    await client.ask(OffsetCommitRequest(group_id="g", topics=(asked,)), 5)
+    reader = await Client.connect(*server.addresses[0])
+    reader.post_fetch({T0: 1}, max_wait=60_000)
+    await until(lambda: server.broker.partitions.get("t", 0).watchers)
+    scraper, writer = await asyncio.open_connection(*server.metrics_address)
+    writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+    await scraper.read()
+    writer.close()
+
+
+async def test_start_and_stop_leave_no_task_no_thread_and_no_descriptor(tmp_path):
+    async def live(number: int) -> None:
+        server = BrokerServer(config(tmp_path / str(number)))
+        await server.start()
+        await some_work(server)
+        await server.stop(drain_seconds=0)
+
+    await live(0)  # what is loaded once is loaded now
+    await asyncio.sleep(0.05)
+    before, tasks = open_things(), asyncio.all_tasks()
+    for number in (1, 2, 3):
+        await live(number)
+    await until(lambda: asyncio.all_tasks() == tasks)
+    await until(lambda: open_things()[0] <= before[0] + 1)
+    assert open_things()[1] == before[1]
+
+
+async def test_a_taken_port_leaves_the_folder_free_and_clean(tmp_path):
+    async with running(tmp_path / "data", **QUICK) as node:
+        await node.topic()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        before = open_things()
+        for listeners in ((ListenerConfig(port=port),), (ListenerConfig(port=0), ListenerConfig(port=port))):
+            server = BrokerServer(config(tmp_path / "data", listeners=listeners))
+            with pytest.raises(OSError, match="address already in use"):
+                await server.start()
+        await asyncio.sleep(0.05)
+        assert open_things()[1] == before[1]
+        assert open_things()[0] <= before[0] + 1
+    assert was_left_cleanly(tmp_path / "data")
+    async with running(tmp_path / "data", **QUICK) as node:
+        assert len(node.broker.registry) == 1
+
+
+async def test_a_taken_port_for_metrics_is_refused_too(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        server = BrokerServer(config(tmp_path, metrics_port=taken.getsockname()[1]))
+        with pytest.raises(OSError, match="address already in use"):
+            await server.start()
+    async with running(tmp_path):
+        pass
+
+
+async def test_a_certificate_that_is_not_there_is_refused_before_anybody_can_connect(tmp_path):
+    tls = TlsConfig(certificate=str(tmp_path / "nothing"), key=str(tmp_path / "nothing"))
+    server = BrokerServer(config(tmp_path, listeners=(ListenerConfig(port=0), ListenerConfig(port=0, tls=tls))))
+    with pytest.raises(OSError):
+        await server.start()
+    assert server.addresses == []
+
+
+async def test_a_folder_that_is_in_use_is_refused_and_stays_with_its_owner(tmp_path):
+    async with running(tmp_path) as node:
+        second = BrokerServer(config(tmp_path))
+        with pytest.raises(FolderTakenError):
+            await second.start()
+        await node.topic()
+        assert (await node.client.produce({T0: batch(b"v")}))[T0].error_code == 0
+
+
+async def test_a_folder_of_another_node_or_cluster_is_refused(tmp_path):
+    async with running(tmp_path, node_id=1):
+        pass
+    with pytest.raises(WrongFolderError, match=r"node\.id=1"):
+        await BrokerServer(config(tmp_path, node_id=2)).start()
+    (tmp_path / "registry.journal").unlink()
+    with pytest.raises(WrongFolderError, match=r"cluster\.id"):
+        await BrokerServer(config(tmp_path, node_id=1)).start()
+
+
+async def test_stopping_twice_or_without_a_start_does_nothing(tmp_path):
+    server = BrokerServer(config(tmp_path))
+    await server.stop()
+    await server.start()
+    await asyncio.gather(server.stop(drain_seconds=0), server.stop(drain_seconds=0))
+    await server.stop()
+    assert was_left_cleanly(tmp_path)
+
+
+async def test_a_stop_answers_what_is_under_way_and_begins_nothing_new(tmp_path):
+    disk = StoryDisk()
+    async with running(tmp_path, disk=disk) as node:
+        await node.topic()
+        disk.hold_flushes()
+        produced = asyncio.ensure_future(node.client.produce({T0: batch(b"v")}))
+        await until(lambda: disk.held)
+        async with node.another() as late:
+            stopping = asyncio.ensure_future(node.server.stop(drain_seconds=10))
+            await asyncio.sleep(0.02)
+            late.post(produce_frame({T0: batch(b"too late")}))
+            await asyncio.sleep(0.02)
+            assert not produced.done()
+            disk.let_flushes_go()
+            assert (await produced)[T0].error_code == 0
+            await stopping
+            assert await late.is_refused()
+    async with running(tmp_path) as node:
+        assert node.partition().next_offset == 1
+
+
+async def test_a_polling_reader_does_not_hold_up_a_stop(tmp_path):
+    async with running(tmp_path, **QUICK) as node, node.another() as reader:
+        await node.topic()
+
+        async def poll() -> None:
+            with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+                while True:
+                    await reader.fetch({T0: 0}, max_wait=50)
+
+        polling = asyncio.ensure_future(poll())
+        await asyncio.sleep(0.1)
+        began = asyncio.get_running_loop().time()
+        await node.server.stop(drain_seconds=20)
+        assert asyncio.get_running_loop().time() - began < 5
+        await polling
+
+
+async def test_a_stop_with_a_flush_in_flight_waits_for_it(tmp_path):
+    disk = StoryDisk()
+    async with running(tmp_path, disk=disk) as node:
+        await node.topic()
+        disk.hold_flushes()
+        node.client.post(produce_frame({T0: batch(b"a")}))
+        await until(lambda: disk.held)
+        node.client.post(produce_frame({T0: batch(b"b")}))  # needs another flush behind the one that hangs
+        await until(lambda: node.partition().next_offset == 2)
+        stopping = asyncio.ensure_future(node.server.stop(drain_seconds=0))
+        await until(lambda: not node.server.net.connections)
+        await asyncio.sleep(0.02)
+        assert not stopping.done()
+        disk.let_flushes_go()
+        await stopping
+    assert was_left_cleanly(tmp_path)
+
+
+async def test_a_stop_while_groups_are_loading(tmp_path):
+    async with running(tmp_path, offsets_partitions=1, **QUICK) as node:
+        await node.topic()
+        for number in range(50):
+            await commit(node.client, f"g{number}")
+    server = BrokerServer(config(tmp_path, offsets_partitions=1, **QUICK))
+    await server.start()
+    await server.stop(drain_seconds=0)
+    async with running(tmp_path, **QUICK) as node:
+        await until(lambda: all(shard.is_loaded for shard in node.server.groups.shards))
+        assert len(list(node.server.groups.summaries())) == 50
+
+
+async def commit(client: Client, group: str, offset: int = 1) -> None:
+    await client.ask(FindCoordinatorRequest(key=group, key_type=0), 2)
+    asked = OffsetCommitRequestTopic(
+        name="t", partitions=(OffsetCommitRequestPartition(partition_index=0, committed_offset=offset),)
+    )
+    reply = await client.ask(OffsetCommitRequest(group_id=group, topics=(asked,)), 5)
+    assert reply.topics[0].partitions[0].error_code == 0
+
+
+async def test_a_log_that_cannot_be_closed_keeps_the_others_from_nothing_but_the_mark(tmp_path):
+    disk = StoryDisk()
+    async with running(tmp_path, disk=disk, **QUICK) as node:
+        await node.topic(partitions=3)
+        for index in range(3):
+            await node.client.produce({("t", index): batch(b"v")})
+        disk.on_sync = lambda path: OSError(5, "Input/output error") if "t-1/" in path else None
+    assert not was_left_cleanly(tmp_path)
+    async with running(tmp_path, **QUICK) as node:
+        assert [node.partition("t", index).next_offset for index in range(3)] == [1, 1, 1]
+
+
+async def test_a_stop_in_the_middle_of_a_topics_making_leaves_the_topic_or_nothing(tmp_path):
+    async with running(tmp_path, **QUICK) as node:
+        node.client.post(create_frame("t", 300))
+        await until(lambda: (tmp_path / "t-3").exists())
+        await node.server.stop(drain_seconds=0)
+    async with running(tmp_path, **QUICK) as node:
+        made = node.broker.registry.find("t")
+        folders = [one.name for one in tmp_path.iterdir() if one.name.startswith("t-")]
+        assert len(folders) == (made.partition_count if made else 0)
+
+
+def create_frame(name: str, partitions: int) -> bytes:
+    from clarion.wire.bridge import encode
+    from clarion.wire.frames import request_frame
+    from clarion.wire.messages.k19_create_topics import CreatableTopic, CreateTopicsRequest
+
+    topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, assignments=(), configs=())
+    body = encode(CreateTopicsRequest(topics=(topic,), timeout=10_000, validate_only=False), 19, 4, "request")
+    return request_frame(19, 4, 1, "tests", body)
+
+
+# Listeners
+
+
+async def test_each_listener_advertises_its_own_address(tmp_path):
+    listeners = (
+        ListenerConfig(port=0),
+        ListenerConfig(port=0, advertised_host="broker.example", advertised_port=19092),
+        ListenerConfig(port=0, advertised_host="inside.example"),
+    )
+    async with running(tmp_path, listeners=listeners, **QUICK) as node:
+        told = []
+        for address in node.server.addresses:
+            client = await Client.connect(*address)
+            broker = (await client.ask(MetadataRequest(topics=()), 9)).brokers[0]
+            found = await client.ask(FindCoordinatorRequest(key="g", key_type=0), 2)
+            assert (found.host, found.port) == (broker.host, broker.port)
+            told.append((broker.host, broker.port))
+            client.close()
+        ports = [address.port for address in node.server.addresses]
+        assert told == [("127.0.0.1", ports[0]), ("broker.example", 19092), ("inside.example", ports[2])]
+
+
+# Terms
+
+
+async def test_every_start_begins_a_new_term(tmp_path):
+    for term in range(3):
+        async with running(tmp_path, **QUICK) as node:
+            assert node.broker.partitions.leader_epoch == term
+
+
+# Topics and what is being done to them
+
+
+async def test_a_topic_with_the_longest_name_can_be_deleted_and_made_again(tmp_path):
+    name = "n" * 249
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic(name, 2)
+        await node.broker.delete_topic(name)
+        assert not [one for one in tmp_path.iterdir() if one.name.startswith("nn")]
+        await node.topic(name, 2)
+        assert (await node.client.produce({(name, 1): batch(b"v")}))[name, 1].error_code == 0
+
+
+async def test_a_topic_made_again_gets_nothing_from_a_flush_of_the_old_one(tmp_path):
+    """The old flush hangs in the device. It would write the leader epochs of the old log by the folder's name."""
+    disk = StoryDisk()
+    async with running(tmp_path, disk=disk) as node:
+        await node.topic()
+        disk.hold_flushes()
+        produced = asyncio.ensure_future(node.client.produce({T0: batch(b"old")}))
+        await until(lambda: disk.held)
+        deleting = asyncio.ensure_future(node.broker.delete_topic("t"))
+        assert (await produced)[T0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        making = asyncio.ensure_future(node.topic())
+        await asyncio.sleep(0.02)
+        assert not deleting.done()
+        disk.let_flushes_go()
+        await asyncio.gather(deleting, making)
+        assert not (tmp_path / "t-0" / "leader-epoch-checkpoint").exists()
+        assert node.partition().log.failed is None
+        assert (await node.client.produce({T0: batch(b"new")}))[T0].base_offset == 0
+
+
+async def test_topics_come_and_go_while_many_partitions_share_few_handles(tmp_path):
+    from clarion.broker.config import Limits
+
+    limits = replace(Limits(), open_files_max=8)
+    async with running(tmp_path, limits=limits, **QUICK) as node, node.another() as writer:
+        await node.topic(partitions=30)
+        sent = 0
+
+        async def write() -> None:
+            nonlocal sent
+            while not is_over:
+                await writer.produce({("t", sent % 30): batch(b"%d" % sent * 100)}, acks=1)
+                sent += 1
+
+        is_over = False
+        writing = asyncio.ensure_future(write())
+        for number in range(15):
+            await node.topic(f"other{number}", 5)
+            await node.broker.delete_topic(f"other{number}")
+        is_over = True
+        await writing
+        answer = await node.client.fetch({("t", index): 0 for index in range(30)})
+        assert sum(len(answer.values("t", index)) for index in range(30)) == sent
+
+
+async def test_settings_change_while_clients_read_metadata(tmp_path):
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic()
+        first = (await node.ask(MetadataRequest(topics=None), 12)).topics[0]
+        await node.broker.grow_topic("t", 4)
+        grown = (await node.ask(MetadataRequest(topics=None), 12)).topics[0]
+        await node.broker.delete_topic("t")
+        await node.topic()
+        again = (await node.ask(MetadataRequest(topics=None), 12)).topics[0]
+        assert [len(one.partitions) for one in (first, grown, again)] == [1, 4, 1]
+        assert first.topic_id == grown.topic_id != again.topic_id
