@@ -10,7 +10,7 @@ from functools import lru_cache
 from struct import Struct
 from typing import Final, NamedTuple
 
-from clarion.pipeline.kafka.errors import ConnectionLostError, CorruptDataError
+from clarion.pipeline.kafka.errors import ConnectionLostError, CorruptDataError, TlsError
 from clarion.pipeline.kafka.fields import FieldReader
 from clarion.pipeline.kafka.settings import ClientSettings, TlsSettings
 
@@ -112,9 +112,14 @@ class Connection:
             at += got
         return frame
 
-    def _lost(self, api: Api, error: OSError) -> ConnectionLostError:
-        reason = "no answer in time" if isinstance(error, TimeoutError) else str(error)
-        return ConnectionLostError(f"{self.address} was asked for {api.name}: {reason}")
+    def _lost(self, api: Api, error: OSError) -> ConnectionLostError | TlsError:
+        return _failure(f"{self.address} was asked for {api.name}", error)
+
+
+def _failure(what: str, error: OSError) -> ConnectionLostError | TlsError:
+    if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
+        return TlsError(f"{what}: {error}")
+    return ConnectionLostError(f"{what}: {'no answer in time' if isinstance(error, TimeoutError) else error}")
 
 
 _JOINED_BYTES_MAX: Final = 64 * 1024  # below this, one system call more costs more than one copy
@@ -148,8 +153,7 @@ def _connect(host: str, port: int, settings: ClientSettings) -> socket.socket:
     except OSError as error:
         if plain is not None:
             plain.close()
-        reason = "no answer in time" if isinstance(error, TimeoutError) else str(error)
-        raise ConnectionLostError(f"{host}:{port} cannot be reached: {reason}") from error
+        raise _failure(f"{host}:{port} cannot be reached", error) from error
 
 
 @lru_cache(maxsize=16)

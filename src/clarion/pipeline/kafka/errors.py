@@ -15,6 +15,10 @@ class ConnectionLostError(Exception):
     """The other side is gone, silent, or was never there. Another try may find it back."""
 
 
+class TlsError(Exception):
+    """One of the two does not trust the other, or does not speak TLS. Trying again would not help."""
+
+
 class DataLossError(Exception):
     """Messages that were to be read are not in the log any more."""
 

@@ -1,0 +1,91 @@
+"""The long poll over several leaders: whoever has news is heard at once, whoever has none keeps its question."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from clarion.pipeline.kafka.client import Client
+from clarion.pipeline.kafka.connection import Connection
+from clarion.pipeline.kafka.errors import ConnectionLostError
+from clarion.pipeline.kafka.offsets import READ_COMMITTED, TopicPartition
+from clarion.pipeline.kafka.settings import ClientSettings
+from clarion.pipeline.kafka.watch import Position, Watch
+from tests.pipeline.topics import create, fill, numbered
+from tests.servers import ClarionProcess
+
+PATIENCE_MS = 5_000
+
+
+class TwoBrokers:
+    """As a cluster looks to a watch: topic `t0` is led by one broker, `t1` by the other."""
+
+    def __init__(self, servers: list[ClarionProcess]) -> None:
+        self.clients = [Client(ClientSettings((server.bootstrap,))) for server in servers]
+        self.settings = self.clients[0].settings
+        self.positions = {}
+        for nth, client in enumerate(self.clients):
+            topic = client.topics([f"t{nth}"])[f"t{nth}"]
+            self.positions[TopicPartition(topic.name, 0)] = Position(topic.topic_id, 0)
+
+    def leader(self, topic: str, partition: int) -> int:
+        return int(topic[1:])
+
+    def open_connection(self, broker: int) -> Connection:
+        client = self.clients[broker]
+        return client.open_connection(client.leader(f"t{broker}", 0))
+
+    def forget_leaders(self, topics: set[str]) -> None:
+        for client in self.clients:
+            client.forget_leaders(topics)
+
+
+@pytest.fixture
+def servers(tmp_path: Path) -> Iterator[list[ClarionProcess]]:
+    made = [ClarionProcess(tmp_path / f"data{nth}", durability="page-cache").start() for nth in range(2)]
+    for nth, server in enumerate(made):
+        create(server.bootstrap, f"t{nth}")
+    yield made
+    for server in made:
+        server.close()
+
+
+def test_news_of_one_leader_do_not_wait_for_the_other(servers):
+    brokers = TwoBrokers(servers)
+    watch = Watch(brokers, READ_COMMITTED)
+    fill(servers[1].bootstrap, "t1", numbered(5))
+    began = time.monotonic()
+    news = watch.poll(brokers.positions, PATIENCE_MS)
+    assert time.monotonic() - began < PATIENCE_MS / 1000 / 2
+    assert {tp.topic: one.end_offset for tp, one in news.items()} == {"t1": 5}
+    moved = {tp: one._replace(offset=5) if tp.topic == "t1" else one for tp, one in brokers.positions.items()}
+    fill(servers[0].bootstrap, "t0", numbered(7))
+    news = watch.poll(moved, PATIENCE_MS)  # the question that the first broker was still holding
+    assert {tp.topic: one.end_offset for tp, one in news.items()} == {"t0": 7}
+    watch.close()
+
+
+def test_silence_ends_with_the_wait(servers):
+    brokers = TwoBrokers(servers)
+    watch = Watch(brokers, READ_COMMITTED)
+    assert watch.poll(brokers.positions, 50) == {} or all(
+        one.end_offset == 0 for one in watch.poll(brokers.positions, 50).values()
+    )
+    watch.close()
+
+
+def test_a_message_is_weighed(servers):
+    brokers = TwoBrokers(servers[:1])
+    fill(servers[0].bootstrap, "t0", numbered(100, size=492))
+    (news,) = Watch(brokers, READ_COMMITTED).poll(brokers.positions, PATIENCE_MS).values()
+    assert 500 < news.bytes_per_row < 520
+
+
+def test_a_leader_that_is_gone_is_an_error_that_may_pass(servers):
+    brokers = TwoBrokers(servers)
+    watch = Watch(brokers, READ_COMMITTED)
+    watch.poll(brokers.positions, 1)
+    servers[0].kill9()
+    with pytest.raises(ConnectionLostError):
+        watch.poll(brokers.positions, PATIENCE_MS)
