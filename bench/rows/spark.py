@@ -9,9 +9,8 @@ from collections.abc import Callable
 
 from bench.arena import Arena
 from bench.experiment import KAFKA_WIRE, Experiment, Sample
-from bench.load import LoadFailed
 from bench.rows import spark_lake, spark_streams
-from bench.rows.spark_peers import PARTITIONS, admin_of, broker, filled, spark_peer
+from bench.rows.spark_peers import PARTITIONS, broker, check_arrived, filled, spark_peer
 from bench.sizes import Sizes
 
 WHERE = "on Clarion"
@@ -52,7 +51,7 @@ def _write(arena: Arena, peer: str) -> Sample:
     spark, rows = spark_peer(arena, peer), arena.sizes.spark_messages // 2
     with arena.topic(broker(arena), PARTITIONS) as topic:
         done = spark.ask("write", topic=topic, rows=rows, value_bytes=100)
-        _check_arrived(arena, topic, rows)
+        check_arrived(arena, topic, rows)
     return rates(done, rows, 100)
 
 
@@ -61,7 +60,7 @@ def _copy(arena: Arena, peer: str) -> Sample:
     source, messages = filled(arena, 100, arena.sizes.spark_messages // 2)
     with arena.topic(broker(arena), PARTITIONS) as target:
         done = spark.ask("copy", source=source, target=target)
-        _check_arrived(arena, target, messages)
+        check_arrived(arena, target, messages)
     return rates(done, messages, 100)
 
 
@@ -70,14 +69,6 @@ def _stream(arena: Arena, peer: str) -> Sample:
     topic, messages = filled(arena, 100, arena.sizes.spark_messages)
     done = spark.ask("stream", topic=topic, rows=messages, batches=_STREAM_BATCHES)
     return rates(done, int(done["rows"]), 100) | {"cpu_s_per_m": done["cpu_s"] / messages * 1e6}
-
-
-def _check_arrived(arena: Arena, topic: str, rows: int) -> None:
-    admin = admin_of(arena)
-    there = admin.messages(topic, PARTITIONS)
-    admin.close()
-    if there != rows:
-        raise LoadFailed(f"{rows} messages were written and {there} are in the log")
 
 
 def rates(done: Sample, messages: int, value_bytes: int) -> Sample:

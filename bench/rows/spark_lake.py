@@ -7,8 +7,16 @@ import time
 
 from bench.arena import Arena
 from bench.experiment import Experiment, Sample
-from bench.load import LoadFailed
-from bench.rows.spark_peers import PARTITIONS, PythonMemory, admin_of, broker, filled, spark_peer
+from bench.rows.spark_peers import (
+    PARTITIONS,
+    PythonMemory,
+    SparkPeer,
+    bootstrap,
+    broker,
+    check_arrived,
+    filled,
+    spark_peer,
+)
 from bench.sizes import Sizes
 
 FORMATS = {"delta": "Delta", "parquet": "Parquet"}
@@ -44,20 +52,20 @@ def _archive(format: str) -> Experiment:
 
 
 def _replay(arena: Arena, peer: str) -> Sample:
-    spark = spark_peer(arena, peer)
+    """In a Spark of its own, because the memory of its processes is part of the answer."""
     source, messages = filled(arena, _VALUE_BYTES, arena.sizes.spark_replay_messages)
     path = arena.disk / "replay"
     try:
-        spark.ask("archive", topic=source, format="delta", path=str(path))
-        with arena.topic(broker(arena), PARTITIONS) as target, PythonMemory(spark.pid) as memory:
+        spark_peer(arena, peer).ask("archive", topic=source, format="delta", path=str(path))
+        with (
+            arena.topic(broker(arena), PARTITIONS) as target,
+            SparkPeer(peer, bootstrap(arena), arena.tmpfs / "replay") as spark,
+            PythonMemory(spark.pid) as memory,
+        ):
             done = spark.ask("replay", path=str(path), topic=target)
-            admin = admin_of(arena)
-            there = admin.messages(target, PARTITIONS)
-            admin.close()
+            check_arrived(arena, target, messages)
     finally:
         shutil.rmtree(path, ignore_errors=True)
-    if there != messages:
-        raise LoadFailed(f"{messages} messages were archived and {there} came back")
     return _rates(done, messages) | {"python_mb": memory.peak_mb}
 
 

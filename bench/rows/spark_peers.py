@@ -45,6 +45,7 @@ class SparkPeer:
         self._process: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Self:
+        self._folder.mkdir(exist_ok=True)
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "bench.rows.spark_driver", *self._arguments], cwd=ROOT, text=True, bufsize=1,
@@ -131,21 +132,29 @@ def broker(arena: Arena) -> ServerProcess:
     return arena.server("clarion", "page-cache")
 
 
+def bootstrap(arena: Arena) -> str:
+    return f"127.0.0.1:{broker(arena).port}"
+
+
 def filled(arena: Arena, value_bytes: int, messages: int) -> tuple[str, int]:
     """A topic with about so many messages, made once: its name and how many there are."""
     server = broker(arena)
     return arena.made(f"spark-{value_bytes}-{messages}", lambda name: _fill(arena, server, name, value_bytes, messages))
 
 
-def admin_of(arena: Arena) -> KafkaAdmin:
-    return KafkaAdmin(broker(arena).address)
+def check_arrived(arena: Arena, topic: str, messages: int) -> None:
+    """Nothing is taken on trust."""
+    admin = KafkaAdmin(broker(arena).address)
+    there = admin.messages(topic, PARTITIONS)
+    admin.close()
+    if there != messages:
+        raise LoadFailed(f"{messages} messages were written and {there} are in the log")
 
 
 @contextmanager
 def _warmed(arena: Arena, peer: str) -> Iterator[SparkPeer]:
-    server = broker(arena)
     topic, messages = filled(arena, 100, arena.sizes.spark_messages)
-    with SparkPeer(peer, f"127.0.0.1:{server.port}", arena.tmpfs) as spark:
+    with SparkPeer(peer, bootstrap(arena), arena.tmpfs) as spark:
         seen = spark.ask("count", topic=topic)["rows"]
         if seen != messages:
             raise LoadFailed(f"{peer} read {seen:.0f} of {messages} messages")

@@ -11,7 +11,7 @@ from bench.arena import Arena
 from bench.experiment import KAFKA_WIRE, Experiment, Sample
 from bench.figures import percentile
 from bench.load import LoadFailed
-from bench.rows.spark_peers import broker, spark_peer
+from bench.rows.spark_peers import bootstrap, broker, spark_peer
 from bench.sizes import Sizes
 
 INTERVAL_S = 0.45
@@ -41,7 +41,7 @@ def _latency(name: str, title: str, *, is_tuned: bool, rounds_max: int) -> Exper
         with arena.topic(server) as source, arena.topic(server) as target:
             spark.ask("start_copying", source=source, target=target, is_tuned=is_tuned)
             try:
-                took = _send_and_wait(f"127.0.0.1:{server.port}", source, target, arena.sizes.spark_lone_messages)
+                took = _send_and_wait(bootstrap(arena), source, target, arena.sizes.spark_lone_messages)
             finally:
                 spark.ask("stop_copying")
         took = sorted(took[_WARM_MESSAGES:])
@@ -99,7 +99,7 @@ def _micro_batch_ms(
 ) -> float:
     spark, server = spark_peer(arena, peer), broker(arena)
     with arena.topic(server, partitions) as topic:
-        producer = Producer({"bootstrap.servers": f"127.0.0.1:{server.port}", "linger.ms": 5})
+        producer = Producer({"bootstrap.servers": bootstrap(arena), "linger.ms": 5})
         rows = 0
         for partition in range(partitions):
             for _ in range(messages_in(partition) or 0):

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.pipeline.faults.scene import Scene
+from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.xdist_group("spark-faults"), pytest.mark.timeout(300)]
 
@@ -31,6 +32,19 @@ def test_a_broker_that_freezes_in_mid_batch(scene: Scene) -> None:
         scene.wait_until_read(copying, len(values))
         scene.wait_until_read(archiving, len(values))
     assert scene.copied() == values
+    assert scene.archived() == values
+
+
+def test_a_broker_that_does_not_come_back_in_time_ends_the_query_and_the_next_run_goes_on(scene: Scene) -> None:
+    values = scene.fill(2000)
+    archiving = scene.archiving(**{"default.api.timeout.ms": "1500"})
+    with scene.playing(archiving) as runner:
+        scene.wait_for_batches(archiving, 1)
+        scene.broker.kill9()
+        wait_for(lambda: runner.progresses[0].state == "failed", seconds=60, what="the query to give up")
+    assert f"{scene.broker.bootstrap} cannot be reached" in runner.progresses[0].last_error
+    scene.broker.start()
+    scene.run_well(archiving)
     assert scene.archived() == values
 
 
