@@ -1,0 +1,290 @@
+"""The driver of the coordinators: replies leave when they are safe, and nobody is told "no offset" by mistake."""
+
+import asyncio
+import errno
+
+import pytest
+
+from clarion.broker.config import Durability
+from clarion.model.errors import ErrorCode
+from clarion.model.names import OFFSETS_TOPIC
+from clarion.wire.messages.k08_offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from clarion.wire.messages.k09_offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from clarion.wire.messages.k10_find_coordinator import FindCoordinatorRequest
+from clarion.wire.messages.k11_join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from clarion.wire.messages.k12_heartbeat import HeartbeatRequest
+from clarion.wire.messages.k16_list_groups import ListGroupsRequest
+from clarion.wire.messages.k68_consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from tests.broker.disks import StoryDisk
+from tests.broker.harness import Client, Node, running, until
+
+QUICK = {"durability": Durability.PAGE_CACHE}
+NO_ROOM = OSError(errno.ENOSPC, "No space left on device")
+
+
+async def find(client: Client | Node, group: str = "g"):
+    return await client.ask(FindCoordinatorRequest(key=group, key_type=0), 2)
+
+
+async def commit(client: Client | Node, offset: int, group: str = "g", topic: str = "t") -> int:
+    asked = OffsetCommitRequestTopic(
+        name=topic, partitions=(OffsetCommitRequestPartition(partition_index=0, committed_offset=offset),)
+    )
+    reply = await client.ask(OffsetCommitRequest(group_id=group, topics=(asked,)), 5)
+    return reply.topics[0].partitions[0].error_code
+
+
+async def committed(client: Client | Node, group: str = "g", topic: str = "t", version: int = 5):
+    asked = OffsetFetchRequestTopic(name=topic, partition_indexes=(0,))
+    reply = await client.ask(OffsetFetchRequest(group_id=group, topics=(asked,)), version)
+    if reply.error_code:
+        return ErrorCode(reply.error_code)
+    (one,) = reply.topics[0].partitions
+    return ErrorCode(one.error_code) if one.error_code else one.committed_offset
+
+
+def hold_loading(node: Node) -> None:
+    """As if the groups were many."""
+    for shard in node.server.groups.shards:
+        shard._is_loaded = False
+
+
+async def test_the_internal_topic_is_made_when_the_first_group_appears(tmp_path):
+    async with running(tmp_path, offsets_partitions=3) as node, node.another() as other:
+        assert node.broker.registry.find(OFFSETS_TOPIC) is None
+        assert (await node.ask(ListGroupsRequest(), 3)).groups == ()
+        found = await asyncio.gather(find(node), find(other))
+        assert [one.error_code for one in found] == [0, 0]
+        assert node.broker.registry.find(OFFSETS_TOPIC).partition_count == 3
+        assert len(node.server.groups.shards) == 3
+
+
+async def test_offsets_come_back_and_outlive_a_restart(tmp_path):
+    async with running(tmp_path) as node:
+        await node.topic()
+        assert await committed(node) == -1
+        for offset in (3, 5):
+            assert await commit(node, offset) == 0
+        assert await committed(node) == 5
+    async with running(tmp_path) as node:
+        await until(lambda: all(shard.is_loaded for shard in node.server.groups.shards))
+        assert await committed(node) == 5
+
+
+async def test_a_commit_is_answered_when_it_is_on_disk_and_so_is_who_asks_meanwhile(tmp_path):
+    disk = StoryDisk()
+    async with running(tmp_path, disk=disk, offsets_partitions=1) as node, node.another() as other:
+        await node.topic()
+        assert await commit(node, 1) == 0
+        disk.hold_flushes()
+        committing = asyncio.ensure_future(commit(node, 2))
+        await until(lambda: disk.held)
+        asking = asyncio.ensure_future(committed(other))
+        await asyncio.sleep(0.02)
+        assert not committing.done()
+        assert not asking.done(), "2 is not safe yet, and 1 is no longer true"
+        disk.let_flushes_go()
+        assert (await committing, await asking) == (0, 2)
+
+
+@pytest.mark.parametrize("version", [1, 5])
+async def test_while_groups_load_there_is_an_error_and_never_no_offset(tmp_path, version):
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic()
+        await commit(node, 5)
+        hold_loading(node)
+        assert await committed(node, version=version) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert await commit(node, 6) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert (await node.ask(ListGroupsRequest(), 3)).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert (await find(node)).error_code == 0
+
+
+async def test_groups_whose_records_cannot_be_read_stay_closed_and_the_others_open(tmp_path):
+    async with running(tmp_path, offsets_partitions=4, metrics_port=0, **QUICK) as node:
+        await node.topic()
+        groups = [f"g{number}" for number in range(16)]
+        for group in groups:
+            assert await commit(node, 7, group) == 0
+        damaged = max(node.server.groups.shards, key=lambda shard: shard.partition.next_offset).partition
+        file = damaged.log.segments[0].handle()
+        file.write([b"\xff" * 20], 30)
+    async with running(tmp_path, offsets_partitions=4, metrics_port=0, **QUICK) as node:
+        await until(lambda: not any(shard.is_loading for shard in node.server.groups.shards))
+        assert [shard.partition.tp for shard in node.server.groups.shards if shard.failure] == [damaged.tp]
+        answers = [await committed(node, group) for group in groups]
+        assert set(answers) == {7, ErrorCode.COORDINATOR_NOT_AVAILABLE}
+        reader, writer = await asyncio.open_connection(*node.server.metrics_address)
+        writer.write(b"GET /readyz HTTP/1.1\r\n\r\n")
+        page = await reader.read()
+        writer.close()
+        assert page.startswith(b"HTTP/1.1 503")
+        assert str(damaged.tp).encode() in page
+
+
+async def test_what_cannot_be_written_has_not_happened(tmp_path):
+    disk = StoryDisk()
+    async with running(tmp_path, disk=disk, offsets_partitions=1, **QUICK) as node:
+        await node.topic()
+        assert await commit(node, 1) == 0
+        disk.on_write = lambda path: NO_ROOM if OFFSETS_TOPIC in path else None
+        assert await commit(node, 2) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert await committed(node) == 1
+        disk.on_write = lambda path: None
+        assert await commit(node, 3) == 0
+        assert await committed(node) == 3
+
+
+async def test_a_flush_that_fails_is_told_to_everybody_who_asks_later(tmp_path):
+    disk = StoryDisk()
+    async with running(tmp_path, disk=disk, offsets_partitions=1) as node:
+        await node.topic()
+        assert await commit(node, 1) == 0
+        disk.on_sync = lambda path: OSError(errno.EIO, "bad") if OFFSETS_TOPIC in path else None
+        assert await commit(node, 2) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert await committed(node) is ErrorCode.COORDINATOR_NOT_AVAILABLE, "what is known may not be on disk"
+        assert await commit(node, 3) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+@pytest.mark.parametrize("version", [2, 4])
+async def test_without_room_for_the_internal_topic_there_is_no_coordinator_yet(tmp_path, version):
+    disk = StoryDisk()
+    async with running(tmp_path, disk=disk, **QUICK) as node:
+        disk.on_open = lambda path: NO_ROOM if OFFSETS_TOPIC in path else None
+        request = FindCoordinatorRequest(key="g", coordinator_keys=("g",), key_type=0)
+        reply = await node.ask(request, version)
+        found = reply.coordinators[0] if version >= 4 else reply
+        assert found.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        disk.on_open = lambda path: None
+        reply = await node.ask(request, version)
+        found = reply.coordinators[0] if version >= 4 else reply
+        assert (found.error_code, found.port) == (0, node.server.addresses[0].port)
+
+
+async def test_a_deleted_topic_takes_its_offsets_along(tmp_path):
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic()
+        await node.topic("other")
+        await commit(node, 5)
+        await commit(node, 6, topic="other")
+        await node.broker.delete_topic("t")
+        await node.topic()
+        assert await committed(node) == -1
+        assert await committed(node, topic="other") == 6
+
+
+async def test_offsets_of_a_topic_that_went_just_before_a_crash_do_not_meet_its_successor(tmp_path):
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic()
+        await commit(node, 5)
+        node.server.groups._on_topics_changed = lambda deleted: None
+        node.broker._listeners_of_change.clear()
+        await node.broker.delete_topic("t")  # and nobody has told the coordinators
+    async with running(tmp_path, **QUICK) as node:
+        await until(lambda: all(shard.is_loaded for shard in node.server.groups.shards))
+        await node.topic()
+        assert await committed(node) == -1
+    async with running(tmp_path, **QUICK) as node:
+        await until(lambda: all(shard.is_loaded for shard in node.server.groups.shards))
+        assert await committed(node) == -1
+
+
+async def test_many_groups_load_in_turns_that_hold_nobody_up(tmp_path):
+    count = 3_000
+    async with running(tmp_path, offsets_partitions=2, **QUICK) as node:
+        await node.topic()
+        await find(node)
+        for number in range(count):
+            await commit(node, number, f"group-{number}")
+    async with running(tmp_path, **QUICK) as node:
+        assert await committed(node, "group-7") in (7, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        await until(lambda: all(shard.is_loaded for shard in node.server.groups.shards))
+        assert len((await node.ask(ListGroupsRequest(), 3)).groups) == count
+        assert [await committed(node, f"group-{number}") for number in (0, 1500, 2999)] == [0, 1500, 2999]
+
+
+async def test_a_member_whose_end_met_a_full_disk_ends_when_there_is_room(tmp_path):
+    disk = StoryDisk()
+    settings = {"group_consumer_session_timeout_ms": 150, "group_consumer_heartbeat_interval_ms": 50}
+    async with running(tmp_path, disk=disk, offsets_partitions=1, **settings, **QUICK) as node:
+        await node.topic()
+        await find(node)
+        joined = await node.ask(
+            ConsumerGroupHeartbeatRequest(
+                group_id="g",
+                member_id="A" * 22,
+                member_epoch=0,
+                rebalance_timeout=1000,
+                subscribed_topic_names=("t",),
+                topic_partitions=(),
+            ),
+            1,
+        )
+        assert joined.error_code == 0
+
+        def members() -> int:
+            return sum(one.members for one in node.server.groups.summaries())
+
+        refused = 0
+
+        def full(path: str) -> OSError | None:
+            nonlocal refused
+            if OFFSETS_TOPIC not in path:
+                return None
+            refused += 1
+            return NO_ROOM
+
+        disk.on_write = full
+        await until(lambda: refused)
+        assert members() == 1
+        await asyncio.sleep(0.05)
+        assert refused < 5, "it is tried again after a session, not in a circle"
+        disk.on_write = lambda path: None
+        await until(lambda: members() == 0)
+
+
+async def test_a_request_of_a_group_without_a_name_is_refused(tmp_path):
+    async with running(tmp_path, **QUICK) as node:
+        reply = await node.ask(HeartbeatRequest(group_id="", generation_id=1, member_id="m"), 3)
+        assert reply.error_code == ErrorCode.INVALID_GROUP_ID
+
+
+async def test_a_member_that_waits_is_let_go_when_the_broker_stops(tmp_path):
+    async with running(tmp_path, group_initial_rebalance_delay_ms=60_000, **QUICK) as node:
+        await find(node)
+        joining = asyncio.ensure_future(
+            node.ask(
+                JoinGroupRequest(
+                    group_id="g",
+                    session_timeout=10_000,
+                    rebalance_timeout=10_000,
+                    member_id="",
+                    protocol_type="consumer",
+                    protocols=(JoinGroupRequestProtocol(name="range", metadata=b""),),
+                ),
+                3,
+            )
+        )
+        await until(lambda: list(node.server.groups.summaries()))
+        await node.server.stop(drain_seconds=0)
+        with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+            await joining
+
+
+async def test_offsets_of_partitions_that_do_not_exist_are_refused_one_by_one(tmp_path):
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic(partitions=2)
+        await find(node)
+        asked = OffsetCommitRequestTopic(
+            name="t",
+            partitions=tuple(
+                OffsetCommitRequestPartition(partition_index=index, committed_offset=1) for index in (0, 1, 2, -1)
+            ),
+        )
+        reply = await node.ask(OffsetCommitRequest(group_id="g", topics=(asked,)), 5)
+        codes = {one.partition_index: one.error_code for topic in reply.topics for one in topic.partitions}
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert codes == {0: 0, 1: 0, 2: unknown, -1: unknown}

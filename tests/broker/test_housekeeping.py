@@ -1,0 +1,413 @@
+"""What a broker does when nobody asks: old messages go, keys are compacted, and trouble in one place stays there."""
+
+import asyncio
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from clarion.broker import cleaning
+from clarion.broker.config import Durability
+from clarion.model.names import OFFSETS_TOPIC
+from clarion.testing.clock import ShiftedClock
+from clarion.wire.messages.k08_offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from clarion.wire.messages.k10_find_coordinator import FindCoordinatorRequest
+from tests.broker.disks import StoryDisk
+from tests.broker.harness import Node, running, until
+from tests.broker.talk import batch
+
+T0 = ("t", 0)
+QUICK = {"durability": Durability.PAGE_CACHE}
+NEVER = 1e6
+HOUR = 3600
+
+
+class Kept:
+    """A broker whose clock stands where the story puts it, and whose housekeeping happens when the story says so."""
+
+    def __init__(self, node: Node, clock: ShiftedClock) -> None:
+        self.node = node
+        self.clock = clock
+        self.house = node.server.housekeeping
+
+    async def pass_time(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+        self.house._clock = None  # this clock jumps because the story wants it to
+        await self.house.retain()
+
+    async def write(self, *values: bytes, topic: str = "t", key: bytes | None = None) -> None:
+        for value in values:
+            records = batch(value, at=self.clock.now_ms(), keys=[key])
+            assert (await self.node.client.produce({(topic, 0): records}))[topic, 0].error_code == 0
+
+    async def read(self, topic: str = "t") -> list[bytes | None]:
+        start = self.node.partition(topic).start_offset
+        answer = await self.node.client.fetch({(topic, 0): start})
+        return answer.values(topic)
+
+
+@pytest.fixture
+def clock() -> ShiftedClock:
+    return ShiftedClock()
+
+
+def keeping(tmp_path: Path, clock: ShiftedClock, **more):
+    often = {"retention_check_seconds": NEVER, "compaction_check_seconds": NEVER, "checkpoint_seconds": NEVER}
+    return running(tmp_path, clock=clock, **{**QUICK, **often, **more})
+
+
+# Retention
+
+
+@pytest.mark.parametrize("durability", list(Durability))
+async def test_a_message_goes_when_its_time_is_over_and_its_bytes_go_too(tmp_path, clock, durability):
+    async with keeping(tmp_path, clock, durability=durability) as node:
+        await node.topic(retention_ms=str(10 * HOUR * 1000), file_delete_delay_ms="0")
+        kept = Kept(node, clock)
+        await kept.write(b"old", b"old too")
+        await kept.pass_time(6 * HOUR)
+        await kept.write(b"young")
+        assert len(await kept.read()) == 3
+        await kept.pass_time(5 * HOUR)
+        assert await kept.read() == [b"young"]
+        assert node.partition().start_offset == 2
+        assert node.partition().log.size_bytes == len(batch(b"young")), "the file is written anew without the head"
+        await kept.pass_time(6 * HOUR)
+        assert await kept.read() == []
+        await kept.pass_time(1)
+        await kept.pass_time(1)
+        assert node.partition().log.size_bytes == 0
+        assert not list((tmp_path / "t-0").glob("*.deleted"))
+        await kept.write(b"new")
+        assert node.partition().next_offset == 4
+
+
+async def test_a_topic_keeps_no_more_bytes_than_it_may(tmp_path, clock):
+    async with keeping(tmp_path, clock) as node:
+        one = len(batch(b"x" * 1000))
+        await node.topic(retention_bytes=str(3 * one), segment_bytes=str(2 * one))
+        kept = Kept(node, clock)
+        await kept.write(*[b"%04d" % number * 250 for number in range(10)])
+        await kept.pass_time(1)
+        assert node.partition().start_offset == 7
+
+
+async def test_a_group_holds_back_what_it_has_not_read(tmp_path, clock):
+    hold = {"clarion_retention_hold_groups": "slow", "clarion_retention_hold_max_ms": str(100 * HOUR * 1000)}
+    async with keeping(tmp_path, clock) as node:
+        await node.topic(retention_ms=str(HOUR * 1000), **hold)
+        kept = Kept(node, clock)
+        await kept.write(b"a", b"b", b"c")
+        await kept.pass_time(2 * HOUR)
+        assert len(await kept.read()) == 3, "a group that has committed nothing holds everything"
+        await commit(node, "slow", 2)
+        await kept.pass_time(1)
+        assert await kept.read() == [b"c"]
+        await kept.pass_time(99 * HOUR)
+        assert await kept.read() == [], "no longer than it may"
+
+
+async def commit(node: Node, group: str, offset: int) -> None:
+    await node.ask(FindCoordinatorRequest(key=group, key_type=0), 2)
+    asked = OffsetCommitRequestTopic(
+        name="t", partitions=(OffsetCommitRequestPartition(partition_index=0, committed_offset=offset),)
+    )
+    reply = await node.ask(OffsetCommitRequest(group_id=group, topics=(asked,)), 5)
+    assert reply.topics[0].partitions[0].error_code == 0
+
+
+async def test_a_clock_that_jumps_deletes_nothing(tmp_path, clock, caplog):
+    async with keeping(tmp_path, clock) as node:
+        await node.topic(retention_ms=str(HOUR * 1000))
+        kept = Kept(node, clock)
+        await kept.write(b"v")
+        await kept.house.retain()
+        clock.advance(1000 * HOUR)
+        await kept.house.retain()
+        assert await kept.read() == [b"v"]
+        assert "deletion_paused" in caplog.text
+        clock.advance(-1000 * HOUR)
+        await kept.house.retain()
+        assert await kept.read() == [b"v"]
+
+
+async def test_new_settings_count_from_the_next_look(tmp_path, clock):
+    async with keeping(tmp_path, clock) as node:
+        await node.topic(retention_ms="-1")
+        kept = Kept(node, clock)
+        await kept.write(b"a", b"b")
+        await kept.pass_time(1000 * HOUR)
+        assert len(await kept.read()) == 2
+        await node.broker.configure_topic("t", lambda topic: {"retention.ms": str(HOUR * 1000)})
+        await kept.pass_time(0)
+        assert await kept.read() == []
+        await kept.write(b"c", b"d")
+        await node.broker.configure_topic("t", lambda topic: {"retention.bytes": str(len(batch(b"d")))})
+        await kept.pass_time(0)
+        assert await kept.read() == [b"d"]
+
+
+async def test_quiet_partitions_are_passed_over(tmp_path, clock, monkeypatch):
+    async with keeping(tmp_path, clock) as node:
+        one = len(batch(b"v"))
+        await node.topic("by-time", retention_ms=str(HOUR * 1000))
+        await node.topic("by-size", retention_bytes=str(one), segment_bytes="2000000")
+        await node.topic("for-ever", retention_ms="-1")
+        await node.topic("empty")
+        await node.topic("keys", cleanup_policy="compact")
+        kept = Kept(node, clock)
+        for name in ("by-time", "by-size", "for-ever", "keys"):
+            for _ in range(3):
+                await kept.write(b"v", topic=name, key=b"k")
+        node.partition("keys").roll(clock.now_ms())
+        for _ in range(3):
+            await kept.pass_time(1)
+            await kept.house.compact()
+        looked: list[str] = []
+        view_of = cleaning.view_of
+
+        def watched(log):
+            looked.append(log.folder)
+            return view_of(log)
+
+        monkeypatch.setattr(cleaning, "view_of", watched)
+        for _ in range(5):
+            await kept.pass_time(1)
+            await kept.house.compact()
+        assert looked == []
+        await kept.write(b"v", topic="by-size")
+        await kept.pass_time(2 * HOUR)
+        assert {Path(one).name for one in looked} == {"by-time-0", "by-size-0"}
+
+
+async def test_a_damaged_log_does_not_keep_the_others_from_being_swept(tmp_path, clock, caplog):
+    async with keeping(tmp_path, clock) as node:
+        for name in ("a", "b", "c"):
+            await node.topic(name, retention_ms=str(HOUR * 1000))
+            await node.topic(f"{name}-keys", cleanup_policy="compact", segment_bytes="1024")
+        kept = Kept(node, clock)
+        for name in ("a", "b", "c"):
+            await kept.write(b"1", b"2", topic=name)
+            await kept.write(*[b"%d" % n * 500 for n in range(4)], topic=f"{name}-keys", key=b"k")
+        for name in ("a", "a-keys"):
+            node.partition(name).log.segments[0].handle().write([b"\xff" * 40], 0)
+        await kept.pass_time(2 * HOUR)
+        await kept.house.compact()
+        await settle(node)
+        await kept.house.compact()
+        assert [node.partition(name).start_offset for name in ("b", "c")] == [2, 2]
+        for name in ("b-keys", "c-keys"):
+            assert len(await kept.read(name)) == 2, "the newest, and the one in the file that is written now"
+        assert "cleaning_put_off" in caplog.text
+        assert node.partition("a").log.failed is None
+
+
+async def settle(node: Node) -> None:
+    await until(lambda: not any(one.is_flushing for one in node.broker.partitions))
+
+
+async def test_a_full_disk_does_not_keep_old_messages_from_going(tmp_path, clock):
+    disk = StoryDisk()
+    async with keeping(tmp_path, clock, disk=disk) as node:
+        await node.topic(retention_ms=str(HOUR * 1000))
+        kept = Kept(node, clock)
+        await kept.write(b"a", b"b")
+        disk.on_open = lambda path: OSError(28, "No space left on device") if path.endswith("2.log") else None
+        await kept.pass_time(2 * HOUR)
+        assert node.partition().start_offset == 2
+        assert node.partition().log.failed is None
+
+
+# Compaction
+
+
+async def test_of_every_key_the_newest_value_stays(tmp_path, clock):
+    async with keeping(tmp_path, clock) as node:
+        await node.topic(cleanup_policy="compact", segment_bytes="1024", min_cleanable_dirty_ratio="0.01")
+        kept = Kept(node, clock)
+        for round_ in range(5):
+            for key in (b"a", b"b", b"c"):
+                await kept.write(key + b"%d" % round_ + b"." * 300, key=key)
+        node.partition().roll(clock.now_ms())
+        await settle(node)
+        for _ in range(3):
+            await kept.house.compact()
+            await settle(node)
+        assert [value[:2] for value in await kept.read()] == [b"a4", b"b4", b"c4"]
+        assert node.partition().next_offset == 15
+
+
+async def test_the_internal_topic_shrinks_to_what_groups_need(tmp_path, clock):
+    async with keeping(tmp_path, clock, offsets_partitions=1) as node:
+        await node.topic()
+        for offset in range(300):
+            await commit(node, "g", offset)
+        log = node.partition(OFFSETS_TOPIC).log
+        before = log.size_bytes
+        node.partition(OFFSETS_TOPIC).roll(clock.now_ms())
+        node.partition(OFFSETS_TOPIC).flush_soon()
+        await settle(node)
+        await node.server.housekeeping.compact()
+        assert log.size_bytes < before / 20
+        await commit(node, "g", 300)
+    async with keeping(tmp_path, clock) as node:
+        await until(lambda: all(shard.is_loaded for shard in node.server.groups.shards))
+        assert {(group, offset) for group, _, offset in node.server.groups.committed()} == {("g", 300)}
+
+
+async def test_a_topic_that_is_being_loaded_is_not_compacted(tmp_path, clock):
+    async with keeping(tmp_path, clock, offsets_partitions=1) as node:
+        await node.topic()
+        for offset in range(20):
+            await commit(node, "g", offset)
+        partition = node.partition(OFFSETS_TOPIC)
+        partition.roll(clock.now_ms())
+        partition.flush_soon()
+        await settle(node)
+        (shard,) = node.server.groups.shards
+        shard._is_loaded = False
+        size = partition.log.size_bytes
+        await node.server.housekeeping.compact()
+        assert partition.log.size_bytes == size
+        shard._is_loaded = True
+        await node.server.housekeeping.compact()
+        assert partition.log.size_bytes < size
+
+
+class Gate:
+    """Stands in the way of a cleaning thread until the story opens it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._open = threading.Event()
+        self.is_reached = threading.Event()
+        give_way = cleaning.let_others_run
+
+        def wait() -> None:
+            self.is_reached.set()
+            assert self._open.wait(20)
+            give_way()
+
+        monkeypatch.setattr(cleaning, "let_others_run", wait)
+
+    def open(self) -> None:
+        self._open.set()
+
+
+async def dirty(node: Node, kept: Kept) -> None:
+    await node.topic(cleanup_policy="compact,delete", segment_bytes="1024", min_cleanable_dirty_ratio="0.01")
+    for number in range(8):
+        await kept.write(b"%d" % number * 500, key=b"k")
+    node.partition().flush_soon()
+    await settle(node)
+
+
+async def test_records_deleted_during_a_compaction_do_not_come_back(tmp_path, clock, monkeypatch):
+    async with keeping(tmp_path, clock) as node:
+        kept = Kept(node, clock)
+        await dirty(node, kept)
+        gate = Gate(monkeypatch)
+        compacting = asyncio.ensure_future(kept.house.compact())
+        await until(gate.is_reached.is_set)
+        node.partition().log.advance_start(6)
+        gate.open()
+        await compacting
+        assert node.partition().start_offset == 6
+        assert [value[:1] for value in await kept.read()] == [b"6", b"7"]
+        await kept.house.compact()
+        assert [value[:1] for value in await kept.read()][-1] == b"7"
+
+
+async def test_a_topic_can_be_deleted_and_made_again_in_the_middle_of_its_compaction(tmp_path, clock, monkeypatch):
+    async with keeping(tmp_path, clock) as node:
+        kept = Kept(node, clock)
+        await dirty(node, kept)
+        gate = Gate(monkeypatch)
+        compacting = asyncio.ensure_future(kept.house.compact())
+        await until(gate.is_reached.is_set)
+        deleting = asyncio.ensure_future(node.broker.delete_topic("t"))
+        await asyncio.sleep(0.02)
+        assert not deleting.done()
+        gate.open()
+        await asyncio.gather(deleting, compacting)
+        await node.topic(cleanup_policy="compact")
+        await kept.write(b"new", key=b"k")
+        assert await kept.read() == [b"new"]
+        assert not list((tmp_path / "t-0").glob("*.cleaned"))
+
+
+async def test_a_stop_does_not_wait_for_the_end_of_a_compaction_but_for_its_thread(tmp_path, clock, monkeypatch):
+    async with keeping(tmp_path, clock, compaction_check_seconds=0.01) as node:
+        gate = Gate(monkeypatch)
+        kept = Kept(node, clock)
+        await dirty(node, kept)
+        await until(gate.is_reached.is_set)
+        stopping = asyncio.ensure_future(node.server.stop(drain_seconds=0))
+        await asyncio.sleep(0.05)
+        assert not stopping.done()
+        gate.open()
+        await asyncio.wait_for(stopping, 10)
+    assert not list((tmp_path / "t-0").glob("*.cleaned"))
+    async with keeping(tmp_path, clock) as node:
+        assert (await Kept(node, clock).read())[-1] == b"7" * 500
+
+
+# Checkpoints and duties
+
+
+async def test_a_deleted_start_outlives_a_crash_after_a_checkpoint(tmp_path, clock):
+    import shutil
+
+    async with keeping(tmp_path / "a", clock) as node:
+        await node.topic()
+        kept = Kept(node, clock)
+        await kept.write(b"a", b"b", b"c")
+        node.partition().log.advance_start(2)
+        await kept.house.save_checkpoints()
+        shutil.copytree(tmp_path / "a", tmp_path / "b")
+    async with keeping(tmp_path / "b", clock) as node:
+        assert await Kept(node, clock).read() == [b"c"]
+
+
+async def test_checkpoints_are_not_written_by_two_at_once(tmp_path, clock, monkeypatch):
+    """A stop comes while a thread writes an older state of the same files."""
+    from clarion.broker.offset_files import OffsetFiles
+
+    at_work, calls = threading.Lock(), []
+    save = OffsetFiles.save
+
+    def slow(self, snapshot):
+        assert at_work.acquire(blocking=False), "two at once"
+        calls.append(snapshot)
+        time.sleep(0.05)
+        save(self, snapshot)
+        at_work.release()
+
+    monkeypatch.setattr(OffsetFiles, "save", slow)
+    async with keeping(tmp_path, clock, checkpoint_seconds=0.01) as node:
+        await node.topic()
+        await until(lambda: calls)
+    assert len(calls) >= 2
+
+
+async def test_a_duty_that_fails_is_done_again_and_the_others_go_on(tmp_path, clock, caplog):
+    async with keeping(tmp_path, clock, retention_check_seconds=0.01, checkpoint_seconds=0.01) as node:
+        await node.topic()
+        tries = 0
+
+        def fail(partitions):
+            nonlocal tries
+            tries += 1
+            raise ZeroDivisionError
+
+        take, node.server._offset_files.take = node.server._offset_files.take, fail
+        await until(lambda: tries >= 3)
+        assert "duty_failed" in caplog.text
+        node.server._offset_files.take = take
+        kept = Kept(node, clock)
+        await kept.write(b"v")
+        assert await kept.read() == [b"v"]
