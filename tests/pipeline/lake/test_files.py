@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clarion.pipeline.lake import files as files_module
@@ -20,6 +20,7 @@ from tests.pipeline.lake.rows import SOURCE, messages
 ROWS = st.lists(st.tuples(st.sampled_from(["a", "b/c", "", None]), st.sampled_from([1, 2, None]), st.integers(0, 99)))
 
 
+@settings(deadline=None)
 @given(ROWS)
 def test_splitting_keeps_every_row_in_its_order_and_each_piece_in_one_partition(rows: list) -> None:
     schema = pa.schema([("p", pa.string()), ("q", pa.int32()), ("n", pa.int64())])

@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clarion.pipeline import archive
@@ -22,6 +22,7 @@ ID = UUID(int=7)
 NUMBERS = st.integers(0, 20)
 
 
+@settings(deadline=None)
 @given(log_start=NUMBERS, length=NUMBERS, first=NUMBERS, width=st.integers(1, 20), chosen=st.none() | NUMBERS)
 def test_past_and_tail_are_everything_once(log_start: int, length: int, first: int, width: int, chosen) -> None:
     """The archive holds [first, first + width); the log goes from its start to its end, the archive's end at least."""

@@ -108,11 +108,17 @@ def _by_partition(spans: Mapping[int, Span], largest: int) -> tuple[NDArray[np.i
 
 def _shaped(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Exactly the wanted columns: Spark takes the first batch's word for all of them."""
-    columns = [
-        batch[each.name].cast(each.type) if each.name in batch.schema.names else pa.nulls(batch.num_rows, each.type)
-        for each in schema
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+    return pa.RecordBatch.from_arrays([_column(batch, each) for each in schema], schema=schema)
+
+
+def _column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
+    if field.name not in batch.schema.names:
+        return pa.nulls(batch.num_rows, field.type)
+    column = batch[field.name].cast(field.type)
+    if not pa.types.is_list(field.type):
+        return column
+    # An archive writes "no headers" as an empty list; the connector, as Spark's own, says null.
+    return pc.if_else(pc.greater(pc.list_value_length(column), 0), column, pa.scalar(None, field.type))
 
 
 def _spans(table: object, keeper: object, origins: Iterable[Origin]) -> dict[Origin, Span]:

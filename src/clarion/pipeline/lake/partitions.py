@@ -23,10 +23,10 @@ def split(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[tuple[Value
         yield (), body
         return
     codes, dictionaries = _codes([batch.column(name) for name in columns])
-    distinct, inverse = np.unique(codes, axis=1, return_inverse=True)
-    if distinct.shape[1] == 1:
-        yield _values(distinct[:, 0], dictionaries), body
+    if all(len(words) == 1 for words in dictionaries):  # by far the most
+        yield tuple(words[0] for words in dictionaries), body
         return
+    distinct, inverse = np.unique(codes, axis=1, return_inverse=True)
     order = np.argsort(inverse, kind="stable")
     ends = np.cumsum(np.bincount(inverse.ravel(), minlength=distinct.shape[1]))
     starts = np.concatenate(([0], ends[:-1]))

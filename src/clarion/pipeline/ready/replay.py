@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from clarion.pipeline.definition import DefinitionError, MicroBatch, Pipeline, Run, check
-from clarion.pipeline.ready.columns import is_typed
+from clarion.pipeline.ready.columns import is_typed, with_empty_headers
 from clarion.pipeline.ready.topic_link import TopicLink
 from clarion.pipeline.topic_reference import FORMAT, Topic, topic
 
@@ -106,9 +106,8 @@ class ReplaySource:
         for condition in self._conditions(rows, prefix):
             rows = rows.where(condition)
         names = ("key", "headers", "topic", "topic_id", "partition", "offset", "timestamp")
-        return rows.select(
-            _value(rows, prefix).alias("value"), *[F.col(f"{prefix}{each}").alias(each) for each in names]
-        )
+        origins = [F.col(f"{prefix}{each}").alias(each) for each in names]
+        return with_empty_headers(rows.select(_value(rows, prefix).alias("value"), *origins))
 
     def _conditions(self, rows: DataFrame, prefix: str) -> list[Column]:
         from pyspark.sql import functions as F
