@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from clarion.world import event_log
 
@@ -36,7 +36,7 @@ class HttpServer:
     def __init__(self, pages: dict[str, Callable[[], Awaitable[Page]]]) -> None:
         self._pages = pages
         self._server: asyncio.Server | None = None
-        self._serving: dict[asyncio.Task[None] | None, None] = {}
+        self._serving: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
     async def listen(self, host: str, port: int) -> tuple[str, int]:
         self._server = await asyncio.start_server(self._serve, host, port, limit=_HEAD_BYTES_MAX)
@@ -46,14 +46,15 @@ class HttpServer:
     async def stop(self) -> None:
         if self._server is not None:
             self._server.close()
-        serving = [task for task in self._serving if task is not None]
-        for task in serving:
-            task.cancel()
-        await asyncio.gather(*serving, return_exceptions=True)
+        serving = dict(self._serving)
+        for writer in serving.values():
+            writer.transport.abort()
+        if serving:
+            await asyncio.wait(serving)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        self._serving[task] = None
+        task = cast("asyncio.Task[None]", asyncio.current_task())
+        self._serving[task] = writer
         try:
             if len(self._serving) <= _CONNECTIONS_MAX:
                 async with asyncio.timeout(_SECONDS_MAX):

@@ -1,0 +1,202 @@
+"""The numbers of a busy broker, all of them; its health; and what a small HTTP server says to senseless requests."""
+
+import asyncio
+import contextlib
+
+import pytest
+
+from clarion.broker.config import Durability, ListenerConfig
+from clarion.broker.metrics import METRICS
+from clarion.net import http
+from clarion.wire.messages.k08_offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from clarion.wire.messages.k10_find_coordinator import FindCoordinatorRequest
+from tests.broker.harness import Node, running
+from tests.broker.talk import NEW_SESSION, batch
+
+T0 = ("t", 0)
+QUICK = {"durability": Durability.PAGE_CACHE, "metrics_port": 0}
+
+
+async def get(node: Node, path: str) -> tuple[int, str]:
+    return parsed(await say(node, b"GET %s HTTP/1.1\r\nHost: x\r\n\r\n" % path.encode()))
+
+
+async def say(node: Node, request: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection(*node.server.metrics_address)
+    writer.write(request)
+    try:
+        return await asyncio.wait_for(reader.read(), 20)
+    finally:
+        writer.close()
+
+
+def parsed(page: bytes) -> tuple[int, str]:
+    head, _, body = page.partition(b"\r\n\r\n")
+    length = int(head.partition(b"Content-Length: ")[2].split(b"\r\n")[0])
+    assert length == len(body)
+    return int(head.split(b" ")[1]), body.decode()
+
+
+async def scrape(node: Node) -> dict[str, float]:
+    status, page = await get(node, "/metrics")
+    assert status == 200
+    lines = [line.rpartition(" ") for line in page.splitlines() if line and not line.startswith("#")]
+    return {name: float(value) for name, _, value in lines}
+
+
+async def work(node: Node) -> None:
+    await node.topic(partitions=2)
+    for number in range(10):
+        await node.client.produce({T0: batch(b"%d" % number)})
+    await node.client.fetch({T0: 0}, session=NEW_SESSION)
+    await node.ask(FindCoordinatorRequest(key="g", key_type=0), 2)
+    asked = OffsetCommitRequestTopic(
+        name="t", partitions=(OffsetCommitRequestPartition(partition_index=0, committed_offset=4),)
+    )
+    await node.ask(OffsetCommitRequest(group_id="g", topics=(asked,)), 5)
+
+
+async def test_every_metric_is_there_when_a_broker_is_busy(tmp_path):
+    async with running(tmp_path, **QUICK) as node:
+        await work(node)
+        status, page = await get(node, "/metrics")
+        assert status == 200
+        for metric in METRICS.values():
+            family = metric.name.removesuffix("_total") if metric.kind == "counter" else metric.name
+            assert f"# TYPE {metric.name} {metric.kind}" in page or f"# TYPE {family} {metric.kind}" in page, metric
+            assert f"\n{metric.name}{{" in page or f"\n{metric.name} " in page, metric
+        assert "process_resident_memory_bytes" in page
+
+
+async def test_the_numbers_are_true(tmp_path):
+    async with running(tmp_path, **QUICK) as node:
+        await work(node)
+        found = await scrape(node)
+        expected = {
+            'clarion_messages_in_total{topic="t"}': 10,
+            'clarion_bytes_in_total{topic="t"}': 10 * len(batch(b"0")),
+            'clarion_bytes_out_total{topic="t"}': 10 * len(batch(b"0")),
+            'clarion_log_end_offset{partition="0",topic="t"}': 10,
+            'clarion_high_watermark_offset{partition="0",topic="t"}': 10,
+            'clarion_group_committed_offset{group="g",partition="0",topic="t"}': 4,
+            'clarion_group_lag_messages{group="g",partition="0",topic="t"}': 6,
+            'clarion_requests_total{api="Produce"}': 10,
+            "clarion_connections": 1,
+            "clarion_fetch_sessions": 1,
+            "clarion_topics": 2,
+            "clarion_partitions_offline": 0,
+        }
+        assert {name: found.get(name) for name in expected} == expected
+
+
+async def test_lag_counts_what_can_still_be_read(tmp_path):
+    async with running(tmp_path, **QUICK) as node:
+        await work(node)
+        node.partition().log.advance_start(8)
+        assert (await scrape(node))['clarion_group_lag_messages{group="g",partition="0",topic="t"}'] == 2
+        await node.broker.delete_topic("t")
+        assert not [name for name in await scrape(node) if "lag" in name and 'topic="t"' in name]
+
+
+async def test_names_cannot_break_out_of_their_labels(tmp_path):
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic()
+        evil = 'g"} 1\nclarion_evil 666\n#'
+        await node.ask(FindCoordinatorRequest(key=evil, key_type=0), 2)
+        asked = OffsetCommitRequestTopic(
+            name="t", partitions=(OffsetCommitRequestPartition(partition_index=0, committed_offset=0),)
+        )
+        await node.ask(OffsetCommitRequest(group_id=evil, topics=(asked,)), 5)
+        _, page = await get(node, "/metrics")
+        assert "\nclarion_evil" not in page
+
+
+async def test_many_partitions_are_scraped_while_the_broker_serves(tmp_path):
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic(partitions=1000)
+        scraping = asyncio.ensure_future(scrape(node))
+        longest = 0.0
+        loop = asyncio.get_running_loop()
+        while not scraping.done():
+            began = loop.time()
+            await node.client.produce({T0: batch(b"v")}, acks=1)
+            longest = max(longest, loop.time() - began)
+        assert len([name for name in scraping.result() if name.startswith("clarion_log_end_offset")]) == 1000
+        assert longest < 2
+
+
+async def test_health_and_readiness(tmp_path):
+    async with running(tmp_path, **QUICK) as node:
+        await work(node)
+        assert await get(node, "/healthz") == (200, "ok\n")
+        assert await get(node, "/readyz") == (200, "ready\n")
+        (shard, *_) = node.server.groups.shards
+        shard._is_loaded = False
+        status, body = await get(node, "/readyz")
+        assert (status, str(shard.partition.tp) in body) == (503, True)
+        shard._is_loaded = True
+        node.partition().log.failed = OSError(5, "bad sector")
+        status, body = await get(node, "/readyz")
+        assert (status, "t-0" in body) == (503, True)
+        assert (await get(node, "/healthz"))[0] == 200
+        assert (await scrape(node))["clarion_partitions_offline"] == 1
+        node.partition().log.failed = None
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status"),
+    [
+        (b"GET /nothing HTTP/1.1\r\n\r\n", 404),
+        (b"GET /../../etc/passwd HTTP/1.1\r\n\r\n", 404),
+        (b"GET /healthz?verbose=1 HTTP/1.0\r\n\r\n", 200),
+        (b"POST /metrics HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc", 405),
+        (b"GET\r\n\r\n", 400),
+        (b"GET /healthz\r\n\r\n", 400),
+        (b"\xff\xfe\xfd \x00 \x00\r\n\r\n", 400),
+    ],
+)
+async def test_senseless_requests_get_a_clear_answer(tmp_path, request_bytes, status):
+    async with running(tmp_path, **QUICK) as node:
+        assert parsed(await say(node, request_bytes))[0] == status
+        assert (await get(node, "/healthz"))[0] == 200
+
+
+async def test_a_head_that_never_ends_is_cut_off(tmp_path):
+    async with running(tmp_path, **QUICK) as node:
+        with contextlib.suppress(ConnectionError):
+            assert await say(node, b"GET /healthz HTTP/1.1\r\n" + b"X: " + b"y" * 100_000) == b""
+        assert (await get(node, "/healthz"))[0] == 200
+
+
+async def test_a_silent_client_is_given_up_and_too_many_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(http, "_SECONDS_MAX", 0.1)
+    monkeypatch.setattr(http, "_CONNECTIONS_MAX", 3)
+    async with running(tmp_path, **QUICK) as node:
+        silent = [await asyncio.open_connection(*node.server.metrics_address) for _ in range(3)]
+        await asyncio.sleep(0.01)
+        with contextlib.suppress(ConnectionError):
+            assert await say(node, b"GET /healthz HTTP/1.1\r\n\r\n") == b""
+        for reader, writer in silent:
+            assert await asyncio.wait_for(reader.read(), 5) == b""
+            writer.close()
+        assert (await get(node, "/healthz"))[0] == 200
+
+
+async def test_a_stop_ends_silent_clients_without_a_word(tmp_path, caplog):
+    async with running(tmp_path, **QUICK) as node:
+        silent = [await asyncio.open_connection(*node.server.metrics_address) for _ in range(3)]
+        await asyncio.sleep(0.01)
+    for reader, writer in silent:
+        with contextlib.suppress(ConnectionError):
+            assert await asyncio.wait_for(reader.read(), 5) == b""
+        writer.close()
+    assert not [one for one in caplog.records if one.levelname == "ERROR"]
+
+
+async def test_without_a_port_there_is_no_endpoint(tmp_path):
+    async with running(tmp_path, listeners=(ListenerConfig(port=0),)) as node:
+        assert node.server.metrics_address is None

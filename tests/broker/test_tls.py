@@ -1,0 +1,168 @@
+"""Listeners with TLS: certificates, client certificates, who is refused, and bytes that arrive unchanged."""
+
+import asyncio
+import ssl
+import subprocess
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, Producer
+
+from clarion.broker.config import Durability, ListenerConfig, TlsConfig
+from clarion.wire.messages.k03_metadata import MetadataRequest
+from tests.broker.harness import Client, Node, running, until
+from tests.broker.talk import batch
+
+T0 = ("t", 0)
+QUICK = {"durability": Durability.PAGE_CACHE}
+
+
+def openssl(folder: Path, *words: str) -> None:
+    subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An authority, and what it has signed for the broker and for one client; a stranger signed himself."""
+    folder = tmp_path_factory.mktemp("tls")
+    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2")
+    openssl(folder, "req", "-x509", *key, "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=authority")
+    openssl(folder, "req", "-x509", *key, "-keyout", "stranger.key", "-out", "stranger.pem", "-subj", "/CN=stranger")
+    for name in ("broker", "client"):
+        openssl(folder, "req", *key[:-2], "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
+        (folder / "names").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
+        sign = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-extfile", "names")
+        openssl(folder, "x509", "-req", "-in", f"{name}.csr", "-out", f"{name}.pem", *sign)
+    return folder
+
+
+def secure(certificates: Path, *, client_ca: bool = False) -> ListenerConfig:
+    ca = str(certificates / "ca.pem") if client_ca else None
+    return ListenerConfig(
+        port=0, tls=TlsConfig(str(certificates / "broker.pem"), str(certificates / "broker.key"), client_ca=ca)
+    )
+
+
+def trusting(certificates: Path, show: str | None = None) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=str(certificates / "ca.pem"))
+    if show is not None:
+        context.load_cert_chain(str(certificates / f"{show}.pem"), str(certificates / f"{show}.key"))
+    return context
+
+
+def plain_and(tls: ListenerConfig) -> dict:
+    return {"listeners": (ListenerConfig(port=0), tls), **QUICK}
+
+
+async def connect(node: Node, context: ssl.SSLContext) -> Client:
+    return await Client.connect(*node.server.addresses[1], ssl=context, server_hostname="localhost")
+
+
+async def ask_brokers(node: Node, context: ssl.SSLContext) -> None:
+    client = await connect(node, context)
+    await client.ask(MetadataRequest(topics=()), 9)
+
+
+async def test_a_client_that_trusts_the_authority_is_served(tmp_path, certificates):
+    async with running(tmp_path, **plain_and(secure(certificates))) as node:
+        await node.topic()
+        client = await connect(node, trusting(certificates))
+        assert (await client.produce({T0: batch(b"secret")}))[T0].error_code == 0
+        assert (await client.fetch({T0: 0})).values() == [b"secret"]
+        assert (await node.client.fetch({T0: 0})).values() == [b"secret"]
+        told = (await client.ask(MetadataRequest(topics=()), 9)).brokers[0]
+        assert told.port == node.server.addresses[1].port
+        client.close()
+
+
+async def test_large_answers_and_waiting_readers_work_through_tls(tmp_path, certificates):
+    async with running(tmp_path, **plain_and(secure(certificates))) as node:
+        await node.topic(partitions=2, max_message_bytes="4000000", segment_bytes="5000000")
+        client = await connect(node, trusting(certificates))
+        sent = [bytes([number]) * 3_000_000 for number in range(6)]
+        for value in sent:
+            await client.produce({T0: batch(value)})
+        answer = await client.fetch({T0: 0}, max_bytes=50_000_000, partition_max_bytes=50_000_000)
+        assert answer.values() == sent
+        client.post_fetch({("t", 1): 0}, max_wait=20_000)
+        await until(lambda: node.partition("t", 1).watchers)
+        await node.client.produce({("t", 1): batch(b"news")})
+        assert (await client.fetched()).values("t", 1) == [b"news"]
+        client.close()
+
+
+async def test_many_pipelined_requests_keep_their_order_through_tls(tmp_path, certificates):
+    from tests.broker.talk import produce_frame, read_produced
+
+    async with running(tmp_path, **plain_and(secure(certificates))) as node:
+        await node.topic()
+        client = await connect(node, trusting(certificates))
+        for number in range(500):
+            client.post(produce_frame({T0: batch(b"x" * 500)}, correlation=number))
+        for number in range(500):
+            assert read_produced(await client.next_frame(), 9)[T0].base_offset == number
+        client.close()
+
+
+async def test_a_client_must_show_a_certificate_where_one_is_wanted(tmp_path, certificates):
+    async with running(tmp_path, **plain_and(secure(certificates, client_ca=True))) as node:
+        client = await connect(node, trusting(certificates, show="client"))
+        assert (await client.ask(MetadataRequest(topics=()), 9)).brokers
+        client.close()
+        for show in (None, "stranger"):
+            with pytest.raises((ssl.SSLError, ConnectionError, asyncio.IncompleteReadError)):
+                await ask_brokers(node, trusting(certificates, show=show))
+        assert (await node.ask(MetadataRequest(topics=()), 9)).brokers
+
+
+@pytest.mark.filterwarnings("ignore:ssl.TLSVersion.TLSv1_1")
+async def test_a_client_without_tls_and_one_that_does_not_trust_us_get_nowhere(tmp_path, certificates):
+    async with running(tmp_path, **plain_and(secure(certificates))) as node:
+        plain = await Client.connect(*node.server.addresses[1])
+        plain.post(batch(b"x"))
+        assert await plain.is_refused()
+        plain.close()
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await connect(node, ssl.create_default_context())
+        old = trusting(certificates)
+        old.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
+        old.maximum_version = ssl.TLSVersion.TLSv1_1
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            await connect(node, old)
+        client = await connect(node, trusting(certificates))
+        assert (await client.ask(MetadataRequest(topics=()), 9)).brokers
+        client.close()
+
+
+async def test_librdkafka_writes_and_reads_with_a_certificate(tmp_path, certificates):
+    async with running(tmp_path, **plain_and(secure(certificates, client_ca=True)), offsets_partitions=1) as node:
+        await node.topic()
+        where = {
+            "bootstrap.servers": f"localhost:{node.server.addresses[1].port}",
+            "broker.address.family": "v4",
+            "security.protocol": "ssl",
+            "ssl.ca.location": str(certificates / "ca.pem"),
+            "ssl.certificate.location": str(certificates / "client.pem"),
+            "ssl.key.location": str(certificates / "client.key"),
+        }
+        sent = [b"%d" % number * 1000 for number in range(200)]
+        assert await asyncio.to_thread(_round_trip, where, sent) == sent
+
+
+def _round_trip(where: dict, sent: list[bytes]) -> list[bytes | None]:
+    producer = Producer({**where, "enable.idempotence": True})
+    for value in sent:
+        producer.produce("t", value)
+    assert producer.flush(20) == 0
+    consumer = Consumer({**where, "group.id": "g", "auto.offset.reset": "earliest"})
+    consumer.subscribe(["t"])
+    got: list[bytes | None] = []
+    while len(got) < len(sent):
+        message = consumer.poll(20)
+        assert message is not None, f"nothing came behind {len(got)} messages"
+        if message.error() is None:
+            got.append(message.value())
+        else:
+            assert message.error().code() == KafkaError._PARTITION_EOF
+    consumer.close()
+    return got
