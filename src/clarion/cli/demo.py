@@ -118,7 +118,7 @@ class Stage:
         if spark_folder is not None:
             from clarion.cli.demo_spark import SparkPart
 
-            self.spark = SparkPart(link, spark_folder, rate, self._say)
+            self.spark = SparkPart(link, spark_folder, rate, lambda line: self.screen.read_aloud(line))
         self.screen: Screen = Screen(self.publisher, self.readers, link.bootstrap, seconds, self.spark)
 
     def perform(self) -> list[Verdict]:

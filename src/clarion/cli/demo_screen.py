@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Iterable, Sequence
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 
 from clarion.cli.demo_cast import PARTITIONS, TOPIC, Publisher, Reader
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _HISTORY = 48  # columns of the sparkline, two per second
 _NEWS = 5
+
+_TALL = 46  # lines of a terminal that has room for everything
 
 STARTING = "Spark starts"  # the phase before the first event
 
@@ -63,6 +66,11 @@ class Screen:
         self._news.append(line)
         self._unsaid.append(line)
 
+    def read_aloud(self, line: str) -> None:
+        """What a reader prints; in a terminal it has a panel of its own."""
+        if self._live is None:
+            self._unsaid.append(line)
+
     def show(self, elapsed: float, phase: str) -> None:
         if self._live is not None:
             if elapsed * 2 >= len(self._rates) or len(self._rates) == _HISTORY:
@@ -90,12 +98,14 @@ class Screen:
         from rich.text import Text
 
         news = Text("\n".join(self._news) or "…", style="dim", no_wrap=True, overflow="ellipsis")
+        panel = Panel(news, title="what happened", title_align="left", border_style="dim", height=_NEWS + 2)
+        has_room = self._spark is None or get_terminal_size().lines >= _TALL
         hint = "Ctrl-C drains, counts and ends" if self._seconds is None else "ends by itself, then counts"
         return Group(
             Panel(self._head(elapsed, phase), title="[bold]Clarion[/] one log, many readers", border_style="cyan"),
             self._table(),
             *self._pipelines(),
-            Panel(news, title="what happened", title_align="left", border_style="dim", height=_NEWS + 2),
+            *([panel] if has_room else []),
             Text(f" {hint}", style="dim"),
         )
 

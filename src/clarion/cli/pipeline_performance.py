@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from clarion.pipeline.definition import Pipeline
     from clarion.pipeline.runner import Plan, Runner
 
+_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # Ctrl-C, a supervisor, a terminal that was closed
+
 
 def perform(
     pipelines: Sequence[Pipeline], plan: Plan, *, as_json: bool = False, metrics: tuple[str, int] | None = None
@@ -83,7 +85,7 @@ def _view(plan: Plan, as_json: bool) -> Any:
 @contextmanager
 def _stop_signals(runner: Runner) -> Iterator[None]:
     """Ctrl-C and SIGTERM ask the runner to stop; the second one does not ask."""
-    numbers = (signal.SIGINT, signal.SIGTERM)
+    numbers = _STOPPING
     previous = [signal.getsignal(each) for each in numbers]
     _install(runner)
     try:
@@ -99,7 +101,7 @@ def _install(runner: Runner) -> None:
             raise KeyboardInterrupt
         runner.stop()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in _STOPPING:
         signal.signal(number, stop)
 
 

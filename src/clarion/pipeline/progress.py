@@ -79,6 +79,7 @@ class Progress:
     last: Reading | None = None
     last_error: str = ""
     lag: int | None = None
+    is_complete: bool = False  # the query's last report has come: reports come a little later than what they tell
     _recent: deque[tuple[float, int, int]] = field(default_factory=lambda: deque(maxlen=1000))
 
     def add(self, reading: Reading, now: float) -> None:
@@ -146,9 +147,10 @@ def listener(progresses: Mapping[str, Progress]) -> Any:
                 found.idle()
 
         def onQueryTerminated(self, event: Any) -> None:
-            found = progresses.get(self._names.pop(str(event.id), ""))
-            if found and event.exception:
-                found.last_error = plain_reason(event.exception)
+            if found := progresses.get(self._names.pop(str(event.id), "")):
+                found.is_complete = True
+                if event.exception:
+                    found.last_error = plain_reason(event.exception)
 
     return Reports()
 

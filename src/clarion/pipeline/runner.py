@@ -40,6 +40,7 @@ _LOOK_SECONDS = 0.2
 _STATUS_SECONDS = 1.0
 _RETRY_SECONDS = 1.0
 _FINISH_SECONDS_MAX = 10.0  # a batch in flight may finish so long before it is abandoned (and played again next time)
+_LAST_REPORT_SECONDS_MAX = 10.0
 _OVER = ("stopped", "ended", "failed")
 
 
@@ -148,6 +149,7 @@ class Play:
         self._next_look = 0.0
         self._give_up_at = float("inf")
         self._finishing: int | None = None
+        self._ended_at = float("inf")
         self._status_at = 0.0
         self._started_ms = SystemClock().now_ms()
 
@@ -264,7 +266,7 @@ class Play:
         return sum(int(each.get["count"]) for each in found)
 
     def _watch(self, query: StreamingQuery | BatchQuery) -> None:
-        if query.isActive:
+        if query.isActive or not self._has_reported(query):
             return
         error = query.exception()
         if error is not None:
@@ -282,7 +284,17 @@ class Play:
             if is_waiting and now < self._give_up_at:
                 return
             self._query.stop()
-        self._say("stopped")
+        if self._query is None or self._has_reported(self._query):
+            if self._query is not None and (error := self._query.exception()) is not None:
+                raise error
+            self._say("stopped")
+
+    def _has_reported(self, query: StreamingQuery | BatchQuery) -> bool:
+        """Whether the listener has told us everything; it runs behind the query, but not for long."""
+        now = time.monotonic()
+        self._ended_at = min(self._ended_at, now)
+        is_overdue = now - self._ended_at > _LAST_REPORT_SECONDS_MAX
+        return self.progress.is_complete or isinstance(query, BatchQuery) or is_overdue
 
     def _fail(self, error: Exception) -> None:
         self.progress.last_error = told(error, self.pipeline)
