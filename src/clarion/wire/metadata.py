@@ -1,4 +1,4 @@
-"""Metadata v0-13 by hand, in two steps, so that a topic's bytes can be kept and used again.
+"""Metadata's replies v0-13 by hand, in two steps, so that a topic's bytes can be kept and used again.
 
 v1 null for all topics, racks, controller, internal topics · v2 cluster id · v3 throttle time · v4 auto-creation · v5
 offline replicas · v7 leader epoch · v8 authorized operations · v9 flexible · v10 topic ids · v12 topics by id without
@@ -14,42 +14,17 @@ from struct import Struct, pack
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from clarion.model.errors import MalformedError
-from clarion.model.ids import NO_TOPIC_ID
 from clarion.wire.fields import (
     INT32,
     NO_TAGS,
-    UNREADABLE,
-    Body,
-    check_count,
     compact_count,
     compact_nullable_string,
     compact_string,
     nullable_string,
-    read_compact_nullable_string,
-    read_compact_string,
-    read_string,
-    read_uuid,
-    read_uvarint,
-    skip_tags,
     string,
 )
 
 FIRST_FLEXIBLE: Final = 9
-
-
-class TopicAsked(NamedTuple):
-    name: str | None
-    """None from v10 on, if the topic is asked for by its id."""
-    topic_id: UUID
-
-
-class MetadataRequest(NamedTuple):
-    topics: list[TopicAsked] | None
-    """None means all."""
-    allow_auto_topic_creation: bool
-    include_cluster_authorized_operations: bool
-    include_topic_authorized_operations: bool
 
 
 class BrokerMetadata(NamedTuple):
@@ -78,22 +53,6 @@ class TopicMetadata(NamedTuple):
     partitions: Sequence[PartitionMetadata]
 
 
-def decode_request(body: Body, version: int) -> MetadataRequest:
-    try:
-        topics, at = _decode_topics(body, version)
-        flags = [True, False, False]
-        for flag in _flags(version):
-            flags[flag] = body[at] != 0
-            at += 1
-        if version >= FIRST_FLEXIBLE:
-            at = skip_tags(body, at)
-    except UNREADABLE as unreadable:
-        raise MalformedError(f"Metadata v{version} cannot be read: {unreadable}") from unreadable
-    if at != len(body):
-        raise MalformedError(f"{len(body) - at} bytes follow Metadata v{version}")
-    return MetadataRequest(topics, *flags)
-
-
 def encode_topic(version: int, topic: TopicMetadata) -> bytes:
     """One topic of a response; the bytes stay good until the topic changes."""
     return _flexible_topic(version, topic) if version >= FIRST_FLEXIBLE else _plain_topic(version, topic)
@@ -115,59 +74,6 @@ def encode_response(
         return _flexible_response(version, throttle_ms, nodes, cluster_id, controller_id, topics, error_code)
     return _plain_response(version, throttle_ms, nodes, cluster_id, controller_id, topics)
 
-
-# Requests
-
-_AUTO_CREATION, _CLUSTER_OPERATIONS, _TOPIC_OPERATIONS = 0, 1, 2
-
-
-def _flags(version: int) -> tuple[int, ...]:
-    if version < 4:
-        return ()
-    if version < 8:
-        return (_AUTO_CREATION,)
-    if version < 11:
-        return (_AUTO_CREATION, _CLUSTER_OPERATIONS, _TOPIC_OPERATIONS)
-    return (_AUTO_CREATION, _TOPIC_OPERATIONS)
-
-
-def _decode_topics(body: Body, version: int) -> tuple[list[TopicAsked] | None, int]:
-    if version >= FIRST_FLEXIBLE:
-        count, at = read_uvarint(body, 0)
-        count -= 1
-    else:
-        (count,) = INT32.unpack_from(body)
-        at = 4
-    if (count == -1 and version >= 1) or (count == 0 and version == 0):
-        return None, at
-    check_count(count, len(body) - at, _topic_bytes_min(version))
-    topics = []
-    for _ in range(count):
-        topic, at = _decode_topic(body, at, version)
-        topics.append(topic)
-    return topics, at
-
-
-def _topic_bytes_min(version: int) -> int:
-    if version >= 10:
-        return 18
-    return 2  # an old empty name, or a new one and its tags
-
-
-def _decode_topic(body: Body, at: int, version: int) -> tuple[TopicAsked, int]:
-    name: str | None
-    if version < FIRST_FLEXIBLE:
-        name, at = read_string(body, at)
-        return TopicAsked(name, NO_TOPIC_ID), at
-    if version >= 10:
-        topic_id, at = read_uuid(body, at)
-        name, at = read_compact_nullable_string(body, at)
-        return TopicAsked(name, topic_id), skip_tags(body, at)
-    name, at = read_compact_string(body, at)
-    return TopicAsked(name, NO_TOPIC_ID), skip_tags(body, at)
-
-
-# Responses
 
 _ERROR = Struct(">h")
 _LED = Struct(">hiii")  # error code, index, leader, leader epoch

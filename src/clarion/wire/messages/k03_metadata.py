@@ -4,7 +4,7 @@ v1 null for all topics, racks, controller, internal topics · v2 cluster id · v
 offline replicas · v7 leader epoch · v8 authorized operations · v9 flexible · v10 topic ids · v12 topics by id
 without a name · v13 error code of the whole answer.
 
-The broker reads and writes these by hand (`wire.metadata`); this form is for clients and tests.
+The broker writes its replies by hand (`wire.metadata`); their form here is for clients and tests.
 """
 
 from __future__ import annotations
