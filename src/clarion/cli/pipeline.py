@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -256,14 +255,13 @@ def _asked_for(words: Sequence[str], only: Sequence[str] | None) -> tuple[list[P
 
 
 def _ready_made(name: str, words: Sequence[str]) -> Pipeline:
-    """Here `--json` asks for reports as JSON, so that a value's fields are declared with `--fields`."""
     from clarion.pipeline.definition import DefinitionError
     from clarion.pipeline.ready import from_words
 
     try:
-        return from_words(name, [re.sub(r"^--fields(?==|$)", "--json", each) for each in words])
+        return from_words(name, words)
     except DefinitionError as error:
-        raise CliError(str(error).replace("--json", "--fields")) from error
+        raise CliError(str(error)) from error
 
 
 def _load(files: Sequence[Path]) -> list[Pipeline]:

@@ -105,7 +105,8 @@ def _option(name: str, help: str, parameter: str | None = None, **more: Any) -> 
 _TOPIC: Final = _option("topic", "the topic; repeatable, or a pattern", "topics", is_required=True, is_repeatable=True)
 _NAME: Final = _option("name", "what the pipeline is called", default="its kind and its topic")
 _TRIGGER: Final = _option("trigger", "time between batches, e.g. '10 seconds'")
-_JSON: Final = _option("json", "the fields of the JSON values as DDL, or `infer`", default="raw bytes")
+# On the command line `--json` asks for reports as JSON.
+_JSON: Final = _option("fields", "the fields of the JSON values as DDL, or `infer`", "json", default="raw bytes")
 
 REGISTRY: Final[dict[str, Ready]] = {
     each.name: each
