@@ -52,6 +52,7 @@ class World:
     partitions: int
     history: list[Operation] = field(default_factory=list)
     is_calm: bool = False
+    has_topic: asyncio.Event = field(default_factory=asyncio.Event)  # as metadata would tell a producer
 
     def chance(self, *of: float) -> float:
         return self.loop.random.uniform(*of)
@@ -83,6 +84,7 @@ class Producer:
         self._id: tuple[int, int] | None = None
 
     async def run(self) -> None:
+        await self._world.has_topic.wait()
         while self._has_more or self._unacked:
             try:
                 link = await Link.open()
@@ -280,6 +282,7 @@ async def make_topic(world: World, **settings: str) -> None:
             answer = await link.ask(CreateTopicsRequest(topics=(wanted,), validate_only=False), 4)
             link.close()
             if answer.topics[0].error_code in (0, ErrorCode.TOPIC_ALREADY_EXISTS):
+                world.has_topic.set()
                 return
         except LOST:
             pass

@@ -148,13 +148,12 @@ class Life:
     async def _live(self) -> None:
         world, swarm = self.world, self.swarm
         await self.machine.boot()
-        topic = self._task(make_topic(world, segment_bytes=str(swarm.segment_bytes), index_interval_bytes="200"))
+        settings = {"segment_bytes": str(swarm.segment_bytes), "index_interval_bytes": "200"}
         chaos = self._task(self.nemesis.rage())
-        await self._or_violation(topic, CALM_SECONDS, "the topic was never made")
         producers = [
             Producer(world, f"p{number}", swarm.window, swarm.send_seconds) for number in range(swarm.producers)
         ]
-        busy = [self._task(one.run()) for one in producers]
+        busy = [self._task(make_topic(world, **settings)), *(self._task(one.run()) for one in producers)]
         others = [self._task(Consumer(world, "follower").follow()), self._task(Committer(world, "g").run())]
         await asyncio.sleep(CHAOS_SECONDS)
         chaos.cancel()
