@@ -20,6 +20,8 @@ CLARION = str(Path(sys.executable).with_name("clarion"))
 SMALL = ["--master", "local[2,4]", "--conf", "spark.ui.enabled=false", "--conf", "spark.driver.memory=1g"]
 SLOW = 240  # a busy machine takes a minute to start Spark
 
+pytestmark = [pytest.mark.xdist_group("spark-drivers"), pytest.mark.timeout(SLOW)]
+
 LINES = """
 from clarion.pipeline import pipeline, topic, table
 
@@ -135,7 +137,6 @@ def test_list_shows_what_is_in_a_file_without_starting_spark(desk, monkeypatch):
     assert Shell(None)("pipeline", "status").out == "no pipeline has been run with clarion-pipelines\n"
 
 
-@pytest.mark.timeout(SLOW)
 def test_explain_shows_the_plan_and_starts_nothing(desk):
     explained = desk("explain", "lines.py", "-b", "127.0.0.1:1", *SMALL)
     assert explained.returncode == 0, explained.stderr

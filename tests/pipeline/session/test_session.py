@@ -1,11 +1,13 @@
 """A session: an ordinary one, tuned, on whatever master."""
 
-import os
+import json
+import subprocess
 import sys
 
 import pytest
 
 from clarion.pipeline.spark_session import (
+    _STATE_STORE,
     SparkMissingError,
     cores_here,
     cores_of,
@@ -60,24 +62,39 @@ def test_without_spark_the_error_says_how_to_get_it(monkeypatch):
         session()
 
 
-def test_a_session_is_tuned_and_what_was_asked_for_wins(spark):
-    """The folder's session was opened with shuffle partitions of its own."""
-    assert spark.conf.get("spark.sql.shuffle.partitions") == "3"
-    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
-    assert spark.conf.get("spark.python.unix.domain.socket.enabled") == "true"
-    assert spark.conf.get("spark.sql.streaming.stateStore.providerClass").endswith("RocksDBStateStoreProvider")
-    assert spark.sparkContext.master == "local[2,4]"
-    assert os.environ["PYSPARK_PYTHON"] == sys.executable
+LOOK = """
+import json, sys
+from pyspark.sql.functions import udf
+from clarion.pipeline import session
+
+spark = session({"spark.ui.enabled": False, "spark.sql.shuffle.partitions": 3}, master="local[2,4]", name="look")
+again = session({"spark.sql.ansi.enabled": False})
+python = spark.range(1).select(udf(lambda _: sys.executable, "string")("id")).first()[0]
+names = ("sql.shuffle.partitions", "sql.session.timeZone", "sql.ansi.enabled", "python.unix.domain.socket.enabled",
+         "sql.streaming.stateStore.providerClass", "app.name", "driver.host")
+found = {name: again.conf.get("spark." + name) for name in names}
+print(json.dumps({**found, "master": again.sparkContext.master, "python": python,
+                  "is the same": again.sparkContext is spark.sparkContext}))
+"""
 
 
-def test_a_second_call_gives_the_same_session_with_what_it_asks_for(spark):
-    again = session({"spark.sql.shuffle.partitions": 3, "spark.sql.ansi.enabled": True})
-    assert again.sparkContext is spark.sparkContext
-    assert again.conf.get("spark.sql.ansi.enabled") == "true"
-
-
-def test_a_python_function_runs_in_its_workers(spark):
-    from pyspark.sql.functions import udf
-
-    here = udf(lambda _: sys.executable, "string")
-    assert spark.range(1).select(here("id")).first()[0] == sys.executable
+@pytest.mark.xdist_group("spark-drivers")
+@pytest.mark.timeout(300)
+def test_a_session_is_tuned_what_was_asked_for_wins_and_a_second_call_gives_it_again():
+    command = [sys.executable, "-c", LOOK]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {
+        "sql.shuffle.partitions": "3",
+        "sql.session.timeZone": "UTC",
+        "sql.ansi.enabled": "false",
+        "python.unix.domain.socket.enabled": "true",
+        "sql.streaming.stateStore.providerClass": _STATE_STORE,
+        "app.name": "look",
+        "driver.host": "127.0.0.1",
+        "master": "local[2,4]",
+        "python": sys.executable,
+        "is the same": True,
+    }
+    said = [line for line in done.stderr.splitlines() if "incubator" not in line]
+    assert said == [], "a session starts without a word"
