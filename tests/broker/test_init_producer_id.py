@@ -62,3 +62,10 @@ async def test_ids_and_topics_can_be_made_at_the_same_time(tmp_path):
         client.close()
     async with running(tmp_path) as node:
         assert len(node.broker.registry) == 10
+
+
+async def test_an_id_is_not_held_up_by_a_topic_that_takes_its_time(tmp_path):
+    async with running(tmp_path) as node:
+        await ask(node)
+        async with node.broker._changing:
+            assert (await asyncio.wait_for(ask(node), 5)).error_code == 0

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clarion.cluster import EmbeddedStore, TopicRegistry
+from clarion.cluster import store as store_module
 from clarion.cluster.store import StoreDamagedError
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.world import RealDisk
@@ -73,6 +74,28 @@ def test_a_damaged_line_in_the_middle_stops_the_start_and_says_where(tmp_path: P
     (tmp_path / "journal").write_bytes(content)
     with pytest.raises(StoreDamagedError, match="line 1"):
         open_store(tmp_path)
+
+
+class NoReplacing(RealDisk):
+    """A disk without room for a second journal beside the first."""
+
+    def rename(self, old: str, new: str) -> None:
+        raise OSError(28, "No space left on device")
+
+
+def test_a_change_counts_though_the_journal_cannot_be_shortened_just_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "_HISTORY_LINES_MIN", 5)
+    first = open_store(tmp_path)
+    first.put("a", -1)
+    first.close()
+    store = EmbeddedStore(NoReplacing(), str(tmp_path / "journal"))
+    for number in range(20):
+        store.put("a", number)
+    assert store.get("a") == 19
+    store.close()
+    assert open_store(tmp_path).get("a") == 19
 
 
 def open_registry(folder: Path, partitions_max: int = 100) -> TopicRegistry:

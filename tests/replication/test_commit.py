@@ -136,6 +136,15 @@ async def test_whoever_needs_the_files_waits_for_every_flush_of_them(tmp_path: P
     await asyncio.wait_for(settled, 5)
 
 
+async def test_after_the_end_nothing_is_flushed_any_more(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    partition = bench.partition()
+    append(partition)
+    bench.commits.stop()
+    await turns()
+    assert not bench.executor.held
+
+
 class Bad:
     def on_progress(self, partition: Partition) -> None:
         raise ZeroDivisionError

@@ -132,6 +132,9 @@ class Broker:
 
     async def new_producer_id(self) -> int:
         """Now and then this writes to the registry, which takes one change at a time."""
+        fresh = self.registry.producer_id_at_hand()
+        if fresh is not None:
+            return fresh
         async with self._changing:
             return await in_thread(self.registry.next_producer_id)
 

@@ -162,7 +162,7 @@ class Partitions:
                 partition.log.close(now_ms)
             except OSError as error:
                 log.error("close_failed", partition=partition.tp, reason=str(error))
-                partition.log.failed = partition.log.failed or error
+                partition.log.fail(error)
 
     def _open(
         self,

@@ -108,6 +108,7 @@ class BrokerServer:
         self._flushers = ThreadPoolExecutor(_FLUSH_THREADS, thread_name_prefix="clarion-flush")
         self._taken.callback(self._flushers.shutdown)
         self.commits = GroupCommit(self._flushers)
+        self._taken.callback(self.commits.stop)
         self._offset_files = OffsetFiles(self._disk, config.data_dir)
         self._partitions = Partitions(
             self._disk,

@@ -117,8 +117,12 @@ class TopicRegistry:
         self._save(changed)
         return changed
 
+    def producer_id_at_hand(self) -> int | None:
+        """One of the block that was taken last; None if it is used up."""
+        return next(self._producer_ids, None)
+
     def next_producer_id(self) -> int:
-        fresh = next(self._producer_ids, None)
+        fresh = self.producer_id_at_hand()
         if fresh is None:
             first = int(self._store.get(_PRODUCER_IDS) or 0)
             self._store.put(_PRODUCER_IDS, first + _PRODUCER_ID_BLOCK)

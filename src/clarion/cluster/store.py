@@ -70,7 +70,14 @@ class EmbeddedStore:
             raise
         self._size += len(line)
         self._lines += 1
-        self._rewrite_if_mostly_history()
+        self._shorten()
+
+    def _shorten(self) -> None:
+        """The change is in the journal already: that it cannot be written anew just now is no reason to deny it."""
+        try:
+            self._rewrite_if_mostly_history()
+        except OSError as error:
+            log.warning("journal_not_rewritten", file=self._path, reason=str(error))
 
     def _open(self) -> DiskFile:
         if self._file is None:

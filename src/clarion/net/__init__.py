@@ -5,7 +5,8 @@ with nothing, or with a promise (`PendingReply`). Replies leave in request order
 frame: what the bytes mean is the service's business.
 """
 
-from clarion.net.connection import Connection, PendingReply, Reply, Service
+from clarion.net.connection import Connection
+from clarion.net.replies import PendingReply, Reply, Service
 from clarion.net.server import NetLimits, Server
 
 __all__ = ["Connection", "NetLimits", "PendingReply", "Reply", "Server", "Service"]

@@ -12,13 +12,14 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from clarion.model.errors import MalformedError
 from clarion.net.frames import FrameReader
-from clarion.world import DiskFile, event_log
+from clarion.net.replies import FilePart, Part, PendingReply, Reply, RestOfFile
+from clarion.world import event_log
 
 if TYPE_CHECKING:
     from clarion.net.server import Server
@@ -28,51 +29,6 @@ log = event_log("net")
 CHUNK_BYTES: Final = 512 * 1024  # of a file per send: the most that a slow reader's reply occupies in our memory
 SMALL_PART_BYTES: Final = 64 * 1024  # smaller file parts are read and joined with their header: one send for all
 WRITE_HIGH_WATER: Final = 128 * 1024  # less than a chunk, so that a chunk that does not leave at once pauses us
-
-
-class FilePart(Protocol):
-    """A part of a reply that is sent from a file, byte for byte."""
-
-    @property
-    def file(self) -> DiskFile: ...
-    @property
-    def position(self) -> int: ...
-    @property
-    def length(self) -> int: ...
-
-
-Part = bytes | FilePart
-Reply = bytes | Sequence[Part]
-Service = Callable[["Connection", memoryview], "Reply | PendingReply | None"]
-
-
-class PendingReply:
-    """The place of a reply that is not ready yet. `resolve` is called once, also when the client has gone by then."""
-
-    __slots__ = ("_connection", "on_abandon", "parts")
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection: Connection | None = connection
-        self.parts: Reply | None = None
-        self.on_abandon: Callable[[], None] | None = None  # called when the client has gone before the reply came
-
-    def resolve(self, parts: Reply) -> None:
-        assert self.parts is None, "a reply is given once"
-        self.parts = parts
-        self.on_abandon = None
-        if self._connection is not None:
-            self._connection.flush_replies()
-
-    def fail(self) -> None:
-        """There will be no reply: what the request meant is unknown to the client, so the connection ends."""
-        if self._connection is not None:
-            self._connection.close()
-
-    def abandon(self) -> None:
-        self._connection = None
-        if self.on_abandon is not None:
-            self.on_abandon()
-            self.on_abandon = None
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -397,7 +353,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.write(data)
 
     def _put_back(self, part: FilePart, position: int, end: int) -> None:
-        self._out.appendleft(_RestOfFile(part, position, end - position))
+        self._out.appendleft(RestOfFile(part, position, end - position))
 
     def _send_cold(self, part: FilePart, position: int, end: int) -> None:
         """The device must be asked: in a thread, so that nobody else waits for it."""
@@ -422,21 +378,6 @@ class Connection(asyncio.BufferedProtocol):
             self._pump()
             if not self._out and not self._is_paused:
                 self.flush_replies()
-
-
-class _RestOfFile:
-    """What is left of a file part; it keeps the part, and with it the open file, alive."""
-
-    __slots__ = ("_part", "length", "position")
-
-    def __init__(self, part: FilePart, position: int, length: int) -> None:
-        self._part = part
-        self.position = position
-        self.length = length
-
-    @property
-    def file(self) -> DiskFile:
-        return self._part.file
 
 
 def _peer_name(transport: asyncio.BaseTransport) -> str:

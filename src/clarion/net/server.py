@@ -9,8 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from clarion.net.connection import CHUNK_BYTES, Connection, Service
+from clarion.net.connection import CHUNK_BYTES, Connection
 from clarion.net.frames import SCRATCH_BYTES
+from clarion.net.replies import Service
 from clarion.world import event_log
 
 log = event_log("net")

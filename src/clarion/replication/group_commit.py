@@ -53,6 +53,7 @@ class GroupCommit:
         self._loop = asyncio.get_running_loop()
         self._due: list[Flushable] = []
         self._running: dict[Flushable, asyncio.Future[None]] = {}
+        self._is_stopped = False
         self.flushes_total = 0
 
     def request(self, partition: Flushable) -> None:
@@ -72,12 +73,18 @@ class GroupCommit:
         while running := [self._running[one] for one in partitions if one in self._running]:
             await asyncio.wait(running)
 
+    def stop(self) -> None:
+        """The logs are closed, which flushes them: what was put off need not come."""
+        self._is_stopped = True
+
     def _start_due(self) -> None:
         due, self._due = self._due, []
         for partition in due:
             self._start(partition)
 
     def _start(self, partition: Flushable) -> None:
+        if self._is_stopped:
+            return
         try:
             ticket = partition.begin_flush()
         except OSError as error:

@@ -285,7 +285,7 @@ class Partition:
             return
         if self.log.failed is None:
             is_disks = isinstance(error, OSError)
-            self.log.failed = error if isinstance(error, OSError) else OSError(errno.EIO, repr(error))
+            self.log.fail(error if isinstance(error, OSError) else OSError(errno.EIO, repr(error)))
             log.error("log_offline", partition=self.tp, reason=f"flush: {error}", error=None if is_disks else error)
         self._give_up_waiting(ErrorCode.KAFKA_STORAGE_ERROR)
 

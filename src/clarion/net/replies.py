@@ -1,0 +1,71 @@
+"""What a service answers with: bytes, parts of files, or the promise of either."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from clarion.world import DiskFile
+
+if TYPE_CHECKING:
+    from clarion.net.connection import Connection
+
+
+class FilePart(Protocol):
+    """A part of a reply that is sent from a file, byte for byte."""
+
+    @property
+    def file(self) -> DiskFile: ...
+    @property
+    def position(self) -> int: ...
+    @property
+    def length(self) -> int: ...
+
+
+Part = bytes | FilePart
+Reply = bytes | Sequence[Part]
+Service = Callable[["Connection", memoryview], "Reply | PendingReply | None"]
+
+
+class PendingReply:
+    """The place of a reply that is not ready yet. `resolve` is called once, also when the client has gone by then."""
+
+    __slots__ = ("_connection", "on_abandon", "parts")
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection: Connection | None = connection
+        self.parts: Reply | None = None
+        self.on_abandon: Callable[[], None] | None = None  # called when the client has gone before the reply came
+
+    def resolve(self, parts: Reply) -> None:
+        assert self.parts is None, "a reply is given once"
+        self.parts = parts
+        self.on_abandon = None
+        if self._connection is not None:
+            self._connection.flush_replies()
+
+    def fail(self) -> None:
+        """There will be no reply: what the request meant is unknown to the client, so the connection ends."""
+        if self._connection is not None:
+            self._connection.close()
+
+    def abandon(self) -> None:
+        self._connection = None
+        if self.on_abandon is not None:
+            self.on_abandon()
+            self.on_abandon = None
+
+
+class RestOfFile:
+    """What is left of a file part; it keeps the part, and with it the open file, alive."""
+
+    __slots__ = ("_part", "length", "position")
+
+    def __init__(self, part: FilePart, position: int, length: int) -> None:
+        self._part = part
+        self.position = position
+        self.length = length
+
+    @property
+    def file(self) -> DiskFile:
+        return self._part.file
