@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 
-import pytest
-
 from clarion.wire.records import encode_batch
 from tests.history import Poll, Send, anomalies
 from tests.sim.clients import RECORD_MS, Consumer, World, make_topic
@@ -42,7 +40,6 @@ async def tell(life: Life) -> None:
     await asyncio.wait_for(Consumer(world, "reader").read_to_end(), 60)
 
 
-@pytest.mark.xfail(strict=True, reason="recovery believes what the page cache shows of bytes whose sync had failed")
 def test_a_failed_sync_is_not_forgotten_by_a_restart():
     """The kernel counts the pages as clean after it failed to write them: a sync after the restart writes nothing."""
     life = Life(0, None, keep_lines=False)

@@ -27,6 +27,7 @@ TIME_INDEX: Final = ".timeindex"
 SEGMENT_FILES: Final = (LOG, INDEX, TIME_INDEX)
 METADATA: Final = "partition.metadata"
 EPOCHS: Final = "leader-epoch-checkpoint"
+SYNC_FAILED: Final = "sync-failed"  # the page cache may show bytes that the device never got
 
 
 class TopicIdMismatch(Exception):
@@ -69,6 +70,13 @@ class Folder:
     def write_topic_id(self, topic_id: UUID) -> None:
         """Without a sync: the first flush does it, and until then there is nothing that the id could guard."""
         write_whole(self.disk, f"{self.path}/{METADATA}", format_metadata(topic_id))
+
+    def note_failed_sync(self) -> None:
+        """Tell the next start of this process not to believe the page cache. Needs no sync: a power loss ends both."""
+        try:
+            self.disk.open(f"{self.path}/{SYNC_FAILED}", create=True).close()
+        except OSError as error:
+            log.error("failed_sync_not_noted", folder=self.path, reason=str(error))
 
     def remove_segment(self, base_offset: int) -> None:
         """The log last: what is left behind by a crash is a segment without indexes, not indexes without a segment."""

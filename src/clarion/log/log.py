@@ -27,7 +27,7 @@ from clarion.log.epoch_file import EpochFile
 from clarion.log.epochs import LeaderEpochs
 from clarion.log.files import FileCache
 from clarion.log.flush import FlushTicket
-from clarion.log.folder import METADATA, Folder, parent_of
+from clarion.log.folder import METADATA, SYNC_FAILED, Folder, parent_of, remove_if_there
 from clarion.log.hops import SWEEP_BYTES
 from clarion.log.leftovers import segment_bases
 from clarion.log.producer_snapshot import ProducerEntry, save_snapshot
@@ -90,10 +90,11 @@ class Log:
         if not bases:
             active = create(home, start_offset, now_ms)
             opened = Opened([], active, start_offset, RecoveryReport(was_clean=True), [], start_offset)
-        elif clean:
+        elif clean and SYNC_FAILED not in names:
             opened = open_clean(home, bases, now_ms)
         else:
-            opened = recover(home, bases, recovery_point, now_ms)
+            opened = recover(home, bases, recovery_point, now_ms, has_failed_sync=SYNC_FAILED in names)
+            remove_if_there(disk, f"{folder}/{SYNC_FAILED}")
         one = cls(home, config, topic_id, opened, start_offset)
         one._is_new = not bases
         one._segments.changes += not bases
@@ -199,7 +200,7 @@ class Log:
             self._folder.disk.sync_folder(self.folder)
         except OSError as error:
             if error.errno not in NO_DESCRIPTOR:
-                self._fail(error)
+                self.fail(error)
             raise
 
     def _undo_write(self, error: OSError) -> None:
@@ -210,9 +211,9 @@ class Log:
             active.file.truncate(active.size)
             self._segments.note_cut()
         except OSError as second:
-            self._fail(second)
+            self.fail(second)
         if error.errno not in (*NO_ROOM, *NO_DESCRIPTOR):
-            self._fail(error)
+            self.fail(error)
 
     def _note_epoch(self, header: BatchHeader, epochs: LeaderEpochs) -> None:
         self._epoch = header.leader_epoch
@@ -317,7 +318,7 @@ class Log:
     def finish_flush(self, ticket: FlushTicket) -> None:
         """In the loop. After a truncation in between `flushed` stays: flush again if `flushed < end`."""
         if ticket.error is not None:
-            self._fail(ticket.error)
+            self.fail(ticket.error)
             raise self._offline()
         assert ticket.has_run, "a flush is finished that was never run"
         if ticket.folders:
@@ -438,9 +439,11 @@ class Log:
         is_synced = self._epoch_file.is_saved and self._segments.changes == self._folder_synced
         return bool(self._unsynced_paths or self._segments.cuts) or not is_synced
 
-    def _fail(self, error: OSError) -> None:
+    def fail(self, error: OSError) -> None:
+        """No more writes: what the kernel could not write it may have dropped."""
         if self.failed is None:
             self.failed = error
+            self._folder.note_failed_sync()
             log.error("log_failed", folder=self.folder, reason=str(error))
 
     @contextmanager
@@ -449,7 +452,7 @@ class Log:
         try:
             yield
         except OSError as error:
-            self._fail(error)
+            self.fail(error)
             raise
 
     def _offline(self) -> OSError:

@@ -25,6 +25,8 @@ from clarion.world import DiskFile, event_log
 
 log = event_log("log")
 
+REWRITE_BYTES: Final = 1 << 20  # per step of writing a segment anew
+
 SCAN_BYTES: Final = 1 << 20  # large enough that calls do not count, small enough to stay in the processor's cache
 _HEADER = Struct(">qiibIhiqq")  # up to the max timestamp
 _CRC_FROM: Final = 21
@@ -73,7 +75,10 @@ def open_clean(folder: Folder, bases: list[int], now_ms: int) -> Opened:
     return Opened(sealed, active, next_offset, RecoveryReport(was_clean=True), [], next_offset)
 
 
-def recover(folder: Folder, bases: list[int], recovery_point: int, now_ms: int) -> Opened:
+def recover(
+    folder: Folder, bases: list[int], recovery_point: int, now_ms: int, *, has_failed_sync: bool = False
+) -> Opened:
+    """With `has_failed_sync` what is kept is written anew: the kernel takes pages that it could not write for clean."""
     first = max(0, bisect_right(bases, recovery_point) - 1)
     report = RecoveryReport(was_clean=False)
     scans: list[SegmentScan] = []
@@ -88,6 +93,9 @@ def recover(folder: Folder, bases: list[int], recovery_point: int, now_ms: int) 
         if report.reason:
             _cut(folder, scans[-1], bases[number + (scan is scans[-1]) :], report)
             break
+    if has_failed_sync:
+        for scan in scans:
+            _write_anew(scan)
     return _settle(folder, bases[:first], scans, report, now_ms)
 
 
@@ -278,6 +286,13 @@ def _keep_aside(folder: Folder, last: SegmentScan) -> None:
         aside.close()
     except OSError as error:
         log.warning("cut_not_kept", file=path, reason=str(error))
+
+
+def _write_anew(scan: SegmentScan) -> None:
+    """Make the pages dirty again, so that the sync which follows writes them."""
+    for at in range(0, scan.good_bytes, REWRITE_BYTES):
+        data = scan.file.read(min(REWRITE_BYTES, scan.good_bytes - at), at)
+        scan.file.write([data], at)
 
 
 def _settle(
