@@ -210,8 +210,18 @@ class Play:
             self._finish(now)
         elif self._query is not None:
             self._watch(self._query)
-        elif self._is_ready(now):
+        elif self._is_alone(spark, now) and self._is_ready(now):
             self._begin(spark)
+
+    def _is_alone(self, spark: SparkSession, now: float) -> bool:
+        """Wait for the Spark of a run that was killed: it ends by itself, and must not see us at its checkpoint."""
+        jvm: Any = spark._jvm
+        own = int(jvm.java.lang.ProcessHandle.current().pid())
+        if other := self.folder.other_spark(own):
+            self._wait(f"the Spark of the last run is still ending (process {other})", now)
+            return False
+        self.folder.note_spark(own)
+        return True
 
     def _is_ready(self, now: float) -> bool:
         try:
@@ -222,9 +232,12 @@ class Play:
             return True
         if not self._plan.must_wait:
             raise RunRefusedError(reason)
+        self._wait(reason, now)
+        return False
+
+    def _wait(self, reason: str, now: float) -> None:
         self._say("waiting", reason)
         self._next_look = now + _RETRY_SECONDS
-        return False
 
     def _begin(self, spark: SparkSession) -> None:
         for each in self.pipeline.writes:

@@ -3,6 +3,7 @@
 checkpoint/      Spark's: where the pipeline is. Whoever deletes it starts the pipeline from its beginning.
 status.json      how the run went or goes, replaced as a whole about once a second
 run.lock         holds a pid, and is locked (flock) while that process runs the pipeline: a crash unlocks it
+spark.pid        the JVM that plays the pipeline: it may outlive a process that was killed, for a moment
 stop-requested   there while somebody has asked that process to stop this pipeline
 spark.log        what Spark said in the last run that this pipeline was the first of
 """
@@ -35,6 +36,7 @@ class StateFolder:
         self._status = self.path / "status.json"
         self._lock = self.path / "run.lock"
         self._stop = self.path / "stop-requested"
+        self._spark = self.path / "spark.pid"
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -65,6 +67,18 @@ class StateFolder:
         except OSError:
             return None
         return int(text) if text.isdigit() else None
+
+    def note_spark(self, pid: int) -> None:
+        self._spark.write_text(str(pid))
+
+    def other_spark(self, own: int) -> int | None:
+        """The JVM of a run that was killed, if it is still there: two of them must not write to one checkpoint."""
+        try:
+            pid = int(self._spark.read_text())
+            is_java = b"java" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        except (OSError, ValueError):
+            return None
+        return pid if is_java and pid != own else None
 
     @property
     def exists(self) -> bool:
@@ -109,7 +123,7 @@ class StateFolder:
         """Forget where the pipeline was. The lock stays, so that nobody starts it meanwhile."""
         with self.held():
             shutil.rmtree(self.checkpoint, ignore_errors=True)
-            for each in (self._status, self.log):
+            for each in (self._status, self.log, self._spark):
                 each.unlink(missing_ok=True)
 
 

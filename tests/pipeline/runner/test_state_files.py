@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from clarion.pipeline.state_files import PipelineRunningError, StateFolder, state_folders
+from tests.waiting import wait_for
 
 HOLDER = """
 import sys
@@ -77,6 +78,19 @@ def test_a_reset_forgets_the_checkpoint_and_the_status(folder):
     folder.reset()
     assert not folder.has_checkpoint
     assert folder.read_status() == {}
+
+
+def test_the_spark_of_a_killed_run_is_seen_until_it_is_gone(folder, tmp_path):
+    java = tmp_path / "java"
+    java.symlink_to("/bin/sleep")
+    folder.path.mkdir()
+    assert folder.other_spark(1) is None
+    with subprocess.Popen([java, "60"]) as other:
+        folder.note_spark(other.pid)
+        wait_for(lambda: folder.other_spark(1) == other.pid)
+        assert folder.other_spark(other.pid) is None, "it is ours"
+        other.kill()
+    assert folder.other_spark(1) is None
 
 
 def test_a_folder_of_other_things_is_no_pipeline(tmp_path):
