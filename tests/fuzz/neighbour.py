@@ -21,7 +21,8 @@ from tests.servers import ClarionProcess
 from tests.traps import words
 from tests.waiting import wait_for
 
-CANARY_SECONDS_MAX = 2.0  # generous: the machine is shared with other tests; an attack that works costs far more
+CANARY_SECONDS_MAX = 2.0  # an attack that works costs far more
+OVERSLEPT_FACTOR = 10  # on a machine that is busy with other things, the canary itself does not wake when it should
 SETTLE_SECONDS = 15.0
 GROWTH_MB_MAX = 80.0  # codecs, caches and the allocator's slack; a leak under thousands of requests is larger
 SETTINGS = {
@@ -109,7 +110,7 @@ class Canary:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._error: BaseException | None = None
         self._worst = 0.0
-        self._since = time.monotonic()
+        self._overslept = 0.0
         self._count = 0
 
     def start(self) -> None:
@@ -131,16 +132,24 @@ class Canary:
         if self._error is not None:
             raise AssertionError("the neighbour was harmed") from self._error
         worst, self._worst = self._worst, 0.0
-        assert worst < CANARY_SECONDS_MAX, f"the neighbour waited {worst:.2f} s"
+        overslept, self._overslept = self._overslept, 0.0
+        limit = CANARY_SECONDS_MAX + OVERSLEPT_FACTOR * overslept
+        assert worst < limit, f"the neighbour waited {worst:.2f} s, and woke {overslept:.2f} s late at most"
         return worst
 
     def _run(self) -> None:
         try:
             with self._raw as raw:
-                while not self._stopping.wait(0.005):
+                while not self._stopping.is_set():
+                    self._sleep()
                     self._go_round(raw)
         except BaseException as error:
             self._error = error
+
+    def _sleep(self) -> None:
+        began = time.monotonic()
+        self._stopping.wait(0.005)
+        self._overslept = max(self._overslept, time.monotonic() - began - 0.005)
 
     def _go_round(self, raw: RawClient) -> None:
         began = time.monotonic()
