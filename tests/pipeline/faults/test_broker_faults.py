@@ -9,7 +9,7 @@ pytestmark = [pytest.mark.xdist_group("spark-faults"), pytest.mark.timeout(300)]
 
 
 def test_a_broker_that_is_killed_in_mid_batch_and_comes_back(scene: Scene) -> None:
-    values = scene.fill(4000)
+    values = scene.fill(2400)
     copying, archiving = scene.copying(), scene.archiving()
     with scene.playing(copying, archiving):
         scene.wait_for_batches(copying, 2)
@@ -23,7 +23,7 @@ def test_a_broker_that_is_killed_in_mid_batch_and_comes_back(scene: Scene) -> No
 
 def test_a_broker_that_freezes_in_mid_batch(scene: Scene) -> None:
     """It says nothing for longer than a client waits for an answer, then answers everything, old questions too."""
-    values = scene.fill(4000)
+    values = scene.fill(2400)
     copying, archiving = scene.copying(), scene.archiving()
     with scene.playing(copying, archiving):
         scene.wait_for_batches(copying, 2)

@@ -34,7 +34,7 @@ def copying(rows):
 
 def test_python_workers_that_are_killed_under_their_tasks(scene: Scene) -> None:
     """A topic may get a task's messages twice, a table never."""
-    values = scene.fill(6000)
+    values = scene.fill(3000)
     copying, archiving = scene.copying(), scene.archiving()
     with scene.playing(copying, archiving):
         for _ in range(3):
@@ -50,7 +50,7 @@ def test_python_workers_that_are_killed_under_their_tasks(scene: Scene) -> None:
 
 
 def test_a_driver_killed_between_the_tables_commit_and_the_checkpoints(scene: Scene, tmp_path: Path) -> None:
-    values = scene.fill(6000)
+    values = scene.fill(4000)
     killed = kill_between_the_commits(scene, tmp_path, "delta", table_has)
     assert len(scene.archived()) < len(values)
     assert last_commit(scene.checkpoint(scene.archiving())) < killed
