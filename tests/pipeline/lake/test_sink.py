@@ -1,0 +1,80 @@
+"""The writers that Spark makes, called as Spark calls them: planned here, written there, committed by a third."""
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from clarion.pipeline.lake import delta
+from clarion.pipeline.lake.errors import LakeError
+from clarion.pipeline.lake.options import TableOptions, read_options
+from clarion.pipeline.lake.sink import LakeSource, StreamTableWriter, TableWriter, Written
+from tests.pipeline.lake.rows import messages, offsets_in
+
+
+def options(path: Path, **more: str) -> TableOptions:
+    return read_options({"path": str(path), "partitionBy": "date", "checkpointLocation": "elsewhere", **more})
+
+
+def written(writer: StreamTableWriter | TableWriter, first: int, query_id: str | None = "query") -> Written:
+    """What a task sends back: the writer travels to it, and its message back, as pickles."""
+    found = pickle.loads(pickle.dumps(writer)).write(iter([messages(first, 10)]))
+    return pickle.loads(pickle.dumps(Written(found.files, found.ranges, query_id, found.staging)))
+
+
+def test_a_stream_compacts_as_often_as_it_is_told(tmp_path: Path) -> None:
+    table = options(tmp_path / "t", compactEvery="10", vacuumHours="24")
+    schema = messages(0, 1).schema
+    for batch_id in range(10):
+        message = written(StreamTableWriter(table, schema, overwrite=False), batch_id * 10)
+        StreamTableWriter(table, schema, overwrite=False).commit([message, None], batch_id)
+        assert len(delta.paths_of(delta.open_table(table.path))) == (batch_id + 1 if batch_id < 9 else 1)
+
+    assert offsets_in(table) == list(range(100))
+
+
+def test_a_batch_without_tasks_and_an_abort_without_messages_do_nothing(tmp_path: Path) -> None:
+    table, schema = options(tmp_path / "t"), messages(0, 1).schema
+    writer = StreamTableWriter(table, schema, overwrite=False)
+    writer.commit([], 0)
+    writer.abort([None, None], 0)
+    writer.abort([written(writer, 0)], 0)
+
+    assert not delta.exists(table.path)
+    assert not list(tmp_path.rglob("*.parquet"))
+
+
+def test_a_commit_that_raised_after_it_was_done_is_not_undone(tmp_path: Path) -> None:
+    table, schema = options(tmp_path / "t"), messages(0, 1).schema
+    writer = StreamTableWriter(table, schema, overwrite=False)
+    message = written(writer, 0)
+    writer.commit([message], 0)
+    writer.abort([message], 0)
+
+    assert offsets_in(table) == list(range(10))
+
+
+def test_a_named_batch_write_is_done_once(tmp_path: Path) -> None:
+    table, schema = options(tmp_path / "t", txnAppId="nightly", txnVersion="7"), messages(0, 1).schema
+    for _ in range(2):
+        writer = TableWriter(table, schema, overwrite=False)
+        writer.commit([written(writer, 0, None)])
+
+    assert offsets_in(table) == list(range(10))
+    with pytest.raises(LakeError, match="txnAppId is for batch writes"):
+        StreamTableWriter(table, schema, overwrite=False)
+
+
+def test_reading_through_the_format_is_refused_with_the_way_to_do_it() -> None:
+    with pytest.raises(LakeError, match=r"read_table\(spark, path\)"):
+        LakeSource({"path": "t"}).schema()
+
+
+def test_what_executors_import_needs_no_delta_library() -> None:
+    import subprocess
+    import sys
+
+    missing = ("deltalake", "confluent_kafka", "kio", "pandas", "polars", "duckdb", "rich", "typer", "uvloop")
+    code = f"import sys; sys.modules.update(dict.fromkeys({missing!r}))\n"
+    code += "import clarion.pipeline.lake.sink, clarion.pipeline.lake.history, pyspark_clarion_lake"
+    subprocess.run([sys.executable, "-c", code], check=True)
