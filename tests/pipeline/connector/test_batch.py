@@ -62,6 +62,15 @@ def test_topics_are_found_by_pattern_and_many_tasks_share_them(spark, bootstrap,
     assert frame.rdd.getNumPartitions() == 5
 
 
+def test_an_end_beyond_the_log_is_told_at_once_or_cut_back(spark, bootstrap, unique):
+    create(bootstrap, unique)
+    fill(bootstrap, unique, numbered(10))
+    end = json.dumps({unique: {"0": 100}})
+    with pytest.raises(PySparkException, match="-0 ends at 10, before the wanted end 100"):
+        batch(spark, bootstrap, subscribe=unique, endingOffsets=end).count()
+    assert batch(spark, bootstrap, subscribe=unique, endingOffsets=end, failOnDataLoss="false").count() == 10
+
+
 def test_an_empty_topic_has_no_rows(spark, bootstrap, unique):
     create(bootstrap, unique)
     assert batch(spark, bootstrap, subscribe=unique).count() == 0

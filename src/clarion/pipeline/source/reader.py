@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from clarion.pipeline.kafka.range_reader import OffsetRange, fail_on_loss, read_ranges, warn_on_loss
-from clarion.pipeline.source.bounds import Earliest, Latest, check_batch
+from clarion.pipeline.kafka.range_reader import OffsetRange, OnLoss, fail_on_loss, read_ranges, warn_on_loss
+from clarion.pipeline.source.bounds import AtOffsets, Earliest, Latest, check_batch
 from clarion.pipeline.source.options import SourceSettings
 from clarion.pipeline.source.planning import plan
-from clarion.pipeline.source.positions import check_all_there, find_topics, partitions_of, resolve
+from clarion.pipeline.source.positions import Offsets, check_all_there, find_topics, partitions_of, resolve
 from clarion.pipeline.source.rows import record_batches
 from clarion.pipeline.workers import cores, freeze_in_workers, kept_client
 
@@ -53,7 +53,20 @@ class BatchReader(DataSourceReader):
             takes_latest=settings.takes_latest_without_time,
         )
         end = resolve(client, self._ending, places, isolation=isolation, option="endingOffsets")
+        if isinstance(self._ending, AtOffsets):
+            end = self._within_the_log(end, resolve(client, Latest(), places, isolation=isolation, option=""))
         return [OffsetRange(tp.topic, topics[tp.topic].topic_id, tp.partition, start[tp], end[tp]) for tp in places]
+
+    def _within_the_log(self, wanted: Offsets, latest: Offsets) -> Offsets:
+        """Waiting for messages that may never come is a stream's business, not a batch's."""
+        for tp, end in wanted.items():
+            if end > latest[tp]:
+                on_loss(self._settings)(f"{tp} ends at {latest[tp]}, before the wanted end {end}")
+        return {tp: min(end, latest[tp]) for tp, end in wanted.items()}
+
+
+def on_loss(settings: SourceSettings) -> OnLoss:
+    return fail_on_loss if settings.fail_on_data_loss else warn_on_loss
 
 
 def task_ranges(ranges: Sequence[OffsetRange], settings: SourceSettings) -> list[InputPartition]:
@@ -67,8 +80,7 @@ def read_task(partition: InputPartition, settings: SourceSettings) -> Iterator[p
     if not partition.ranges:
         return
     client = kept_client(settings.client)
-    on_loss = fail_on_loss if settings.fail_on_data_loss else warn_on_loss
-    for rows, ranges in read_ranges(client, partition.ranges, settings.fetch, on_loss):
+    for rows, ranges in read_ranges(client, partition.ranges, settings.fetch, on_loss(settings)):
         yield from record_batches(rows, ranges)
 
 

@@ -25,7 +25,7 @@ from pyspark.sql.streaming.datasource import (
 
 from clarion.pipeline.connector_options import OptionError
 from clarion.pipeline.kafka.client import Client
-from clarion.pipeline.kafka.range_reader import OffsetRange, fail_on_loss, warn_on_loss
+from clarion.pipeline.kafka.range_reader import OffsetRange
 from clarion.pipeline.kafka.watch import Position
 from clarion.pipeline.source.admission import admit
 from clarion.pipeline.source.bounds import Latest, moves
@@ -34,7 +34,7 @@ from clarion.pipeline.source.live_topics import LiveTopics
 from clarion.pipeline.source.offsets import Json, StreamOffsets
 from clarion.pipeline.source.options import Limits, SourceSettings
 from clarion.pipeline.source.positions import check_all_there, find_topics, partitions_of, resolve
-from clarion.pipeline.source.reader import read_task, task_ranges
+from clarion.pipeline.source.reader import on_loss, read_task, task_ranges
 
 # How long `latestOffset` waits for news: long enough that an idle query costs next to nothing, short enough for Spark.
 LONG_POLL_MS: Final = 500
@@ -118,8 +118,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @cached_property
     def _live(self) -> LiveTopics:
-        on_loss = fail_on_loss if self._settings.fail_on_data_loss else warn_on_loss
-        return LiveTopics(self._client, self._settings, on_loss)
+        return LiveTopics(self._client, self._settings, on_loss(self._settings))
 
     @cached_property
     def _group(self) -> GroupProgress | None:

@@ -1,0 +1,49 @@
+"""docs/spark.md: its examples run, and it leaves no option out."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from clarion.pipeline.connector_options import CLIENT_NAMES
+from clarion.pipeline.sink.options import SINK_CLIENT_NAMES, SINK_NAMES
+from clarion.pipeline.source.options import BYTES_PER_TRIGGER_DEFAULT, SOURCE_CLIENT_NAMES, SOURCE_NAMES
+from clarion.pipeline.source.rows import SCHEMA_WITH_HEADERS
+from tests.pipeline.connector.frames import PATIENCE_S
+from tests.pipeline.topics import contents, create, fill, numbered
+
+PAGE = (Path(__file__).parents[3] / "docs" / "spark.md").read_text()
+EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+ALL_NAMES = {*SOURCE_NAMES, *SOURCE_CLIENT_NAMES, *SINK_NAMES, *SINK_CLIENT_NAMES, *CLIENT_NAMES}
+
+
+@pytest.mark.timeout(240)
+def test_every_example_runs(spark, own_server, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for topic in ("events", "alerts", "numbers"):
+        create(own_server.bootstrap, topic)
+    fill(own_server.bootstrap, "events", [*numbered(150), b"an ERROR"])
+    names = {}
+    for number, example in enumerate(EXAMPLES):
+        here = example.replace("localhost:9092", own_server.bootstrap).replace("checkpoints/", f"{tmp_path}/")
+        exec(compile(here, f"docs/spark.md, example {number}", "exec"), names)
+    assert names["query"].processAllAvailable() is None
+    names["query"].stop()
+    assert names["query"].awaitTermination(PATIENCE_S)
+    assert contents(own_server.bootstrap, "alerts") == [b"an ERROR"]
+    assert len(contents(own_server.bootstrap, "numbers")) == 100
+    assert (tmp_path / "clarion.zip").exists()
+
+
+@pytest.mark.parametrize("name", sorted(ALL_NAMES))
+def test_every_option_is_on_the_page(name):
+    assert re.search(rf"^\|[^|]*`{re.escape(name)}`", PAGE, re.MULTILINE) or f"the option `{name}`" in PAGE
+
+
+@pytest.mark.parametrize("name", SCHEMA_WITH_HEADERS.names)
+def test_every_column_is_on_the_page(name):
+    assert re.search(rf"^\|[^|]*`{name}`", PAGE, re.MULTILINE)
+
+
+def test_defaults_are_as_the_page_says():
+    assert f"| `maxBytesPerTrigger` | {BYTES_PER_TRIGGER_DEFAULT} |" in PAGE
