@@ -232,16 +232,12 @@ class Nemesis:
         await self._restart(crash_again=how if self._loop.random.random() < 0.3 else None)
 
     async def _eio(self) -> None:
-        """A sync fails, which takes a partition offline; some time later the whole machine is started anew.
-
-        Not the process alone: see `test_a_failed_sync_is_not_forgotten_by_a_restart`.
-        """
+        """A sync fails, which takes a partition offline; later the broker, or the whole machine, starts anew."""
         if self._machine.is_up:
-            self._machine.drive.crash_at = None
             self._machine.drive.fail_when(lambda what: what.kind == "sync" and what.path.endswith(".log"), errno.EIO)
             await asyncio.sleep(self._loop.random.uniform(0.1, 1.0))
         if self._machine.is_up:
-            self._machine.cut_power()
+            self._loop.random.choice((self._machine.kill, self._machine.cut_power))()
         await self._restart()
 
     async def _full(self) -> None:
