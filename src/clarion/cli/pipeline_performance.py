@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -32,6 +33,7 @@ def perform(
 
     view = _view(plan, as_json)
     runner = Runner(pipelines, plan, view)
+    _log_to(runner.plays[0].folder.log)
     try:
         with view, served(metrics, runner.progresses) if metrics else nullcontext() as port, _stop_signals(runner):
             if port is not None and metrics is not None:
@@ -44,6 +46,13 @@ def perform(
     if not is_good:
         failed = [f"{each.name}: {each.last_error}" for each in runner.progresses if each.state == "failed"]
         raise CliError("; ".join(failed))
+
+
+def _log_to(path: Path) -> None:
+    """What libraries and pipelines log goes where Spark's words go: the terminal has a view on it."""
+    if not logging.getLogger().handlers:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        logging.basicConfig(filename=path, level=logging.WARNING)
 
 
 def open_spark(
@@ -68,8 +77,11 @@ def close_spark() -> None:
         from pyspark.sql import SparkSession
     except ImportError:
         return
-    if (spark := SparkSession.getActiveSession()) is not None:
-        spark.stop()
+    from clarion.pipeline.runner import tidying
+
+    with tidying():
+        if (spark := SparkSession.getActiveSession()) is not None:
+            spark.stop()
 
 
 def _view(plan: Plan, as_json: bool) -> Any:

@@ -14,7 +14,7 @@ import os
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,6 +41,7 @@ _STATUS_SECONDS = 1.0
 _RETRY_SECONDS = 1.0
 _FINISH_SECONDS_MAX = 10.0  # a batch in flight may finish so long before it is abandoned (and played again next time)
 _LAST_REPORT_SECONDS_MAX = 10.0
+_GONE = "Spark has died; spark.log may say of what"
 _OVER = ("stopped", "ended", "failed")
 
 
@@ -98,7 +99,8 @@ class Runner:
                 self._loop(spark)
             finally:
                 self._end()
-                spark.streams.removeListener(reports)
+                with tidying():
+                    spark.streams.removeListener(reports)
         return all(each.state != "failed" for each in self.progresses)
 
     def _loop(self, spark: SparkSession) -> None:
@@ -148,6 +150,7 @@ class Play:
         self._query: StreamingQuery | BatchQuery | None = None
         self._next_look = 0.0
         self._give_up_at = float("inf")
+        self._has_spark = False
         self._finishing: int | None = None
         self._ended_at = float("inf")
         self._status_at = 0.0
@@ -186,8 +189,9 @@ class Play:
         self._say("stopping")
 
     def abandon(self) -> None:
-        if self._query is not None and self._query.isActive:
-            self._query.stop()
+        with tidying():
+            if self._query is not None and self._query.isActive:
+                self._query.stop()
         if not self.is_over:
             self._say("stopped")
 
@@ -217,10 +221,11 @@ class Play:
         """Wait for the Spark of a run that was killed: it ends by itself, and must not see us at its checkpoint."""
         jvm: Any = spark._jvm
         own = int(jvm.java.lang.ProcessHandle.current().pid())
-        if other := self.folder.other_spark(own):
+        if (other := self.folder.spark()) not in (None, own):
             self._wait(f"the Spark of the last run is still ending (process {other})", now)
             return False
         self.folder.note_spark(own)
+        self._has_spark = True
         return True
 
     def _is_ready(self, now: float) -> bool:
@@ -310,7 +315,8 @@ class Play:
         return self.progress.is_complete or isinstance(query, BatchQuery) or is_overdue
 
     def _fail(self, error: Exception) -> None:
-        self.progress.last_error = told(error, self.pipeline)
+        is_gone = self._has_spark and self.folder.spark() is None
+        self.progress.last_error = _GONE if is_gone else told(error, self.pipeline)
         with self.folder.log.open("a") as log:
             log.write("".join(traceback.format_exception(error)))
         self._say("failed", self.progress.last_error)
@@ -326,6 +332,15 @@ def told(error: Exception, pipeline: Pipeline) -> str:
     line = line_of(error, pipeline.path)
     place = f"{pipeline.path}:{line}: " if line else ""
     return f"{place}{plain_reason(error)}{hint(error)}"
+
+
+@contextmanager
+def tidying() -> Iterator[None]:
+    """Letting go of a Spark that may have died already; whatever goes wrong with that is of no interest any more."""
+    from py4j.protocol import Py4JError
+
+    with suppress(Py4JError, OSError):
+        yield
 
 
 @contextmanager

@@ -71,14 +71,13 @@ class StateFolder:
     def note_spark(self, pid: int) -> None:
         self._spark.write_text(str(pid))
 
-    def other_spark(self, own: int) -> int | None:
-        """The JVM of a run that was killed, if it is still there: two of them must not write to one checkpoint."""
+    def spark(self) -> int | None:
+        """The JVM that plays the pipeline, if it is still there; it may be that of a run that was killed."""
         try:
             pid = int(self._spark.read_text())
-            is_java = b"java" in Path(f"/proc/{pid}/cmdline").read_bytes()
+            return pid if b"java" in Path(f"/proc/{pid}/cmdline").read_bytes() else None
         except (OSError, ValueError):
             return None
-        return pid if is_java and pid != own else None
 
     @property
     def exists(self) -> bool:

@@ -101,6 +101,17 @@ def test_a_stream_from_its_start_through_stop_and_restart_to_its_end(desk, broke
     assert (status["state"], status["pid"], status["rows_in"]) == ("new", None, None)
 
 
+def test_a_spark_that_dies_is_told_in_one_line(desk, broker):
+    create(broker.bootstrap, "unheard")
+    (desk.folder / "lines.py").write_text(LINES.replace("spoken", "unheard"))
+    with desk.begin("run", "lines.py", "--json", "-b", broker.bootstrap, *SMALL) as run:
+        pid = desk.folder / "clarion-pipelines" / "lines" / "spark.pid"
+        wait_for(lambda: pid.exists() and pid.read_text(), seconds=SLOW, what="Spark has started")
+        os.kill(int(pid.read_text()), signal.SIGKILL)
+        assert run.wait(SLOW) == 1
+    assert desk.errors() == "clarion: lines: Spark has died; spark.log may say of what\n"
+
+
 def test_files_and_names_that_are_wrong_are_told_in_one_line(desk, monkeypatch):
     monkeypatch.chdir(desk.folder)
     (desk.folder / "broken.py").write_text("def f(:\n")

@@ -38,7 +38,12 @@ def test_a_pipeline_with_two_targets_that_is_killed_again_and_again(desk, broker
     command = ["run", "copy.py", "--json", "-b", broker.bootstrap, *SMALL]
     for _ in range(KILLS):
         with desk.begin(*command) as run:
-            wait_for(lambda: len([1 for each in desk.reports() if each["batches"]]) > 0, seconds=600, what="a batch")
+            wait_for(
+                lambda: run.poll() is not None or any(each["batches"] for each in desk.reports()),
+                seconds=600,
+                what="a batch",
+            )
+            assert run.poll() is None, desk.errors()
             threading.Event().wait(chance.uniform(0, 3))
             run.send_signal(signal.SIGKILL)
     feeder.join()

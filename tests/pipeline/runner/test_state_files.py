@@ -84,13 +84,12 @@ def test_the_spark_of_a_killed_run_is_seen_until_it_is_gone(folder, tmp_path):
     java = tmp_path / "java"
     java.symlink_to("/bin/sleep")
     folder.path.mkdir()
-    assert folder.other_spark(1) is None
+    assert folder.spark() is None
     with subprocess.Popen([java, "60"]) as other:
         folder.note_spark(other.pid)
-        wait_for(lambda: folder.other_spark(1) == other.pid)
-        assert folder.other_spark(other.pid) is None, "it is ours"
+        wait_for(lambda: folder.spark() == other.pid)
         other.kill()
-    assert folder.other_spark(1) is None
+    assert folder.spark() is None
 
 
 def test_a_folder_of_other_things_is_no_pipeline(tmp_path):
