@@ -88,6 +88,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._drop_the_rest()
+        self._frames.drop()
         self._transport = None
         while self._replies:
             self._replies.popleft().abandon()

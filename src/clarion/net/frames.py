@@ -58,6 +58,11 @@ class FrameReader:
         self._filled += count
         return self._finish()
 
+    def drop(self) -> None:
+        """Give the memory of an unfinished frame back: the connection has ended."""
+        self._buffer, self._view, self._filled, self._size = None, self._scratch, 0, 0
+        self.has_unfinished = False
+
     def _split(self, data: memoryview) -> list[memoryview]:
         frames: list[memoryview] = []
         at, end = 0, len(data)
@@ -104,6 +109,5 @@ class FrameReader:
 
     def _split_own(self) -> list[memoryview]:
         content = self._view[: self._filled]
-        self._buffer, self._view, self._filled, self._size = None, self._scratch, 0, 0
-        self.has_unfinished = False
+        self.drop()
         return self._split(content)
