@@ -103,6 +103,7 @@ class Broker:
             await self.partitions.settle(retired)
             await self.cleaner.settle(retired)
             await in_thread(lambda: self.partitions.remove_files(retired))
+            await in_thread(lambda: self.registry.forget_deleted([topic.id]))
         log.info("topic_deleted", topic=name, id=topic.id)
         return topic
 

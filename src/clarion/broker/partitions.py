@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from clarion.broker.leftovers import DELETED, new_name, settle_leftovers
 from clarion.broker.offset_files import Snapshot
 from clarion.cluster import Topic
 from clarion.log.config import LogConfig
 from clarion.log.files import FileCache
-from clarion.log.folder import METADATA, base_offset_of
 from clarion.log.log import Log
 from clarion.model.errors import ErrorCode, KafkaError
-from clarion.model.ids import TopicPartition
+from clarion.model.ids import TopicId, TopicPartition
 from clarion.model.topic_settings import TopicSettings, parse
 from clarion.replication import GroupCommit, Partition
 from clarion.replication.producer_files import load_producers
@@ -22,9 +22,7 @@ from clarion.world import Clock, Disk, event_log
 
 log = event_log("broker")
 
-_DELETED: Final = "-delete"  # a folder on its way out; a start removes what is left of it
 _FILES_WHILE_MAKING: Final = 16  # open at once while a topic's files are made
-_NAME_PART_MAX: Final = 200  # of a topic's name in its doomed folder's: file systems take 255 bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +80,11 @@ class Partitions:
 
     # Life of the files
 
-    def open_all(self, topics: list[Topic], saved: Snapshot, *, was_clean: bool) -> StartReport:
-        self._remove_leftovers(topics)
+    def open_all(
+        self, topics: list[Topic], saved: Snapshot, *, was_clean: bool, deleted: Collection[TopicId] = ()
+    ) -> StartReport:
+        """`deleted`: the ids of topics whose files a crash has left behind."""
+        settle_leftovers(self._disk, self._data_dir, topics, deleted)
         cut = 0
         for topic in topics:
             settings = self.settings_of(topic)
@@ -144,7 +145,7 @@ class Partitions:
         """Rename first: a crash in the middle leaves a name that says what to do."""
         doomed = []
         for partition in retired:
-            path = os.path.join(self._data_dir, _doomed_name(partition))
+            path = os.path.join(self._data_dir, new_name(partition.tp, partition.topic_id, DELETED))
             self._disk.rename(partition.log.folder, path)
             doomed.append(path)
         self._disk.sync_folder(self._data_dir)
@@ -189,30 +190,3 @@ class Partitions:
             log.warning("tail_cut", partition=tp, bytes=opened.recovery.cut_bytes, reason=opened.recovery.reason)
         producers = load_producers(self._disk, opened, self._clock.now_ms(), clean=clean, recovery_point=recovery_point)
         return Partition(tp, topic.id, opened, settings, self.leader_epoch, self._commits, self._disk, producers)
-
-    def _remove_leftovers(self, topics: list[Topic]) -> None:
-        """Folders of topics whose deletion a crash interrupted, before or after the rename."""
-        known = {f"{topic.name}-{index}" for topic in topics for index in range(topic.partition_count)}
-        for name in self._disk.names(self._data_dir):
-            path = os.path.join(self._data_dir, name)
-            is_orphan = _is_partition_folder(name) and name not in known and self._is_ours(path)
-            if name.endswith(_DELETED) or is_orphan:
-                log.info("leftover_removed", folder=name)
-                self._disk.remove_folder(path)
-
-    def _is_ours(self, path: str) -> bool:
-        """A partition, or one whose making was interrupted before it had anything in it."""
-        if self._disk.exists(f"{path}/{METADATA}"):
-            return True
-        names = self._disk.names(path)
-        return all(base_offset_of(name) == 0 and not self._disk.size(f"{path}/{name}") for name in names)
-
-
-def _doomed_name(partition: Partition) -> str:
-    topic, index = partition.tp
-    return f"{topic[:_NAME_PART_MAX]}-{index}.{partition.topic_id.hex}{_DELETED}"
-
-
-def _is_partition_folder(name: str) -> bool:
-    _topic, dash, index = name.rpartition("-")
-    return bool(dash) and index.isdigit()

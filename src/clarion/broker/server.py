@@ -121,8 +121,12 @@ class BrokerServer:
         )
         self._clean_shutdown = CleanShutdown(self._disk, config.data_dir)
         was_clean = self._clean_shutdown.take()
-        report = self._partitions.open_all(list(self._registry), self._offset_files.load(), was_clean=was_clean)
+        deleted = self._registry.being_deleted
+        report = self._partitions.open_all(
+            list(self._registry), self._offset_files.load(), was_clean=was_clean, deleted=deleted
+        )
         self._taken.push_async_callback(self._close_files)
+        self._registry.forget_deleted(deleted)
         log.info("partitions_opened", count=report.partitions, clean=report.was_clean, cut_bytes=report.cut_bytes)
 
     def _prepare(self) -> None:

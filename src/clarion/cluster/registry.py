@@ -7,7 +7,7 @@ a new id, by which the old one's files can be told apart after a crash in betwee
 from __future__ import annotations
 
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from uuid import UUID
@@ -18,6 +18,7 @@ from clarion.model.ids import TopicId
 from clarion.model.names import check_topic_name
 
 _PREFIX: Final = "topics/"
+_DELETING: Final = "deleting/"
 _PRODUCER_IDS: Final = "next-producer-id"
 _CLUSTER_ID: Final = "cluster-id"
 _PRODUCER_ID_BLOCK: Final = 1_000  # ids taken from the store at once, as in Kafka: a restart skips the rest of a block
@@ -91,10 +92,22 @@ class TopicRegistry:
         self._save(topic)
 
     def delete(self, name: str) -> Topic:
+        """From here on it does not exist; `forget_deleted` follows when its files are gone."""
         topic = self._known(name)
+        self._store.put(_DELETING + str(topic.id), name)
         self._store.delete(_PREFIX + name)
         self._forget(topic)
         return topic
+
+    @property
+    def being_deleted(self) -> frozenset[TopicId]:
+        """Topics that no longer exist and of which files may be left."""
+        noted = {UUID(key.removeprefix(_DELETING)) for key, _ in self._store.items(_DELETING)}
+        return frozenset(noted - self._by_id.keys())
+
+    def forget_deleted(self, topic_ids: Iterable[TopicId]) -> None:
+        for topic_id in topic_ids:
+            self._store.delete(_DELETING + str(topic_id))
 
     def grow(self, name: str, partition_count: int) -> Topic:
         topic = self._known(name)
