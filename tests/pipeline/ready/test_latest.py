@@ -2,6 +2,8 @@
 
 import shutil
 
+import pytest
+
 from clarion.pipeline import latest
 from clarion.pipeline.lake import read_table
 
@@ -36,6 +38,7 @@ def test_a_table_keeps_the_last_value_per_key(house, unique: str) -> None:
     assert rows() == {"tea": (5.0, None), "salt": (4.0, None)}
 
 
+@pytest.mark.campaign
 def test_raw_values_and_a_replayed_batch(house, unique: str) -> None:
     house.make_topic(unique, 1)
     house.send(unique, [b"1", b"2", b"3"], key=lambda n: b"k", partition=lambda n: 0)

@@ -73,6 +73,7 @@ def test_a_range_of_time_a_pace_and_the_partitions_they_came_from(house, unique:
     assert all(each.timestamp()[1] > NOON + 1000 for each in found)
 
 
+@pytest.mark.campaign
 def test_a_typed_archive_is_replayed_as_json(house, unique: str) -> None:
     house.make_topic(unique, 1)
     values = [{"user": "ann", "ms": 5}, b"no json", None]

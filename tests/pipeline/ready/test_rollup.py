@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from clarion.pipeline import rollup
 from clarion.pipeline.lake import read_table
 from clarion.pipeline.runner import BATCH
@@ -35,6 +37,7 @@ def test_counts_sums_and_quantiles_per_window(house, unique: str) -> None:
     assert {each.key(): json.loads(each.value())["count"] for each in found} == {b"api": 50, b"web": 50}
 
 
+@pytest.mark.campaign
 def test_a_batch_writes_the_open_windows_too_and_a_field_may_hold_the_time(house, unique: str) -> None:
     house.make_topic(unique, 1)
     house.send(unique, [{"at": f"2026-11-01T12:00:{n:02}Z"} for n in range(30)], partition=lambda n: 0)
