@@ -13,6 +13,7 @@ import re
 import sys
 import zlib
 from collections.abc import Mapping
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from clarion.pipeline.cache import cached_file
@@ -178,8 +179,12 @@ def _settle(spark: SparkSession, chosen: Mapping[str, str]) -> None:
 
 
 def _send_package(spark: SparkSession) -> None:
-    if is_local(spark.sparkContext.master):
-        return
-    from clarion.pipeline.shipping import ship
+    from clarion.pipeline.shipping import FORMATS, ship
 
-    ship(spark)
+    if not is_local(spark.sparkContext.master):
+        ship(spark)
+        return
+    # Spark would find them by itself, in a Python that it starts for that; on a busy machine it gives that ten seconds,
+    # and then says that there is no such format.
+    for package in FORMATS:
+        spark.dataSource.register(import_module(package).DefaultSource)
