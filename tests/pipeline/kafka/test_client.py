@@ -102,6 +102,15 @@ def test_a_batch_larger_than_a_fetch_still_comes(client, bootstrap, unique):
     assert len(values(client, whole(client, unique), fetch_bytes=1000)) == 3
 
 
+def test_rows_stay_what_they_are_while_later_ones_are_fetched(client, bootstrap, unique):
+    create(bootstrap, unique)
+    fill(bootstrap, unique, numbered(5000), **{"batch.num.messages": 100})
+    parts = list(read_ranges(client, whole(client, unique), FetchSettings(fetch_bytes=10_000, with_headers=True)))
+    assert len(parts) > 5
+    assert [value for rows, _ in parts for value in rows.value.to_pylist()] == numbered(5000)
+    assert [offset for rows, _ in parts for offset in rows.offset.to_pylist()] == list(range(5000))
+
+
 def test_offsets_are_found_by_time(client, bootstrap, unique):
     create(bootstrap, unique, retention_ms="-1")
     with_times = Librdkafka({"bootstrap.servers": bootstrap})

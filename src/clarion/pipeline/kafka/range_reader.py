@@ -155,10 +155,11 @@ class _RangeReader:
         connection = self._client.connection(leader)
         self._send(connection, group)
         while True:
-            answer = connection.receive(extra_ms=self._settings.wait_ms)
+            answer = connection.receive(extra_ms=self._settings.wait_ms, in_place=True)
             fetched = read_fetched(answer)
             progress, runs = self._match(fetched, group)
-            frame: bytearray = answer.data.obj  # type: ignore[assignment]  # quicker to index than a view of it
+            # The buffer itself, which is quicker to index than a view of it. Decoding copies out of it what it gives.
+            frame: bytearray = answer.data.obj  # type: ignore[assignment]
             found = find_batches(frame, runs)
             self._advance(progress, runs, found, fetched)
             group = [one for one in group if not one.is_done]
