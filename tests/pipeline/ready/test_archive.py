@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from clarion.pipeline import archive
 from clarion.pipeline.lake import compact, read_table
 from clarion.pipeline.ready.topic_link import HOLD_GROUPS, TopicLink
-from clarion.pipeline.runner import BATCH
+from clarion.pipeline.runner import BATCH, ONCE
 from tests.pipeline.ready.conftest import DAY_MS, NOON
 
 
@@ -42,13 +42,14 @@ def test_every_message_is_in_the_table_once_as_it_was(house, unique: str) -> Non
     assert table.where("value is null and key is null").count() == 1
 
 
-def test_the_archive_shows_its_lag_and_holds_deletion_back(house, unique: str) -> None:
+@pytest.mark.parametrize("how", [ONCE, BATCH])
+def test_the_archive_shows_its_lag_and_holds_deletion_back(house, unique: str, how: str) -> None:
     from confluent_kafka import Consumer, TopicPartition
 
     house.make_topic(unique)
     house.send(unique, [b"m"] * 10)
     events = archive(unique, house.lake("events"))
-    house.run(events)
+    house.run(events, how)
 
     group = f"clarion-pipeline-{events.name}"
     link = TopicLink({"bootstrap.servers": house.bootstrap})
@@ -58,8 +59,9 @@ def test_the_archive_shows_its_lag_and_holds_deletion_back(house, unique: str) -
     reader.close()
     assert [each.offset for each in committed] == [5, 5]
 
-    house.run(archive(unique, house.lake("events"), hold=False))
-    assert link.settings(unique)[HOLD_GROUPS] == ""
+    if how == BATCH:
+        house.run(archive(unique, house.lake("events"), hold=False), how)
+        assert link.settings(unique)[HOLD_GROUPS] == ""
 
 
 def test_a_lost_checkpoint_and_a_lost_commit_double_nothing(house, unique: str) -> None:

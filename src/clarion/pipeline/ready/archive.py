@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from clarion.pipeline.definition import DefinitionError, MicroBatch, Pipeline, Run, check
+from clarion.pipeline.kafka.offsets import TopicPartition
 from clarion.pipeline.ready.columns import origin_columns, partition_columns, raw_rows, typed_rows, with_topic_ids
 from clarion.pipeline.ready.topic_link import Layout, TopicLink, names_matching
 from clarion.pipeline.table_reference import Table, table
@@ -180,6 +181,14 @@ class ArchiveTarget:
 
     def write(self, df: DataFrame, run: Run, batch: MicroBatch | None = None) -> None:
         self.table.write(df, run, batch)
+        if batch is None:
+            self._commit(run)
+
+    def _commit(self, run: Run) -> None:
+        """A batch has no stream that says how far it came; and a group that never says so holds everything back."""
+        link = TopicLink(self.topic.connection(run))
+        held = held_offsets(self.table, link.layout(names_matching(link, self.topic.names, self.topic.pattern)))
+        link.commit(run.group, {TopicPartition(each.topic, each.partition): offset for each, offset in held.items()})
 
 
 def held_offsets(target: Table, layout: Layout) -> dict[Origin, int]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from clarion.model.errors import KafkaError
@@ -15,6 +15,7 @@ from clarion.pipeline.broker_link import BrokerLink
 from clarion.pipeline.kafka.connection import Api
 from clarion.pipeline.kafka.errors import ConnectionLostError, refusal
 from clarion.pipeline.kafka.fields import FieldReader, FieldWriter
+from clarion.pipeline.kafka.offsets import TopicPartition, commit_offsets
 
 DESCRIBE_CONFIGS: Final = Api("DescribeConfigs", 32, 1, is_flexible=False)
 INCREMENTAL_ALTER_CONFIGS: Final = Api("IncrementalAlterConfigs", 44, 0, is_flexible=False)
@@ -52,6 +53,18 @@ class TopicLink(BrokerLink):
 
     def release(self, names: Iterable[str], group: str) -> None:
         self._change_hold(names, group, is_held=False)
+
+    def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Say how far a group has come; a stream does so by itself, a batch does not."""
+        if not offsets:
+            return
+        try:
+            self._client.topics([])  # who the brokers are
+            commit_offsets(self._client, group, offsets, timeout_ms=self._client.settings.api_timeout_ms)
+        except (ConnectionLostError, KafkaError) as error:
+            raise self._away(error) from error
+        finally:
+            self._client.close()
 
     def _change_hold(self, names: Iterable[str], group: str, *, is_held: bool) -> None:
         for name in names:
