@@ -11,7 +11,7 @@ PYTEST := $(BIN)/pytest
 # a core is tried once more, and the report says so. What is broken fails twice.
 PATIENT := --reruns 1 --reruns-delay 2
 
-.PHONY: help setup demo test check lint types rooms unit bench bench-quick campaign docs lock clean
+.PHONY: help setup demo test check lint types rooms unit bench bench-quick campaign test-pipeline docs lock clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -48,7 +48,10 @@ rooms: setup
 
 unit: setup
 	@$(PYTEST) -m "not campaign" -n 2 --dist loadfile $(PATIENT) --ignore tests/pipeline
-	@$(PYTEST) -m "not campaign" $(PATIENT) tests/pipeline  # alone: Spark takes both cores
+	@$(PYTEST) -m "not campaign" $(PATIENT) tests/pipeline/kafka
+
+test-pipeline: setup ## The pipeline on a real Spark (about ten minutes; not part of `make test` yet)
+	@$(PYTEST) -m "not campaign" $(PATIENT) tests/pipeline
 
 bench: setup ## Side by side with Apache Kafka and NATS JetStream (about 15 minutes)
 	@$(BIN)/python -m bench $(ARGS)
