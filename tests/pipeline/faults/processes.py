@@ -2,6 +2,8 @@
 
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from bench.peers.process import process_tree
@@ -27,8 +29,8 @@ def task_workers(driver: int) -> list[int]:
 
 
 def jvm_of(driver: int) -> int:
-    """The JVM that a driver started; 0 while there is none."""
-    return next((each for each in process_tree(driver) if "SparkSubmit" in command_of(each)), 0)
+    """The JVM that a driver started."""
+    return next(each for each in process_tree(driver) if "SparkSubmit" in command_of(each))
 
 
 def executors_of(driver: int) -> list[int]:
@@ -37,10 +39,25 @@ def executors_of(driver: int) -> list[int]:
 
 def kill(*pids: int) -> None:
     for pid in pids:
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass  # it was faster
+        send(pid, signal.SIGKILL)
+
+
+@contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    """It stands still within the block, as if time had stopped for it."""
+    send(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        send(pid, signal.SIGCONT)
+
+
+def send(pid: int, what: signal.Signals) -> None:
+    assert pid > 1, "0 would be ourselves and everybody around us"
+    try:
+        os.kill(pid, what)
+    except ProcessLookupError:
+        pass  # it was faster
 
 
 def _is_worker(pid: int) -> bool:

@@ -1,7 +1,6 @@
 """Processes of Spark that die: workers, executors, and the driver at the worst possible moment."""
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -13,7 +12,7 @@ import pytest
 
 from clarion.pipeline.definition import Pipeline
 from clarion.pipeline.lake import parquet
-from tests.pipeline.faults.processes import executors_of, jvm_of, kill, process_tree, task_workers
+from tests.pipeline.faults.processes import executors_of, jvm_of, kill, process_tree, stopped, task_workers
 from tests.pipeline.faults.scene import SOURCE, TARGET, Scene, last_commit, last_plan, query_id
 from tests.waiting import wait_for
 
@@ -152,29 +151,26 @@ def kill_between_the_commits(
 ) -> int:
     """Watch for a batch that the table has and the checkpoint has not; the JVM is stopped while we look. Its number."""
     archiving = scene.archiving()
-    checkpoint = scene.checkpoint(archiving)
+    checkpoint, seen = scene.checkpoint(archiving), table_state(scene)
     with driver(scene, folder, table_format, "--only", "archiving") as process:
         deadline = time.monotonic() + DRIVER_SECONDS_MAX
-        log, seen = Path(scene.lake), -1
         while time.monotonic() < deadline:
             assert process.poll() is None, (folder / "driver.log").read_text()[-4000:]
-            state = table_state(log)
-            if state == seen:
+            if (state := table_state(scene)) == seen:
                 time.sleep(0.0005)
                 continue
-            seen, jvm = state, jvm_of(process.pid)
-            os.kill(jvm, signal.SIGSTOP)
-            number = last_plan(checkpoint)
-            if last_commit(checkpoint) < number and has(scene, archiving, number):
-                kill(*process_tree(process.pid))
-                return number
-            os.kill(jvm, signal.SIGCONT)
+            seen = state
+            with stopped(jvm_of(process.pid)):
+                number = last_plan(checkpoint)
+                if last_commit(checkpoint) < number and has(scene, archiving, number):
+                    kill(*process_tree(process.pid))
+                    return number
     raise AssertionError("the moment between the two commits was never met")
 
 
-def table_state(path: Path) -> float:
+def table_state(scene: Scene) -> int:
     """Changes with every commit of a table of either kind."""
-    for place in (path / "_delta_log", path / "_clarion" / "journal.json"):
+    for place in (Path(scene.lake, "_delta_log"), Path(scene.lake, "_clarion", "journal.json")):
         if place.exists():
             return place.stat().st_mtime_ns
     return -1
