@@ -62,7 +62,8 @@ def open_spark(
     from clarion.pipeline.java import JavaMissingError
     from clarion.pipeline.spark_session import SparkMissingError
 
-    _let_workers_import(pipelines)
+    # Workers would look for modules in this folder first, and take somebody's copy.py for Python's own.
+    os.environ.setdefault("PYTHONSAFEPATH", "1")
     try:
         spark = session(config, name=f"clarion {', '.join(each.name for each in pipelines)}", master=master)
     except (JavaMissingError, SparkMissingError) as error:
@@ -115,10 +116,3 @@ def _install(runner: Runner) -> None:
 
     for number in _STOPPING:
         signal.signal(number, stop)
-
-
-def _let_workers_import(pipelines: Sequence[Pipeline]) -> None:
-    """What a pipeline's file imports from beside it must be found by Spark's workers on this machine, too."""
-    folders = [str(Path(each.path).absolute().parent) for each in pipelines if each.path is not None]
-    known = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(each for each in (*folders, *known) if each))

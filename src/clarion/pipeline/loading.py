@@ -66,7 +66,7 @@ def _run(path: Path) -> ModuleType:
     except OSError as error:
         raise LoadError(f"{path}: {error.strerror}") from error
     module = ModuleType(f"clarion_pipeline_{path.stem}")
-    module.__file__ = str(path)
+    module.__file__ = str(path.absolute())
     _make_known(module, path)
     try:
         exec(compile(source, str(path), "exec"), vars(module))
@@ -76,17 +76,26 @@ def _run(path: Path) -> ModuleType:
         raise LoadError(f"{path}:{line_of(error, path)}: {error}") from error
     except Exception as error:
         raise LoadError(f"{path}:{line_of(error, path)}: {type(error).__name__}: {error}{hint(error)}") from error
+    _let_travel(path.absolute().parent)
     return module
 
 
 def _make_known(module: ModuleType, path: Path) -> None:
-    """The file may import its neighbours, and its functions travel whole: executors could not import it."""
+    """The file may import its neighbours; behind everything else, so that a `copy.py` does not hide Python's own."""
     sys.modules[module.__name__] = module
     folder = str(path.absolute().parent)
     if folder not in sys.path:
-        sys.path.insert(0, folder)
+        sys.path.append(folder)
+
+
+def _let_travel(folder: Path) -> None:
+    """Functions of the file and of its neighbours go to executors as a whole: those could not import them."""
     try:
         from pyspark import cloudpickle
     except ImportError:
         return
-    cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+    for each in list(sys.modules.values()):
+        place = Path(getattr(each, "__file__", None) or "/")
+        is_installed = "site-packages" in place.parts or each.__name__.partition(".")[0] == "clarion"
+        if place.is_relative_to(folder) and not is_installed:
+            cloudpickle.register_pickle_by_value(each)  # type: ignore[no-untyped-call]

@@ -157,11 +157,11 @@ def test_explain_shows_the_plan_and_starts_nothing(desk):
 
 
 def test_a_pipeline_may_use_functions_of_its_own_in_executors(desk, broker):
-    """The file's own functions and those of its neighbours reach Spark's workers."""
+    """The file's own functions and those of its neighbours reach Spark's workers; and it may be called as it likes."""
     create(broker.bootstrap, "shouted")
     send(broker.bootstrap, "shouted", [b"hello"])
     (desk.folder / "voice.py").write_text("def loud(text):\n    return text.upper()\n")
-    (desk.folder / "shout.py").write_text(
+    (desk.folder / "copy.py").write_text(
         textwrap.dedent(
             """
             from pyspark.sql.functions import udf
@@ -177,6 +177,6 @@ def test_a_pipeline_may_use_functions_of_its_own_in_executors(desk, broker):
             """
         )
     )
-    done = desk("run", "shout.py", "--to", "latest", "-b", broker.bootstrap, *SMALL)
+    done = desk("run", "copy.py", "--to", "latest", "-b", broker.bootstrap, *SMALL)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "shout: ended, 1 in (0/s), 1 out (0/s)"
