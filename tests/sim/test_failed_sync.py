@@ -5,11 +5,16 @@ from __future__ import annotations
 import asyncio
 import errno
 
+import pytest
+
 from clarion.wire.records import encode_batch
 from tests.history import Poll, Send, anomalies
 from tests.sim.clients import RECORD_MS, Consumer, World, make_topic
 from tests.sim.link import Link
 from tests.sim.scenario import Life
+
+# What a dead process was doing is collected after its life, and may complain about it.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 
 async def send(link: Link, world: World, value: str, sequence: int) -> int:

@@ -13,6 +13,9 @@ import pytest
 
 from tests.sim.scenario import run
 
+# What a dead process was doing is collected after its life, and may complain about it.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
 CI_SEEDS = 60
 CAMPAIGN_SECONDS = 1200
 

@@ -9,6 +9,9 @@ import pytest
 from tests.sim.mutants import MUTANTS, Mutant
 from tests.sim.scenario import Swarm, run
 
+# What a dead process was doing is collected after its life, and may complain about it.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
 SEEDS_MAX = 60
 FIRST_SEED = 1000
 
