@@ -7,6 +7,7 @@ from uuid import uuid4
 import pytest
 
 from clarion.broker import waiting
+from clarion.broker.apis import k00_produce
 from clarion.broker.config import Durability
 from clarion.model.errors import ErrorCode
 from clarion.wire.apis import PRODUCE
@@ -123,6 +124,75 @@ async def test_pipelined_requests_are_written_and_answered_in_order(tmp_path):
         assert await values(node) == [b"%d" % number for number in range(300)]
 
 
+# Producers that repeat themselves are known by how their requests begin
+
+
+async def test_requests_that_begin_alike_are_still_told_apart(tmp_path):
+    """Another partition, another topic with a name as long, another `acks`: each is taken for what it says."""
+    places = [("t", 0), ("u", 0), ("t", 1), ("longer", 0)]
+    async with running(tmp_path, **QUICK) as node, node.another() as second:
+        await node.topic(partitions=2)
+        await node.topic("u")
+        await node.topic("longer")
+        for turn in range(6):
+            for client, name in ((node.client, b"1"), (second, b"2")):
+                for place in places:
+                    value = b"%s of %s, %d" % (name, str(place).encode(), turn)
+                    produced = await client.produce({place: batch(value)}, acks=turn % 2 or -1)
+                    assert list(produced) == [place]
+                    assert (await client.fetch({place: produced[place].base_offset})).values(*place) == [value]
+        assert len(node.broker.produce_habits) == 2 * len(places)
+
+
+async def test_a_topic_made_again_gets_the_messages_of_a_producer_that_knew_the_old_one(tmp_path):
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic()
+        for _ in range(3):
+            assert await refusal(node, batch(b"old")) == 0
+        await node.broker.delete_topic("t")
+        assert await refusal(node, batch(b"lost")) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        await node.topic()
+        for _ in range(2):
+            assert await refusal(node, batch(b"new")) == 0
+        assert await values(node) == [b"new", b"new"]
+
+
+async def test_a_known_producer_waits_for_the_disk_too(tmp_path):
+    disk = StoryDisk()
+    async with running(tmp_path, disk=disk) as node:
+        await node.topic()
+        assert (await node.client.produce({T0: batch(b"first")}))[T0].base_offset == 0
+        disk.hold_flushes()
+        produced = asyncio.ensure_future(node.client.produce({T0: batch(b"second")}))
+        await until(lambda: len(node.broker.waiting_produces) == 1)
+        assert not produced.done()
+        disk.let_flushes_go()
+        assert (await produced)[T0].base_offset == 1
+
+
+@pytest.mark.parametrize("version", [8, 9])
+async def test_a_known_beginning_with_a_broken_end_ends_the_connection_and_nothing_is_written(tmp_path, version):
+    async with running(tmp_path, **QUICK) as node, node.another() as liar:
+        await node.topic()
+        good = produce_frame({T0: batch(b"good")}, version=version)
+        for _ in range(2):
+            liar.post(good)
+            await liar.next_frame()
+        body = good[4:-8]
+        liar.post(len(body).to_bytes(4, "big") + body)
+        assert await liar.is_refused()
+        assert await values(node) == [b"good", b"good"]
+
+
+async def test_the_memory_of_producers_is_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr(k00_produce, "_HABITS_MAX", 3)
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic(partitions=10)
+        for index in range(10):
+            assert await refusal(node, batch(b"v"), ("t", index)) == 0
+            assert len(node.broker.produce_habits) <= 3
+
+
 # Refusals
 
 
@@ -190,7 +260,9 @@ async def test_a_batch_that_cannot_be_is_refused_and_the_next_one_taken(tmp_path
         await node.topic()
         assert await refusal(node, records) == code
         assert await refusal(node, batch(b"good")) == 0
-        assert await values(node) == [b"good"]
+        assert await refusal(node, records) == code, "now that the producer is known"
+        assert await refusal(node, batch(b"good again")) == 0
+        assert await values(node) == [b"good", b"good again"]
 
 
 async def test_a_topic_says_how_old_its_messages_may_be(tmp_path):

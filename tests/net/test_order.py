@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from clarion.model.errors import MalformedError
 from clarion.net import Connection, PendingReply, Reply
 from clarion.net.connection import CHUNK_BYTES
 from clarion.net.frames import LENGTH
@@ -43,6 +44,36 @@ async def test_a_reply_that_the_next_request_makes_ready_is_not_cut_into_by_the_
             got = await read_exactly(sock, 4 + LARGE + 4 + len(b"produced"))
         assert got[4 : 4 + LARGE] == large.file.read(LARGE, 0)
         assert got[4 + LARGE :] == framed(b"produced")
+
+
+async def test_replies_of_one_turn_leave_together_and_none_before_its_turn(large: Slice) -> None:
+    def service(connection: Connection, frame: memoryview) -> Reply:
+        return whole(large) if bytes(frame) == b"large" else framed(bytes(frame))
+
+    async with serving(service) as (_, port):
+        with await lazy_socket(port) as sock:
+            names = [b"one", b"two", b"large", b"three", b"four"]
+            await asyncio.get_running_loop().sock_sendall(sock, b"".join(map(framed, names)))
+            expected = b"".join(framed(name) for name in names if name != b"large")
+            got = await read_exactly(sock, 4 + LARGE + len(expected))
+        assert got[:14] + got[14 + 4 + LARGE :] == expected
+
+
+@pytest.mark.parametrize("how", ["closes", "refuses", "fails"])
+async def test_what_is_answered_is_sent_before_the_connection_ends(how: str) -> None:
+    def service(connection: Connection, frame: memoryview) -> Reply | None:
+        if bytes(frame) != b"end":
+            return framed(bytes(frame))
+        if how == "closes":
+            connection.close()
+            return None
+        raise MalformedError("nonsense") if how == "refuses" else RuntimeError("a mistake")
+
+    async with serving(service) as (_, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(framed(b"answer me") + framed(b"end"))
+        assert await reader.read() == framed(b"answer me")
+        writer.close()
 
 
 @pytest.mark.parametrize("ready", [framed(b"ready"), [framed(b"ready")]], ids=["bytes", "parts"])

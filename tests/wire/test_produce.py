@@ -14,8 +14,10 @@ from kio.static.primitive import i32Timedelta
 
 from clarion.model.errors import MalformedError
 from clarion.model.ids import NO_TOPIC_ID
+from clarion.wire.apis import PRODUCE
+from clarion.wire.frames import reply_head
 from clarion.wire.limits import ELEMENTS_MAX
-from clarion.wire.produce import PartitionProduced, decode_request, encode_response
+from clarion.wire.produce import PartitionProduced, SingleReply, decode_request, encode_response
 from tests.wire import oracle
 
 VERSIONS = range(3, 14)
@@ -130,6 +132,14 @@ def test_a_response_is_written_as_kio_writes_it(version, produced):
     throttle = i32Timedelta.parse(timedelta(milliseconds=30))
     expected = oracle.write(kio.ProduceResponse(responses=topics, throttle_time=throttle))
     assert encode_response(version, produced, throttle_ms=30) == expected
+
+
+@pytest.mark.parametrize("version", [version for version in VERSIONS if version >= 5])
+def test_the_prepared_reply_is_the_one_that_would_be_written(version):
+    prepared = SingleReply(version, "café", TOPIC_ID, 7)
+    for place in ((0, -1, 0), (2**40, 1_700_000_000_000, 17)):
+        body = encode_response(version, [("café", TOPIC_ID, [PartitionProduced(7, 0, *place)])])
+        assert prepared.fill(99, *place) == reply_head(PRODUCE, version, 99, len(body)) + body
 
 
 def _leader(kio, leader):

@@ -20,6 +20,7 @@ from clarion.model.topic_settings import parse
 from clarion.world import Clock, Randomness, event_log, new_session_id
 
 if TYPE_CHECKING:
+    from clarion.broker.apis.k00_produce import Habit
     from clarion.broker.cleaning import Cleaner
     from clarion.broker.group_service import GroupService
 
@@ -62,6 +63,7 @@ class Broker:
         self.cleaner: Cleaner  # likewise
         self.closed_to_clients = INTERNAL_TOPICS  # topics that only the broker itself makes and writes
         self.waiting_produces = WaitingProduces()
+        self.produce_habits: dict[bytes, Habit] = {}
         self.sessions = FetchSessions(config.limits.fetch_sessions_max, lambda: new_session_id(randomness))
         self.metadata = MetadataCache(self)
         self._changing = asyncio.Lock()  # one change of the topics at a time; reading needs no lock
@@ -147,5 +149,6 @@ class Broker:
 
     def _tell_change(self, name: str, deleted: Topic | None = None) -> None:
         self.metadata.forget(name)
+        self.produce_habits.clear()  # what was understood of topics may be wrong now
         for callback in self._listeners_of_change:
             callback(deleted)

@@ -42,13 +42,18 @@ class Dispatch:
         self.errors_total = 0
 
     def __call__(self, connection: Connection, frame: memoryview) -> Reply | PendingReply | None:
+        if connection.habit_at:
+            reply = k00_produce.serve_again(self._broker, connection, frame)
+            if reply is not None:
+                self.requests_total[PRODUCE] += 1
+                return reply
         header = parse_request_header(frame)
         key = header.api_key
         if key == PRODUCE and header.api_version >= 3:
             self.requests_total[PRODUCE] += 1
             if header.api_version > APIS[PRODUCE].max_version:
                 raise MalformedError(f"Produce v{header.api_version} is not supported")
-            return k00_produce.serve(self._broker, connection, header, frame[header.body_at :])
+            return k00_produce.serve(self._broker, connection, header, frame)
         if key == FETCH and APIS[FETCH].speaks(header.api_version):
             self.requests_total[FETCH] += 1
             return k01_fetch.serve(self._broker, connection, header, frame[header.body_at :])

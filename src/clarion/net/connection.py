@@ -4,7 +4,9 @@ Back-pressure in one rule: requests are taken from a connection only while its e
 flight, nothing waiting to be sent). A client that stops reading is simply not read from any more; what it can hold is
 one chunk of its current reply and the kernel's socket buffer.
 
-The hot path is callbacks, not tasks: a produce or fetch that need not wait is answered inside `buffer_updated`.
+The hot path is callbacks, not tasks: a produce or fetch that need not wait is served inside `buffer_updated`. Small
+replies leave together at the end of the turn: a send that wakes a sleeping client costs more than the reply itself,
+and the first one of a turn has woken it for all.
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ class Connection(asyncio.BufferedProtocol):
         "_is_reading",
         "_is_sending_cold",
         "_out",
+        "_ready",
         "_replies",
         "_server",
         "_service",
@@ -47,6 +50,7 @@ class Connection(asyncio.BufferedProtocol):
         "_transport",
         "_will_go_on",
         "client_id",
+        "habit_at",
         "held_bytes",
         "last_active",
         "listener",
@@ -61,6 +65,7 @@ class Connection(asyncio.BufferedProtocol):
         self._frames = FrameReader(server.scratch, server.limits.frame_bytes_max)
         self._backlog: deque[bytearray] = deque()  # frames that arrived while we must not take any
         self._replies: deque[PendingReply] = deque()
+        self._ready: list[bytes] = []  # replies that leave at the end of this turn
         self._out: deque[Part] = deque()  # parts of the reply that is being sent, while it does not fit the socket
         self._transport: asyncio.Transport | None = None
         self._socket_fd: int | None = None
@@ -71,6 +76,7 @@ class Connection(asyncio.BufferedProtocol):
         self._will_go_on = False
         self.peer = ""
         self.client_id = ""
+        self.habit_at = 0  # the service's own: how much of a request is likely to come again
         self.held_bytes = 0  # of our memory, for a frame that is still arriving
         self.last_active = 0.0
         self.unfinished_since = 0.0
@@ -101,7 +107,8 @@ class Connection(asyncio.BufferedProtocol):
         self._stop_reading()
 
     def close(self) -> None:
-        """Send what is already in the transport's buffer, then end."""
+        """Send what is already answered, then end."""
+        self.send_ready()
         self._drop_the_rest()
         if self._transport is not None:
             self._transport.close()
@@ -114,6 +121,7 @@ class Connection(asyncio.BufferedProtocol):
     def _drop_the_rest(self) -> None:
         self._is_ending = True
         self._socket_fd = None
+        self._ready.clear()
         self._out.clear()
         self._backlog.clear()
 
@@ -133,7 +141,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def is_idle(self) -> bool:
         """Nothing is owed to the client: no request waits, no reply is on its way."""
-        return not self._replies and not self._out and not self._backlog
+        return not self._replies and not self._ready and not self._out and not self._backlog
 
     # Requests in
 
@@ -190,11 +198,12 @@ class Connection(asyncio.BufferedProtocol):
         except Exception as error:
             # Our own mistake. It must not reach whoever called: that may be another client's commit.
             log.error("request_failed", peer=self.peer, client_id=self.client_id, error=error)
+            self.send_ready()
             self.abort()
             return
         # The request may have made an earlier reply ready, and that one may not be out yet.
         if type(reply) is bytes and not self._replies and not self._out:
-            self._transport.write(reply)
+            self._send_soon(reply)
         elif reply is not None:
             self._reply_in_turn(reply)
 
@@ -212,6 +221,7 @@ class Connection(asyncio.BufferedProtocol):
     def _refuse(self, error: MalformedError) -> None:
         log.warning("connection_refused", peer=self.peer, client_id=self.client_id, reason=str(error))
         self._server.malformed_total += 1
+        self.send_ready()
         self.abort()
 
     def _stop_reading(self) -> None:
@@ -261,15 +271,27 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is None:
             return
         if isinstance(parts, bytes):
-            self._transport.write(parts)
+            self._send_soon(parts)
             return
         self._out.extend(parts)
         self._pump()
         if self._out:
             self._stop_reading()
 
+    def _send_soon(self, reply: bytes) -> None:
+        if not self._ready:
+            self._server.will_send(self)
+        self._ready.append(reply)
+
+    def send_ready(self) -> None:
+        ready = self._ready
+        if ready:
+            self._write_through(ready[0] if len(ready) == 1 else b"".join(ready))
+            ready.clear()
+
     def _pump(self) -> None:
         """Send the parts in order until they are gone, or the socket or the disk makes us wait."""
+        self.send_ready()
         try:
             self._send_parts()
         except (OSError, AssertionError) as error:

@@ -41,6 +41,7 @@ class Server:
         self.connections: dict[Connection, None] = {}
         self.refused_total = 0
         self.malformed_total = 0
+        self._sending: list[Connection] = []
         self._frames_held = 0
         self._listening: list[asyncio.Server] = []
         self._loop = asyncio.get_running_loop()
@@ -79,6 +80,17 @@ class Server:
     def closed(self, connection: Connection) -> None:
         self.connections.pop(connection, None)
         self.hold_frames(-connection.held_bytes)
+
+    def will_send(self, connection: Connection) -> None:
+        """It has a reply that leaves at the end of this turn of the loop."""
+        if not self._sending:
+            self._loop.call_soon(self._send_ready)
+        self._sending.append(connection)
+
+    def _send_ready(self) -> None:
+        sending, self._sending = self._sending, []
+        for connection in sending:
+            connection.send_ready()
 
     def hold_frames(self, more_bytes: int) -> None:
         """Account for memory in frames that are still arriving, over all connections."""

@@ -64,6 +64,8 @@ class ProduceRequest(NamedTuple):
     acks: int
     timeout_ms: int
     topics: list[ProduceTopic]
+    records_at: int = 0
+    """Where in the body the length of the only records stands; 0 unless the request is `single`, see below."""
 
 
 class PartitionProduced(NamedTuple):
@@ -132,7 +134,7 @@ def _decode_single_plain(body: memoryview) -> ProduceRequest | None:
     if partitions != 1 or records_length < 0 or start + records_length != len(body):
         return None
     name = str(body[_PLAIN_START.size : at], "utf-8")
-    return _single(acks, timeout_ms, name, NO_TOPIC_ID, index, body[start:])
+    return _single(acks, timeout_ms, name, NO_TOPIC_ID, index, body[start:], start - 4)
 
 
 def _decode_single_flexible(body: memoryview, version: int) -> ProduceRequest | None:
@@ -147,19 +149,56 @@ def _decode_single_flexible(body: memoryview, version: int) -> ProduceRequest | 
     partitions, index = _FLEXIBLE_PARTITION.unpack_from(body, at)
     if transactional != 0 or topics != 2 or partitions != 2:
         return None
-    size, start = read_uvarint(body, at + _FLEXIBLE_PARTITION.size)
-    end = start + size - 1
-    if size == 0 or end + 3 != len(body) or bytes(body[end:]) != _NO_TAGS_THRICE:
+    records_at = at + _FLEXIBLE_PARTITION.size
+    records = last_records(body, records_at, version)
+    if records is None:
         return None
     if version >= FIRST_WITH_IDS:
-        return _single(acks, timeout_ms, "", known_uuid(content), index, body[start:end])
+        return _single(acks, timeout_ms, "", known_uuid(content), index, records, records_at)
     name = str(body[_FLEXIBLE_START.size : at], "utf-8")
-    return _single(acks, timeout_ms, name, NO_TOPIC_ID, index, body[start:end])
+    return _single(acks, timeout_ms, name, NO_TOPIC_ID, index, records, records_at)
 
 
-def _single(acks: int, timeout_ms: int, name: str, topic_id: UUID, index: int, records: memoryview) -> ProduceRequest:
+def _single(
+    acks: int, timeout_ms: int, name: str, topic_id: UUID, index: int, records: memoryview, records_at: int
+) -> ProduceRequest:
     topic = _make(ProduceTopic, (name, topic_id, [_make(ProducePartition, (index, records))]))
-    return _make(ProduceRequest, (None, acks, timeout_ms, [topic]))
+    return _make(ProduceRequest, (None, acks, timeout_ms, [topic], records_at))
+
+
+def last_records(data: memoryview, at: int, version: int) -> memoryview | None:
+    """The records whose length stands at `at`, if nothing but them follows in the request."""
+    if version >= FIRST_FLEXIBLE:
+        size, start = read_uvarint(data, at)
+        end = start + size - 1
+        if size == 0 or end + 3 != len(data) or bytes(data[end:]) != _NO_TAGS_THRICE:
+            return None
+        return data[start:end]
+    (length,) = INT32.unpack_from(data, at)
+    return data[at + 4 :] if length >= 0 and at + 4 + length == len(data) else None
+
+
+class SingleReply:
+    """The whole reply to a single batch that was taken, ready but for what changes from one to the next. From v5 on."""
+
+    __slots__ = ("_after", "_before", "_pack", "_size")
+
+    def __init__(self, version: int, name: str, topic_id: UUID, index: int) -> None:
+        body = encode_response(version, [(name, topic_id, [PartitionProduced(index, 0, *_MARKS)])])
+        before, _, self._after = body.partition(_CHANGING.pack(*_MARKS))
+        self._before = NO_TAGS + before if version >= FIRST_FLEXIBLE else before
+        form = Struct(f">ii{len(self._before)}sqqq{len(self._after)}s")
+        self._size = form.size - 4
+        self._pack = form.pack
+
+    def fill(self, correlation_id: int, base_offset: int, log_append_time_ms: int, log_start_offset: int) -> bytes:
+        return self._pack(
+            self._size, correlation_id, self._before, base_offset, log_append_time_ms, log_start_offset, self._after
+        )
+
+
+_CHANGING = Struct(">qqq")
+_MARKS: Final = (-0x123456789ABCDEF0, -0x123456789ABCDEF1, -0x123456789ABCDEF2)  # not to be found in a name
 
 
 def _decode_flexible(body: memoryview, version: int) -> tuple[ProduceRequest, int]:

@@ -11,6 +11,7 @@ the watermark has passed it. Left out: transactional batches, which come with tr
 from __future__ import annotations
 
 from functools import partial
+from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from clarion.model.errors import ErrorCode, KafkaError
@@ -18,8 +19,17 @@ from clarion.model.ids import TopicId
 from clarion.net import Connection, PendingReply, Reply
 from clarion.replication import Appended, Partition
 from clarion.wire.apis import PRODUCE
+from clarion.wire.fields import UNREADABLE
 from clarion.wire.frames import RequestHeader, reply_head
-from clarion.wire.produce import PartitionProduced, ProduceRequest, ProduceTopic, decode_request, encode_response
+from clarion.wire.produce import (
+    PartitionProduced,
+    ProduceRequest,
+    ProduceTopic,
+    SingleReply,
+    decode_request,
+    encode_response,
+    last_records,
+)
 
 if TYPE_CHECKING:
     from clarion.broker.broker import Broker
@@ -28,14 +38,19 @@ ACKS_NONE: Final = 0
 ACKS_LEADER: Final = 1
 ACKS_ALL: Final = -1
 FIRST_VERSION_WITH_IDS: Final = 13
+_FIRST_VERSION_WITH_LOG_START: Final = 5
+_HABITS_MAX: Final = 4096  # some hundred bytes each
+_CORRELATION = Struct(">i")
+_CORRELATION_AT: Final = 4
+_CLIENT_ID_AT: Final = 8
 
 TopicResult = tuple[str, TopicId, list[PartitionProduced]]
 
 
 def serve(
-    broker: Broker, connection: Connection, header: RequestHeader, body: memoryview
+    broker: Broker, connection: Connection, header: RequestHeader, frame: memoryview
 ) -> Reply | PendingReply | None:
-    request = decode_request(body, header.api_version)
+    request = decode_request(frame[header.body_at :], header.api_version)
     results: list[TopicResult] = []
     uncommitted: list[Uncommitted] = []
     has_failed = False
@@ -62,9 +77,89 @@ def serve(
         if has_failed:
             connection.close()
         return None
+    if request.records_at and not has_failed:
+        _note_habit(broker, connection, header, request, frame)
     if uncommitted:
         return WaitingProduce(broker, header, results, uncommitted).wait(connection, request.timeout_ms)
     return _reply(header, results)
+
+
+def serve_again(broker: Broker, connection: Connection, frame: memoryview) -> Reply | PendingReply | None:
+    """A request that begins like an earlier one. None if it does not, or is not as simple: then `serve` is to do it."""
+    at = connection.habit_at
+    habit = broker.produce_habits.get(_beginning(frame, at))
+    if habit is None or habit.partition.is_gone:
+        return None
+    try:
+        records = last_records(frame, at, habit.version)
+    except UNREADABLE:
+        return None
+    return None if not records else habit.serve(broker, connection, frame, records)
+
+
+def _note_habit(
+    broker: Broker, connection: Connection, header: RequestHeader, request: ProduceRequest, frame: memoryview
+) -> None:
+    if header.api_version < _FIRST_VERSION_WITH_LOG_START:
+        return
+    habits = broker.produce_habits
+    if len(habits) >= _HABITS_MAX:
+        habits.clear()
+    connection.habit_at = header.body_at + request.records_at
+    habits[_beginning(frame, connection.habit_at)] = Habit(broker, header, request)
+
+
+def _beginning(frame: memoryview, at: int) -> bytes:
+    """All that a request says before its records, but for its correlation id."""
+    return bytes(frame[:_CORRELATION_AT]) + bytes(frame[_CLIENT_ID_AT:at])
+
+
+class Habit:
+    """What requests mean that begin alike.
+
+    A producer repeats itself: from one request to the next only the correlation id and the records differ. So what
+    comes before the records is understood once and recognised from then on, which saves a third of a tiny request.
+    """
+
+    __slots__ = ("_acks", "_client_id", "_index", "_name", "_reply", "_timeout_ms", "_topic_id", "partition", "version")
+
+    def __init__(self, broker: Broker, header: RequestHeader, request: ProduceRequest) -> None:
+        (topic,) = request.topics
+        self._index = topic.partitions[0].index
+        self.partition = _find(broker, header, topic, self._index)
+        self.version = header.api_version
+        self._client_id = header.client_id
+        self._name = topic.name
+        self._topic_id = topic.topic_id
+        self._acks = request.acks
+        self._timeout_ms = request.timeout_ms
+        self._reply = SingleReply(self.version, self._name, self._topic_id, self._index)
+
+    def serve(
+        self, broker: Broker, connection: Connection, frame: memoryview, records: memoryview
+    ) -> Reply | PendingReply:
+        (correlation_id,) = _CORRELATION.unpack_from(frame, _CORRELATION_AT)
+        partition = self.partition
+        try:
+            appended = partition.append(records, broker.clock.now_ms())
+        except KafkaError as error:
+            return _reply(self._header(correlation_id), [self._result(_refused(self._index, error))])
+        start_offset = partition.log.start_offset
+        if self._acks == ACKS_ALL and appended.last_offset >= partition.high_watermark.offset:
+            produced = PartitionProduced(
+                self._index, 0, appended.base_offset, appended.log_append_time_ms, start_offset
+            )
+            result = self._result(produced)
+            uncommitted = [Uncommitted(partition, appended.last_offset, result[2], 0)]
+            waiting = WaitingProduce(broker, self._header(correlation_id), [result], uncommitted)
+            return waiting.wait(connection, self._timeout_ms)
+        return self._reply.fill(correlation_id, appended.base_offset, appended.log_append_time_ms, start_offset)
+
+    def _header(self, correlation_id: int) -> RequestHeader:
+        return RequestHeader(PRODUCE, self.version, correlation_id, self._client_id, 0)
+
+    def _result(self, produced: PartitionProduced) -> TopicResult:
+        return self._name, self._topic_id, [produced]
 
 
 def _find(broker: Broker, header: RequestHeader, topic: ProduceTopic, index: int) -> Partition:
