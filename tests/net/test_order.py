@@ -292,3 +292,23 @@ async def test_a_failed_request_ends_the_connection_and_the_replies_behind_it() 
         waiting[0].fail()
         assert await reader.read() == b""
         writer.close()
+
+
+async def test_a_client_that_sends_thousands_at_once_is_served_in_turns_with_the_others() -> None:
+    served: list[bytes] = []
+
+    def service(connection: Connection, frame: memoryview) -> Reply:
+        served.append(bytes(frame))
+        return framed(bytes(frame))
+
+    async with serving(service) as (_, port):
+        greedy_reader, greedy = await asyncio.open_connection("127.0.0.1", port)
+        reader, modest = await asyncio.open_connection("127.0.0.1", port)
+        greedy.write(framed(b"many") * 20_000)
+        await until(lambda: served)
+        modest.write(framed(b"one"))
+        assert await reader.readexactly(4 + len(b"one")) == framed(b"one")
+        assert served.index(b"one") < 15_000
+        assert await greedy_reader.readexactly(20_000 * len(framed(b"many"))) == framed(b"many") * 20_000
+        greedy.close()
+        modest.close()

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 log = event_log("net")
 
+FRAMES_PER_TURN: Final = 200  # a few milliseconds: so long may one client's tiny requests keep the others waiting
 CHUNK_BYTES: Final = 512 * 1024  # of a file per send: the most that a slow reader's reply occupies in our memory
 SMALL_PART_BYTES: Final = 64 * 1024  # smaller file parts are read and joined with their header: one send for all
 WRITE_HIGH_WATER: Final = 128 * 1024  # less than a chunk, so that a chunk that does not leave at once pauses us
@@ -161,8 +162,12 @@ class Connection(asyncio.BufferedProtocol):
                 self._refuse(MalformedError("the broker holds too many unfinished frames"))
                 return
         for at, frame in enumerate(frames):
-            if self._must_wait() or not self._is_reading:
+            if not self._is_reading or self._must_wait():
                 self._keep(frames[at:])
+                return
+            if at == FRAMES_PER_TURN:
+                self._keep(frames[at:])
+                self._go_on_soon()
                 return
             self._take(frame)
 
@@ -238,8 +243,12 @@ class Connection(asyncio.BufferedProtocol):
     def _go_on(self) -> None:
         """Take what waited, then read on, as far as the replies allow."""
         self._will_go_on = False
-        while self._backlog and not self._must_wait():
+        for _ in range(FRAMES_PER_TURN):
+            if not self._backlog or self._must_wait():
+                break
             self._take(memoryview(self._backlog.popleft()))
+        else:
+            self._go_on_soon()
         if not self._backlog and not self._must_wait() and not self._is_reading and not self._is_ending:
             self._is_reading = True
             self.unfinished_since = self._server.now() if self.unfinished_since else 0.0

@@ -16,9 +16,7 @@ from typing import Final
 
 from clarion.model.errors import MalformedError
 
-SCRATCH_BYTES: Final = (
-    256 * 1024
-)  # what one socket may deliver per turn: large enough to amortise, small enough to stay in cache
+SCRATCH_BYTES: Final = 1024 * 1024  # what one socket may deliver per turn: large enough that calls do not count
 GROWTH_BYTES: Final = 1024 * 1024  # an own buffer starts with at most this much, then doubles
 LENGTH = Struct(">i")
 

@@ -47,6 +47,7 @@ _CRC = Struct(">I")
 _CRC_AT: Final = 17
 _CRC_FROM: Final = 21
 _ATTRIBUTES = Struct(">h")
+_make = tuple.__new__  # what a named tuple's own maker does, without its detour
 
 
 class BatchHeader(NamedTuple):
@@ -105,7 +106,7 @@ class BatchHeader(NamedTuple):
 
 def read_header(data: bytes | bytearray | memoryview, at: int = 0) -> BatchHeader:
     """The header at `at`; the caller has made sure that HEADER_BYTES are there. Nothing is judged."""
-    return BatchHeader._make(_HEADER.unpack_from(data, at))
+    return _make(BatchHeader, _HEADER.unpack_from(data, at))
 
 
 def has_good_crc(batch: bytes | bytearray | memoryview, header: BatchHeader) -> bool:
@@ -143,7 +144,7 @@ def check_produced_batch(batch: memoryview) -> BatchHeader:
         )
     if size < HEADER_BYTES:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "a record batch is cut off before its header ends")
-    header = BatchHeader._make(_HEADER.unpack_from(batch, 0))
+    header = _make(BatchHeader, _HEADER.unpack_from(batch, 0))
     if header.batch_length + LENGTH_PREFIX_BYTES != size:
         if 0 < header.batch_length + LENGTH_PREFIX_BYTES < size:
             raise KafkaError(ErrorCode.INVALID_RECORD, "a partition's data must be exactly one record batch")
@@ -161,21 +162,25 @@ _ATTRIBUTES_KNOWN: Final = COMPRESSION_MASK | LOG_APPEND_TIME | TRANSACTIONAL | 
 
 
 def _check_claims(header: BatchHeader, size: int) -> None:
-    count = header.record_count
-    if count <= 0 or header.last_offset_delta != count - 1:
-        raise KafkaError(
-            ErrorCode.INVALID_RECORD, f"{count} records cannot end at offset delta {header.last_offset_delta}"
-        )
-    if header.attributes & CONTROL:
-        raise KafkaError(ErrorCode.INVALID_RECORD, "clients cannot write control batches")
-    if header.attributes & ~_ATTRIBUTES_KNOWN or header.attributes & HAS_DELETE_HORIZON:
-        raise KafkaError(ErrorCode.INVALID_RECORD, f"attributes {header.attributes:#06x} are not a client's to set")
-    if header.compression > 4:
-        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"compression type {header.compression} is unknown")
-    if header.compression == 0 and count * _RECORD_BYTES_MIN > size - HEADER_BYTES:
+    _, _, _, _, _, attributes, last_offset_delta, base_timestamp, max_timestamp, _, _, _, count = header
+    if count <= 0 or last_offset_delta != count - 1:
+        raise KafkaError(ErrorCode.INVALID_RECORD, f"{count} records cannot end at offset delta {last_offset_delta}")
+    if attributes:
+        _check_attributes(attributes)
+    if not attributes & COMPRESSION_MASK and count * _RECORD_BYTES_MIN > size - HEADER_BYTES:
         raise KafkaError(ErrorCode.INVALID_RECORD, f"{count} records do not fit into {size} bytes")
-    if header.max_timestamp < header.base_timestamp and header.max_timestamp != NO_TIMESTAMP:
+    if max_timestamp < base_timestamp and max_timestamp != NO_TIMESTAMP:
         # Records may carry falling timestamps, but the greatest is never before the first.
         raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "a batch's max timestamp is before its base timestamp")
     if header.producer_id >= 0 and (header.producer_epoch < 0 or header.base_sequence < 0):
         raise KafkaError(ErrorCode.INVALID_RECORD, "an idempotent batch needs a producer epoch and a sequence")
+
+
+def _check_attributes(attributes: int) -> None:
+    if attributes & CONTROL:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "clients cannot write control batches")
+    if attributes & ~_ATTRIBUTES_KNOWN or attributes & HAS_DELETE_HORIZON:
+        raise KafkaError(ErrorCode.INVALID_RECORD, f"attributes {attributes:#06x} are not a client's to set")
+    compression = attributes & COMPRESSION_MASK
+    if compression > 4:
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"compression type {compression} is unknown")
