@@ -54,9 +54,6 @@ class ColdFile:
             raise self.error
         return self.content[position : position + length]
 
-    def read_cached(self, length: int, position: int) -> bytes | None:
-        return None
-
     def read_into(self, view: memoryview, position: int) -> int | None:
         return None
 

@@ -153,9 +153,6 @@ class Exploding:
 
     path = "bad"
 
-    def read_cached(self, length: int, position: int) -> bytes | None:
-        raise OSError(5, "Input/output error")
-
     def read_into(self, view: memoryview, position: int) -> int | None:
         raise OSError(5, "Input/output error")
 
@@ -312,3 +309,31 @@ async def test_a_client_that_sends_thousands_at_once_is_served_in_turns_with_the
         assert await greedy_reader.readexactly(20_000 * len(framed(b"many"))) == framed(b"many") * 20_000
         greedy.close()
         modest.close()
+
+
+async def test_readers_of_one_turn_share_what_is_read_and_later_ones_see_what_has_changed(tmp_path: Path) -> None:
+    """A log may be cut and written anew between two turns, never within one."""
+    path = tmp_path / "log"
+    path.write_bytes(b"a" * 20_000)
+    file = RealDisk().open(str(path))
+    waiting: list[PendingReply] = []
+
+    def service(connection: Connection, frame: memoryview) -> PendingReply:
+        waiting.append(PendingReply(connection))
+        return waiting[-1]
+
+    async with serving(service) as (_, port):
+        clients = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
+        for letter in (b"a", b"b"):
+            file.write([letter * 20_000], 0)
+            for _, writer in clients:
+                writer.write(framed(b"fetch"))
+            await until(lambda: len(waiting) == 3)
+            for number, pending in enumerate(waiting):
+                length = (100, 20_000, 20_000)[number]
+                pending.resolve([LENGTH.pack(length), Slice(file, 0, length)])
+            waiting.clear()
+            got = [await read_frame(reader) for reader, _ in clients]
+            assert got == [letter * 100, letter * 20_000, letter * 20_000]
+        for _, writer in clients:
+            writer.close()

@@ -233,9 +233,6 @@ class SimFile:
     def read(self, length: int, position: int) -> bytes:
         return bytes(self._inode.content[position : position + length])
 
-    def read_cached(self, length: int, position: int) -> bytes | None:
-        return self.read(length, position)
-
     def read_into(self, view: memoryview, position: int) -> int | None:
         data = self.read(len(view), position)
         view[: len(data)] = data

@@ -27,7 +27,6 @@ def test_what_is_written_is_read(place: tuple[Disk, str]) -> None:
     file.write([b"one", b"two"], 0)
     file.write([b"!"], 8)
     assert file.read(100, 0) == b"onetwo\0\0!"
-    assert file.read_cached(3, 3) == b"two"
     buffer = bytearray(4)
     assert file.read_into(memoryview(buffer), 2) == 4
     assert buffer == b"etwo"

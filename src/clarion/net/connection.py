@@ -30,7 +30,7 @@ log = event_log("net")
 
 FRAMES_PER_TURN: Final = 200  # a few milliseconds: so long may one client's tiny requests keep the others waiting
 CHUNK_BYTES: Final = 512 * 1024  # of a file per send: the most that a slow reader's reply occupies in our memory
-SMALL_PART_BYTES: Final = 64 * 1024  # smaller file parts are read and joined with their header: one send for all
+SMALL_PART_BYTES: Final = 16 * 1024  # smaller file parts are read and joined with their header: one send for all
 WRITE_HIGH_WATER: Final = 128 * 1024  # less than a chunk, so that a chunk that does not leave at once pauses us
 
 
@@ -329,9 +329,10 @@ class Connection(asyncio.BufferedProtocol):
             if isinstance(part, bytes):
                 data: bytes | None = part
             elif part.length <= SMALL_PART_BYTES:
-                data = part.file.read_cached(part.length, part.position)
-                if data is not None and len(data) < part.length:
+                view = self._server.read_chunk(part.file, part.position, part.length)
+                if view is not None and len(view) < part.length:
                     raise AssertionError(f"{part.file.path} ends before a reply's last byte")
+                data = None if view is None else bytes(view)
             else:
                 break
             if data is None:
@@ -346,16 +347,15 @@ class Connection(asyncio.BufferedProtocol):
         """Send a file part chunk by chunk, `head` together with the first one."""
         position, end = part.position, part.position + part.length
         while position < end:
-            view = self._server.chunk[: min(CHUNK_BYTES, end - position)]
-            count = part.file.read_into(view, position)
-            if count is None:
+            view = self._server.read_chunk(part.file, position, min(CHUNK_BYTES, end - position))
+            if view is None:
                 self._write_through(head)
                 self._send_cold(part, position, end)
                 return
-            if count == 0:
+            if not view:
                 raise AssertionError(f"{part.file.path} ends before a reply's last byte")
-            unsent = self._send_now(head, view[:count])
-            position += count
+            unsent = self._send_now(head, view)
+            position += len(view)
             head = b""
             if unsent:
                 # The socket is full. The transport takes the rest of the chunk and tells us when it has gone.

@@ -12,7 +12,7 @@ from typing import Final
 from clarion.net.connection import CHUNK_BYTES, Connection
 from clarion.net.frames import SCRATCH_BYTES
 from clarion.net.replies import Service
-from clarion.world import event_log
+from clarion.world import DiskFile, event_log
 
 log = event_log("net")
 
@@ -37,7 +37,8 @@ class Server:
         self.service = service
         self.limits = limits
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
-        self.chunk = memoryview(bytearray(CHUNK_BYTES))
+        self._chunk = memoryview(bytearray(CHUNK_BYTES))
+        self._in_chunk: tuple[DiskFile, int, int] | None = None
         self.connections: dict[Connection, None] = {}
         self.refused_total = 0
         self.malformed_total = 0
@@ -91,6 +92,24 @@ class Server:
         sending, self._sending = self._sending, []
         for connection in sending:
             connection.send_ready()
+
+    def read_chunk(self, file: DiskFile, position: int, length: int) -> memoryview | None:
+        """These bytes of a file, as far as it goes, in a buffer for the next call to overwrite; None if not in memory.
+
+        Readers at a log's tail want the same bytes one after the other, so within a turn they are read once.
+        """
+        view = self._chunk[:length]
+        if self._in_chunk == (file, position, length):
+            return view
+        count = file.read_into(view, position)
+        if self._in_chunk is None:
+            self._loop.call_soon(self._forget_chunk)
+        self._in_chunk = (file, position, length) if count == length else None
+        return None if count is None else view[:count]
+
+    def _forget_chunk(self) -> None:
+        """By the next turn a log may have been cut and written anew."""
+        self._in_chunk = None
 
     def hold_frames(self, more_bytes: int) -> None:
         """Account for memory in frames that are still arriving, over all connections."""

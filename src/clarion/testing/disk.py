@@ -177,9 +177,6 @@ class TroubledFile:
         self._disk.before("read")
         return self._file.read(length, position)
 
-    def read_cached(self, length: int, position: int) -> bytes | None:
-        return None if self._trouble.faults else self._file.read_cached(length, position)
-
     def read_into(self, view: memoryview, position: int) -> int | None:
         return None if self._trouble.faults else self._file.read_into(view, position)
 

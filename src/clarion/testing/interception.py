@@ -177,6 +177,7 @@ class Relay(Connection):
         self._loses_reply = loses_reply
         self._performed: PendingReply | None = None
         self.peer, self.listener, self.client_id = real.peer, real.listener, real.client_id
+        self.habit_at = 0
 
     def take(self, reply: Reply | PendingReply | None) -> None:
         if not isinstance(reply, PendingReply):

@@ -32,12 +32,8 @@ class DiskFile(Protocol):
         """Up to `length` bytes; fewer only at the end of the file. May block on the device."""
         ...
 
-    def read_cached(self, length: int, position: int) -> bytes | None:
-        """Like `read`, but None as soon as any wanted byte would have to come from the device."""
-        ...
-
     def read_into(self, view: memoryview, position: int) -> int | None:
-        """Like `read_cached`, into a buffer of the caller's: the count, or None where the device would be asked."""
+        """Fill a buffer, as far as the file goes: the count, or None where the device would have to be asked."""
         ...
 
     def size(self) -> int: ...
@@ -200,11 +196,6 @@ class RealFile:
             parts.append(more)
             got += len(more)
         return b"".join(parts)
-
-    def read_cached(self, length: int, position: int) -> bytes | None:
-        buffer = bytearray(length)
-        count = self.read_into(memoryview(buffer), position)
-        return None if count is None else bytes(memoryview(buffer)[:count])
 
     def read_into(self, view: memoryview, position: int) -> int | None:
         if _NOWAIT is None or (_NO_NOWAIT_HERE and self._device_number() in _NO_NOWAIT_HERE):
