@@ -64,6 +64,23 @@ def test_a_torn_last_line_is_cut_and_everything_before_it_kept(tmp_path: Path) -
         assert dict(open_store(tmp_path).items("")) == {"a": 1, "c": 3}
 
 
+def test_a_last_line_that_lost_its_middle_in_a_power_loss_is_cut_too(tmp_path: Path) -> None:
+    """Sectors reach the disk in any order: the newline may be there and what stood before it not."""
+    store = open_store(tmp_path)
+    store.put("a", 1)
+    good = (tmp_path / "journal").stat().st_size
+    store.put("b", "x" * 2000)
+    store.close()
+    content = bytearray((tmp_path / "journal").read_bytes())
+    content[good + 512 : good + 1024] = bytes(512)
+    for end in (b"", b'"}\n'):  # the second: what an older line that was longer has left behind
+        (tmp_path / "journal").write_bytes(content + end)
+        reopened = open_store(tmp_path)
+        assert dict(reopened.items("")) == {"a": 1}
+        reopened.close()
+        assert (tmp_path / "journal").stat().st_size == good
+
+
 def test_a_damaged_line_in_the_middle_stops_the_start_and_says_where(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     store.put("a", 1)

@@ -1,8 +1,8 @@
 """The embedded coordination store: keys and JSON values in a journal of checksummed lines.
 
-A change is durable when `put` or `delete` returns. A torn last line, the mark of a crash, is cut at the next start; a
-damaged line anywhere else stops the start with a message, since what it said cannot be guessed. The journal is written
-anew when most of it is history.
+A change is durable when `put` or `delete` returns. A torn end, the mark of a crash, is cut at the next start, also one
+that has lost its middle and kept its newline. A damaged line with a good one behind it stops the start with a message,
+since what it said cannot be guessed. The journal is written anew when most of it is history.
 
     9d2f1c03 {"key": "topics/orders", "value": {…}}
     1b6e77aa {"key": "topics/orders", "value": null}
@@ -95,24 +95,30 @@ class EmbeddedStore:
 
     def _load(self, content: bytes) -> None:
         lines = content.split(b"\n")
-        for number, line in enumerate(lines[:-1], start=1):
-            try:
-                key, value = _read_line(line)
-            except ValueError as error:
-                raise StoreDamagedError(
-                    f"{self._path}, line {number}: {error}. Restore the file from a copy, or remove the damaged line "
-                    f"if you know what it said."
-                ) from error
+        for number, line in enumerate(lines, start=1):
+            entry = _read_line(line) if number < len(lines) else None
+            if entry is None:
+                self._check_torn(lines, number)
+                break
+            key, value = entry
             if value is None:
                 self._values.pop(key, None)
             else:
                 self._values[key] = value
             self._lines += 1
             self._size += len(line) + 1
-        if lines[-1]:
-            log.warning("torn_line_cut", file=self._path, bytes=len(lines[-1]))
+        if self._size < len(content):
+            log.warning("torn_line_cut", file=self._path, bytes=len(content) - self._size)
             self._open().truncate(self._size)
             self._open().sync()
+
+    def _check_torn(self, lines: list[bytes], number: int) -> None:
+        """The line with this number cannot be read. It is torn if nothing good was ever written behind it."""
+        if any(_read_line(line) is not None for line in lines[number:]):
+            raise StoreDamagedError(
+                f"{self._path}, line {number}: the checksum does not match. Restore the file from a copy, or remove "
+                f"the damaged line if you know what it said."
+            )
 
 
 def _line(key: str, value: Any) -> bytes:
@@ -120,9 +126,10 @@ def _line(key: str, value: Any) -> bytes:
     return b"%08x %s\n" % (crc32c(body), body)
 
 
-def _read_line(line: bytes) -> tuple[str, Any]:
+def _read_line(line: bytes) -> tuple[str, Any] | None:
+    """None if its checksum does not match."""
     body = line[9:]
     if line[:9] != b"%08x " % crc32c(body):
-        raise ValueError("the checksum does not match")
+        return None
     entry = json.loads(body)
     return entry["key"], entry["value"]
