@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from clarion.cli.doctor import is_slow_build
+
 BUSY_SHARE_MAX = 0.1  # of all cores, before anything of ours runs; above it the figures are not worth quoting
 
 
@@ -21,6 +23,7 @@ def machine() -> dict[str, Any]:
         "memory_gb": round(int(memory) / 1e6, 1),
         "kernel": platform.release(),
         "python": platform.python_version(),
+        "python_is_optimised": not is_slow_build(),
     }
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 
 import pytest
 
+from clarion.cli import doctor
 from clarion.cli.bench import percentile
 from clarion.cli.doctor import _requirement
 
@@ -106,6 +108,16 @@ def test_doctor_finds_this_machine_fit(tmp_path):
     }
     assert found.status == 0, found.err
     assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize(
+    ("prefix", "arguments", "slow"),
+    [("/usr", "", False), ("/opt/py", "'--enable-shared'", True), ("/opt/py", "'--enable-optimizations'", False)],
+)
+def test_doctor_knows_a_python_that_was_compiled_the_quick_way(monkeypatch, prefix, arguments, slow):
+    monkeypatch.setattr(sys, "base_prefix", prefix)
+    monkeypatch.setattr(doctor, "get_config_var", {"CONFIG_ARGS": arguments}.get)
+    assert doctor.is_slow_build() == slow
 
 
 def test_doctor_says_what_is_not_fit(tmp_path):
