@@ -19,7 +19,7 @@ from clarion.model.errors import ErrorCode, KafkaError
 from clarion.net import Connection, PendingReply, Reply
 from clarion.replication import Partition
 from clarion.wire.apis import FETCH
-from clarion.wire.fetch import FetchRequest, PartitionFetched, decode_request, encode_response
+from clarion.wire.fetch import FetchRequest, PartitionFetched, TopicFetched, decode_request, encode_response
 from clarion.wire.frames import RequestHeader, reply_head
 from clarion.world import event_log
 
@@ -168,9 +168,12 @@ class Fetch:
             slices = _slices(asked, partition, budget, is_first=is_first)
         except KafkaError as error:
             return Found(asked, PartitionFetched(asked.index, int(error.code), -1, -1, -1, 0), [])
-        return Found(asked, _fetched(asked.index, partition, sum(one.length for one in slices)), slices)
+        return Found(asked, _fetched(asked.index, partition, sum([one.length for one in slices])), slices)
 
     def _find(self, asked: SessionPartition) -> Partition:
+        known = asked.partition
+        if known is not None and not known.is_gone:
+            return known
         if self._header.api_version >= FIRST_VERSION_WITH_IDS:
             topic = self._broker.registry.find_by_id(asked.topic_id)
             if topic is None:
@@ -196,6 +199,8 @@ class Fetch:
         return _encode(self._header, session.id, found)
 
     def _with_the_quiet_ones(self, found: list[Found]) -> list[Found]:
+        if len(found) == len(self._session.partitions):
+            return found
         by_key = {one.asked.key: one for one in found}
         missing = [asked for asked in self._session.partitions.values() if asked.key not in by_key]
         return found + [self._read(asked, 0, is_first=False) for asked in missing]
@@ -236,22 +241,24 @@ def _fetched(
 
 
 def _encode(header: RequestHeader, session_id: int, found: list[Found]) -> Reply:
-    topics: dict[object, tuple[str, object, list[PartitionFetched], list[Found]]] = {}
-    for one in found:
-        entry = topics.setdefault(one.asked.key[0], (one.asked.name, one.asked.topic_id, [], []))
-        entry[2].append(one.fetched)
-        entry[3].append(one)
-    pieces = encode_response(
-        header.api_version,
-        throttle_ms=0,
-        error_code=0,
-        session_id=session_id,
-        topics=[(name, topic_id, fetched) for name, topic_id, fetched, _ in topics.values()],  # type: ignore[misc]
-    )
-    records = [one for *_, ones in topics.values() for one in ones if one.fetched.records_length]
-    total = sum(map(len, pieces)) + sum(one.fetched.records_length for one in records)
+    if len(found) == 1:
+        topics, in_order = [(found[0].asked.name, found[0].asked.topic_id, [found[0].fetched])], found
+    else:
+        topics, in_order = _by_topic(found)
+    pieces = encode_response(header.api_version, throttle_ms=0, error_code=0, session_id=session_id, topics=topics)
+    records = [one for one in in_order if one.fetched.records_length]
+    total = sum(map(len, pieces)) + sum([one.fetched.records_length for one in records])
     parts: list[bytes | FileSlice] = [reply_head(FETCH, header.api_version, header.correlation_id, total) + pieces[0]]
     for one, piece in zip(records, pieces[1:], strict=True):
         parts.extend(one.slices)
         parts.append(piece)
     return parts
+
+
+def _by_topic(found: list[Found]) -> tuple[list[TopicFetched], list[Found]]:
+    """Each topic once, as the reply wants it, and the partitions in the order in which they come then."""
+    topics: dict[object, list[Found]] = {}
+    for one in found:
+        topics.setdefault(one.asked.key[0], []).append(one)
+    named = [(ones[0].asked.name, ones[0].asked.topic_id, [one.fetched for one in ones]) for ones in topics.values()]
+    return named, [one for ones in topics.values() for one in ones]
