@@ -241,10 +241,7 @@ def _fetched(
 
 
 def _encode(header: RequestHeader, session_id: int, found: list[Found]) -> Reply:
-    if len(found) == 1:
-        topics, in_order = [(found[0].asked.name, found[0].asked.topic_id, [found[0].fetched])], found
-    else:
-        topics, in_order = _by_topic(found)
+    topics, in_order = _by_topic(found)
     pieces = encode_response(header.api_version, throttle_ms=0, error_code=0, session_id=session_id, topics=topics)
     records = [one for one in in_order if one.fetched.records_length]
     total = sum(map(len, pieces)) + sum([one.fetched.records_length for one in records])
@@ -257,8 +254,12 @@ def _encode(header: RequestHeader, session_id: int, found: list[Found]) -> Reply
 
 def _by_topic(found: list[Found]) -> tuple[list[TopicFetched], list[Found]]:
     """Each topic once, as the reply wants it, and the partitions in the order in which they come then."""
+    if len(found) == 1:
+        return [(found[0].asked.name, found[0].asked.topic_id, [found[0].fetched])], found
     topics: dict[object, list[Found]] = {}
     for one in found:
         topics.setdefault(one.asked.key[0], []).append(one)
-    named = [(ones[0].asked.name, ones[0].asked.topic_id, [one.fetched for one in ones]) for ones in topics.values()]
+    named: list[TopicFetched] = [
+        (ones[0].asked.name, ones[0].asked.topic_id, [one.fetched for one in ones]) for ones in topics.values()
+    ]
     return named, [one for ones in topics.values() for one in ones]
