@@ -32,7 +32,7 @@ $(READY): requirements.lock pyproject.toml
 demo: setup ## Start a broker, publish a live stream, watch several readers follow it (SECONDS=20 ends by itself)
 	@$(BIN)/clarion demo $(if $(SECONDS),--seconds $(SECONDS))
 
-test: setup check unit ## Everything CI runs: checks and tests
+test: setup check unit test-pipeline ## Everything CI runs: checks and tests (about a quarter of an hour)
 
 check: setup lint types rooms ## Linters, types, and the rule that rooms import downwards only
 
@@ -48,9 +48,8 @@ rooms: setup
 
 unit: setup
 	@$(PYTEST) -m "not campaign" -n 2 --dist loadfile $(PATIENT) --ignore tests/pipeline
-	@$(PYTEST) -m "not campaign" $(PATIENT) tests/pipeline/kafka
 
-test-pipeline: setup ## The pipeline on a real Spark (about ten minutes; not part of `make test` yet)
+test-pipeline: setup ## The pipeline on a real Spark, one test at a time: it takes both cores by itself
 	@$(PYTEST) -m "not campaign" $(PATIENT) tests/pipeline
 
 bench: setup ## Side by side with Apache Kafka and NATS JetStream (about 15 minutes)
