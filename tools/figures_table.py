@@ -1,0 +1,53 @@
+"""Prints the tables of docs/benchmarks.md from results of `make bench`: `python -m tools.figures_table FILE…`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from bench.experiment import METRICS
+from bench.figures import ratio
+from bench.report import figure_text, ratio_text
+
+HEAD = "| row | figure | Clarion | {peers} | Clarion ÷ {first} | goal |\n|---|---|---:|{lines}---:|---|"
+
+
+def figures_table(rows: list[dict[str, Any]], goals: dict[tuple[str, str], str], peers: dict[str, str]) -> str:
+    """`peers`: whose columns stand beside Clarion's, and under which names; the first is the one compared with."""
+    lines = "---:|" * len(peers)
+    head = HEAD.format(peers=" | ".join(peers.values()), first=next(iter(peers.values())), lines=lines)
+    return "\n".join([head, *(line for row in rows for line in _lines(row, goals, list(peers)))])
+
+
+def _lines(row: dict[str, Any], goals: dict[tuple[str, str], str], peers: list[str]) -> Iterator[str]:
+    for metric in row["metrics"]:
+        ours, *theirs = [_figure(row, peer, metric) for peer in ("clarion", *peers)]
+        if ours is None:
+            continue
+        texts = [figure_text(metric, value) for value in (ours, *theirs)]
+        texts.append(ratio_text(ratio(ours, theirs[0])) if theirs[0] else "")
+        yield f"| `{row['id']}` | {METRICS[metric].label} | {' | '.join(texts)} | {goals.get((row['id'], metric), '')} |"
+
+
+def _figure(row: dict[str, Any], peer: str, metric: str) -> float | None:
+    return row["peers"].get(peer, {}).get("figures", {}).get(metric)
+
+
+def main(paths: list[str]) -> None:
+    results = [json.loads(Path(path).read_text()) for path in paths]
+    goals: dict[tuple[str, str], str] = {}
+    for goal in (goal for result in results for goal in result["goals"]):
+        key = goal["row"], goal["metric"]
+        goals[key] = f"{goals[key]}, {goal['goal']}" if key in goals else goal["goal"]
+    rows = [row for result in results for row in result["rows"] if "clarion" in row["peers"]]
+    of_spark = [row for row in rows if row["id"].startswith("spark")]
+    of_brokers = [row for row in rows if not row["id"].startswith("spark")]
+    print(figures_table(of_brokers, goals, {"kafka": "Kafka", "nats": "NATS"}), end="\n\n")
+    print(figures_table(of_spark, goals, {"kafka": "Spark's connector"}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
