@@ -11,7 +11,7 @@ from clarion.log.log import Log
 from clarion.model.errors import ErrorCode
 from clarion.model.ids import TopicPartition
 from clarion.model.topic_settings import TopicSettings, parse
-from clarion.replication import Appended, GroupCommit, Partition
+from clarion.replication import Appended, GroupCommit, LoopThreads, Partition
 from clarion.replication.producer_files import load_producers
 from clarion.wire.records import encode_batch
 from clarion.world import Disk, RealDisk
@@ -58,7 +58,7 @@ class Bench:
         self.disk = disk or RealDisk()
         self.folder = folder
         self.executor = HeldExecutor()
-        self.commits = GroupCommit(self.executor)
+        self.commits = GroupCommit(LoopThreads(self.executor))
 
     def partition(
         self,

@@ -46,22 +46,22 @@ async def outcome(one: Partition) -> ErrorCode:
 
 
 async def test_a_flush_without_room_for_its_epochs_is_tried_again(disk: SimDisk):
-    one = partition(disk, GroupCommit(None))
+    one = partition(disk, GroupCommit())
     disk.fail_when(lambda what: what.kind == "write" and "leader-epoch" in what.path, errno.ENOSPC)
     assert await outcome(one) is ErrorCode.NONE
     assert one.log.failed is None
 
 
 async def test_a_flush_without_a_descriptor_is_tried_again(disk: SimDisk):
-    one = partition(disk, GroupCommit(None))
+    one = partition(disk, GroupCommit())
     disk.fail_when(lambda what: what.kind == "sync_folder", errno.EMFILE)
     assert await outcome(one) is ErrorCode.NONE
 
 
 async def test_what_the_device_refused_is_never_tried_again(disk: SimDisk):
-    one = partition(disk, GroupCommit(None))
+    one = partition(disk, GroupCommit())
     for code in (errno.EIO, errno.ENOSPC):
-        two = partition(disk, GroupCommit(None), index=code)
+        two = partition(disk, GroupCommit(), index=code)
         disk.fail_when(lambda what, at=two: what.kind == "sync" and at.log.folder in what.path, code)
         assert await outcome(two) is ErrorCode.KAFKA_STORAGE_ERROR
         with pytest.raises(KafkaError, match="offline"):
@@ -70,7 +70,7 @@ async def test_what_the_device_refused_is_never_tried_again(disk: SimDisk):
 
 
 async def test_a_partition_that_fails_before_its_flush_begins_holds_up_no_other(disk: SimDisk):
-    commits = GroupCommit(None)
+    commits = GroupCommit()
     bad, good = partition(disk, commits, 0), partition(disk, commits, 1)
     failed, kept = asyncio.ensure_future(outcome(bad)), asyncio.ensure_future(outcome(good))
     await asyncio.sleep(0)  # both have appended, and their flushes begin at the end of this turn

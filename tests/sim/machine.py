@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 
 from clarion.broker.config import BrokerConfig
 from clarion.broker.server import BrokerServer
+from clarion.replication import LoopThreads
 from tests.sim.disk import PowerLoss, SimDisk
 from tests.sim.loop import PROCESS, SimLoop
 
@@ -54,7 +55,13 @@ class Machine:
         self.drive.on_crash = lambda: self._next_crash()
         self.process = Process()
         randomness = SimRandomness(self._loop.random.randrange(1 << 62))
-        self.server = BrokerServer(self._config, disk=self.drive, clock=self.clock, randomness=randomness)
+        self.server = BrokerServer(
+            self._config,
+            disk=self.drive,
+            clock=self.clock,
+            randomness=randomness,
+            flush_threads=LoopThreads(),
+        )
         starting = self._loop.create_task(self.server.start(), context=self.process.context)
         self._graves.append((self.server, self.process, starting))
         return starting

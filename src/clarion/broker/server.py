@@ -12,7 +12,6 @@ import os
 import resource
 import ssl
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from typing import Final
 
@@ -32,7 +31,7 @@ from clarion.log.checkpoints import CleanShutdown
 from clarion.log.files import FileCache
 from clarion.model.topic_settings import TopicSettings, parse
 from clarion.net import NetLimits, Server, Service
-from clarion.replication import GroupCommit
+from clarion.replication import FlushThreads, GroupCommit, Threads
 from clarion.world import (
     Clock,
     Disk,
@@ -61,6 +60,7 @@ class BrokerServer:
         disk: Disk | None = None,
         clock: Clock | None = None,
         randomness: Randomness | None = None,
+        flush_threads: Threads | None = None,
         intercept: Callable[[Service], Service] | None = None,
     ) -> None:
         """`intercept` may stand between the sockets and the broker, as a test that injects faults does."""
@@ -68,6 +68,7 @@ class BrokerServer:
         self._disk = disk or RealDisk()
         self._clock = clock or SystemClock()
         self._randomness = randomness or SystemRandomness()
+        self._flush_threads = flush_threads
         self._intercept = intercept
         self.addresses: list[Address] = []
         self.metrics_address: Address | None = None
@@ -105,8 +106,8 @@ class BrokerServer:
             self._store, lambda: new_uuid(self._randomness), partitions_max=config.limits.partitions_max
         )
         self._claim.check_identity(self._registry.cluster_id, config.node_id)
-        self._flushers = ThreadPoolExecutor(_FLUSH_THREADS, thread_name_prefix="clarion-flush")
-        self._taken.callback(self._flushers.shutdown)
+        self._flushers = self._flush_threads or FlushThreads(_FLUSH_THREADS)
+        self._taken.callback(self._flushers.close)
         self.commits = GroupCommit(self._flushers)
         self._taken.callback(self.commits.stop)
         self._offset_files = OffsetFiles(self._disk, config.data_dir)

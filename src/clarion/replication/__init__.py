@@ -5,8 +5,18 @@ only what is committed. What committing takes (a flush, later also the followers
 else. This room never sees a socket or a request.
 """
 
+from clarion.replication.flush_threads import FlushThreads, LoopThreads, Threads
 from clarion.replication.group_commit import GroupCommit
 from clarion.replication.partition import Appended, Partition, Watcher
 from clarion.replication.producers import ProducerStates
 
-__all__ = ["Appended", "GroupCommit", "Partition", "ProducerStates", "Watcher"]
+__all__ = [
+    "Appended",
+    "FlushThreads",
+    "GroupCommit",
+    "LoopThreads",
+    "Partition",
+    "ProducerStates",
+    "Threads",
+    "Watcher",
+]

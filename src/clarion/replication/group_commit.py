@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from concurrent.futures import Executor
 from functools import partial
 from typing import Final, Protocol
 
+from clarion.replication.flush_threads import LoopThreads, Threads
 from clarion.world import NO_DESCRIPTOR, event_log
 
 log = event_log("replication")
@@ -48,8 +48,8 @@ class Flushable(Protocol):
 
 
 class GroupCommit:
-    def __init__(self, executor: Executor | None) -> None:
-        self._executor = executor
+    def __init__(self, threads: Threads | None = None) -> None:
+        self._threads = threads or LoopThreads()
         self._loop = asyncio.get_running_loop()
         self._due: list[Flushable] = []
         self._running: dict[Flushable, asyncio.Future[None]] = {}
@@ -94,15 +94,14 @@ class GroupCommit:
             partition.is_flushing = False
             return
         self.flushes_total += 1
-        running = self._running[partition] = self._loop.run_in_executor(self._executor, ticket.run)
-        running.add_done_callback(partial(self._finish, partition, ticket))
+        self._running[partition] = self._loop.create_future()
+        self._threads.start(ticket.run, partial(self._finish, partition, ticket))
 
-    def _finish(self, partition: Flushable, ticket: FlushTicket, running: asyncio.Future[None]) -> None:
-        del self._running[partition]
-        if running.cancelled():
+    def _finish(self, partition: Flushable, ticket: FlushTicket, error: BaseException | None) -> None:
+        self._running.pop(partition).set_result(None)
+        if isinstance(error, asyncio.CancelledError):
             partition.is_flushing = False
             return
-        error = running.exception()
         if error is not None:
             self._fail(partition, error, may_try_again=ticket.may_try_again)
             return

@@ -166,7 +166,7 @@ class Life:
         self.drop_connections(None)
         self._disk.cut_off()
         await server.groups.stop()
-        server._flushers.shutdown(wait=False, cancel_futures=True)
+        server._flushers.abandon()
         server._claim.release()
 
     def _on_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

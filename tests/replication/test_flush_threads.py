@@ -1,0 +1,82 @@
+"""Threads that flush: each outcome comes back once, into the loop, and nothing outlives the broker that should not."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+from clarion.replication import FlushThreads
+
+
+async def test_what_is_done_comes_back_into_the_loop_with_what_went_wrong() -> None:
+    threads, loop_thread = FlushThreads(2), threading.get_ident()
+    outcomes: asyncio.Queue[tuple[object, bool]] = asyncio.Queue()
+
+    def on_done(error: BaseException | None) -> None:
+        outcomes.put_nowait((error, threading.get_ident() == loop_thread))
+
+    broken = OSError(5, "Input/output error")
+
+    def fail() -> None:
+        raise broken
+
+    threads.start(lambda: None, on_done)
+    assert await asyncio.wait_for(outcomes.get(), 5) == (None, True)
+    threads.start(fail, on_done)
+    assert await asyncio.wait_for(outcomes.get(), 5) == (broken, True)
+    threads.close()
+
+
+async def test_there_are_as_many_threads_as_there_is_work_and_never_more_than_allowed() -> None:
+    threads, gate = FlushThreads(3), threading.Event()
+    busy, most, done = 0, 0, 0
+    lock = threading.Lock()
+
+    def work() -> None:
+        nonlocal busy, most
+        with lock:
+            busy += 1
+            most = max(most, busy)
+        gate.wait(5)
+        with lock:
+            busy -= 1
+
+    def on_done(error: BaseException | None) -> None:
+        nonlocal done
+        done += 1
+
+    for _ in range(10):
+        threads.start(work, on_done)
+    while busy < 3:
+        await asyncio.sleep(0.001)
+    gate.set()
+    while done < 10:
+        await asyncio.sleep(0.001)
+    assert most == 3
+    threads.close()
+
+
+async def test_closing_waits_for_what_was_started() -> None:
+    threads, flushed = FlushThreads(1), []
+    for number in range(5):
+        threads.start(lambda n=number: flushed.append(n), lambda error: None)
+    threads.close()
+    assert flushed == [0, 1, 2, 3, 4]
+
+
+async def test_abandoned_work_that_has_not_begun_never_does() -> None:
+    threads, gate, begun = FlushThreads(1), threading.Event(), threading.Event()
+    done: list[str] = []
+
+    def first() -> None:
+        begun.set()
+        gate.wait(5)
+        done.append("first")
+
+    threads.start(first, lambda error: None)
+    threads.start(lambda: done.append("second"), lambda error: None)
+    assert begun.wait(5)
+    threads.abandon()
+    gate.set()
+    threads.close()
+    assert done == ["first"]
