@@ -29,7 +29,8 @@ def _lines(row: dict[str, Any], goals: dict[tuple[str, str], str], peers: list[s
             continue
         texts = [figure_text(metric, value) for value in (ours, *theirs)]
         texts.append(ratio_text(ratio(ours, theirs[0])) if theirs[0] else "")
-        yield f"| `{row['id']}` | {METRICS[metric].label} | {' | '.join(texts)} | {goals.get((row['id'], metric), '')} |"
+        goal = goals.get((row["id"], metric), "")
+        yield f"| `{row['id']}` | {METRICS[metric].label} | {' | '.join(texts)} | {goal} |"
 
 
 def _figure(row: dict[str, Any], peer: str, metric: str) -> float | None:
