@@ -38,16 +38,24 @@ def _figure(row: dict[str, Any], peer: str, metric: str) -> float | None:
 
 
 def main(paths: list[str]) -> None:
-    results = [json.loads(Path(path).read_text()) for path in paths]
+    """Of a row that is in several files, the last one counts."""
+    rows: dict[str, dict[str, Any]] = {}
     goals: dict[tuple[str, str], str] = {}
-    for goal in (goal for result in results for goal in result["goals"]):
-        key = goal["row"], goal["metric"]
-        goals[key] = f"{goals[key]}, {goal['goal']}" if key in goals else goal["goal"]
-    rows = [row for result in results for row in result["rows"] if "clarion" in row["peers"]]
-    of_spark = [row for row in rows if row["id"].startswith("spark")]
-    of_brokers = [row for row in rows if not row["id"].startswith("spark")]
+    for result in (json.loads(Path(path).read_text()) for path in paths):
+        rows |= {row["id"]: row for row in result["rows"] if "clarion" in row["peers"]}
+        goals |= _goals(result["goals"])
+    of_spark = [row for name, row in rows.items() if name.startswith("spark")]
+    of_brokers = [row for name, row in rows.items() if not name.startswith("spark")]
     print(figures_table(of_brokers, goals, {"kafka": "Kafka", "nats": "NATS"}), end="\n\n")
     print(figures_table(of_spark, goals, {"kafka": "Spark's connector"}))
+
+
+def _goals(goals: list[dict[str, Any]]) -> dict[tuple[str, str], str]:
+    found: dict[tuple[str, str], str] = {}
+    for goal in goals:
+        key = goal["row"], goal["metric"]
+        found[key] = f"{found[key]}, {goal['goal']}" if key in found else goal["goal"]
+    return found
 
 
 if __name__ == "__main__":
