@@ -1,4 +1,4 @@
-"""One small Spark for the folder, and for every test a broker of its own, which may be killed, frozen, emptied."""
+"""For every test a broker of its own, which may be killed, frozen, emptied."""
 
 import pytest
 
@@ -7,14 +7,6 @@ from tests.servers import ClarionProcess
 
 # Retention looks often, so that a test does not have to wait for it.
 IMPATIENT = {"CLARION_RETENTION_CHECK_SECONDS": "0.1"}
-
-
-@pytest.fixture(scope="package")
-def spark():
-    from clarion.pipeline import session
-
-    settings = {"spark.ui.enabled": "false", "spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"}
-    return session(settings, master="local[2,4]", name="clarion-tests")
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""One small Spark and one broker for the whole folder. Spark ends with the process: other folders may use it too."""
+"""One broker for the whole folder."""
 
 import json
 import time
@@ -14,14 +14,6 @@ from tests.servers import ClarionProcess
 DAY_MS = 86_400_000
 # A round time that is past but young: the broker deletes what is older than a topic's retention.
 NOON = int(time.time()) // 86_400 * DAY_MS - DAY_MS // 2
-
-
-@pytest.fixture(scope="package")
-def spark():
-    from clarion.pipeline import session
-
-    settings = {"spark.ui.enabled": "false", "spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"}
-    return session(settings, master="local[2,4]", name="clarion-tests")
 
 
 @pytest.fixture(scope="package")

@@ -1,4 +1,4 @@
-"""One small Spark and one broker for the whole folder; pipelines in files, as people write them."""
+"""One broker for the whole folder; pipelines in files, as people write them."""
 
 import textwrap
 from pathlib import Path
@@ -8,14 +8,6 @@ import pytest
 from clarion.pipeline.loading import load_file
 from clarion.pipeline.runner import ONCE, Plan, Runner
 from tests.servers import ClarionProcess
-
-
-@pytest.fixture(scope="package")
-def spark():
-    from clarion.pipeline import session
-
-    settings = {"spark.ui.enabled": "false", "spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"}
-    return session(settings, master="local[2,4]", name="clarion-tests")
 
 
 @pytest.fixture(scope="package")
