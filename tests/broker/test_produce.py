@@ -12,7 +12,7 @@ from clarion.broker.config import Durability
 from clarion.model.errors import ErrorCode
 from clarion.wire.apis import PRODUCE
 from clarion.wire.batch import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, read_header
-from clarion.wire.frames import request_frame
+from clarion.wire.frames import parse_request_header, request_frame
 from clarion.wire.records import decode_batch
 from tests.broker.disks import StoryDisk
 from tests.broker.harness import Node, running, until, versions_of
@@ -191,6 +191,18 @@ async def test_the_memory_of_producers_is_bounded(tmp_path, monkeypatch):
         for index in range(10):
             assert await refusal(node, batch(b"v"), ("t", index)) == 0
             assert len(node.broker.produce_habits) <= 3
+
+
+async def test_a_client_with_an_enormous_name_is_served_and_not_remembered(tmp_path):
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic()
+        frame = produce_frame({T0: batch(b"v")}, version=8)
+        header = parse_request_header(frame[4:])
+        renamed = request_frame(PRODUCE, 8, 1, "n" * 30_000, frame[4 + header.body_at :])
+        for offset in range(2):
+            node.client.post(renamed)
+            assert read_produced(await node.client.next_frame(), 8)[T0].base_offset == offset
+        assert not node.broker.produce_habits
 
 
 # Refusals

@@ -39,7 +39,8 @@ ACKS_LEADER: Final = 1
 ACKS_ALL: Final = -1
 FIRST_VERSION_WITH_IDS: Final = 13
 _FIRST_VERSION_WITH_LOG_START: Final = 5
-_HABITS_MAX: Final = 4096  # some hundred bytes each
+_HABITS_MAX: Final = 4096
+_BEGINNING_BYTES_MAX: Final = 512  # of a request; a client's name may have 32 KB, and is not worth remembering then
 _CORRELATION = Struct(">i")
 _CORRELATION_AT: Final = 4
 _CLIENT_ID_AT: Final = 8
@@ -100,13 +101,16 @@ def serve_again(broker: Broker, connection: Connection, frame: memoryview) -> Re
 def _note_habit(
     broker: Broker, connection: Connection, header: RequestHeader, request: ProduceRequest, frame: memoryview
 ) -> None:
-    if header.api_version < _FIRST_VERSION_WITH_LOG_START:
+    at = header.body_at + request.records_at
+    if header.api_version < _FIRST_VERSION_WITH_LOG_START or at > _BEGINNING_BYTES_MAX:
         return
-    habits = broker.produce_habits
+    connection.habit_at = at
+    habits, beginning = broker.produce_habits, _beginning(frame, at)
+    if beginning in habits:
+        return  # another connection's, or this one's from before it said something else
     if len(habits) >= _HABITS_MAX:
         habits.clear()
-    connection.habit_at = header.body_at + request.records_at
-    habits[_beginning(frame, connection.habit_at)] = Habit(broker, header, request)
+    habits[beginning] = Habit(broker, header, request)
 
 
 def _beginning(frame: memoryview, at: int) -> bytes:
