@@ -48,6 +48,26 @@ def test_a_journal_that_is_mostly_history_is_written_anew(tmp_path: Path) -> Non
     assert open_store(tmp_path).get("counter") == 2_499
 
 
+def test_no_change_is_lost_when_it_has_the_journal_written_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many names that come, change and go: whichever of them triggers the rewriting is in what was rewritten."""
+    monkeypatch.setattr(store_module, "_HISTORY_LINES_MIN", 7)
+    store, model = open_store(tmp_path), {}
+    for number in range(300):
+        name = f"topics/{number * 7 % 40}"
+        if number % 3 == 2:
+            store.delete(name)
+            model.pop(name, None)
+        else:
+            store.put(name, number)
+            model[name] = number
+        reopened = open_store(tmp_path)
+        assert dict(reopened.items("")) == model, f"after change {number}"
+        reopened.close()
+    store.close()
+
+
 def test_a_torn_last_line_is_cut_and_everything_before_it_kept(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     store.put("a", 1)

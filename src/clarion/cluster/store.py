@@ -48,11 +48,13 @@ class EmbeddedStore:
         assert value is not None, "None marks a deleted key"
         self._append(key, value)
         self._values[key] = value
+        self._shorten()
 
     def delete(self, key: str) -> None:
         if key in self._values:
             self._append(key, None)
             del self._values[key]
+            self._shorten()
 
     def close(self) -> None:
         if self._file is not None:
@@ -70,10 +72,12 @@ class EmbeddedStore:
             raise
         self._size += len(line)
         self._lines += 1
-        self._shorten()
 
     def _shorten(self) -> None:
-        """The change is in the journal already: that it cannot be written anew just now is no reason to deny it."""
+        """After a change is both in the journal and in memory, from which the journal is written anew.
+
+        That it cannot be written anew just now is no reason to deny the change.
+        """
         try:
             self._rewrite_if_mostly_history()
         except OSError as error:
