@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from clarion.log.retention import TRIM_ALWAYS_BYTES, Noticed, is_worth_trimming, plan_retention
 from clarion.log.views import view_of
-from clarion.wire.batch import stamp_log_append_time
+from clarion.wire.batch import read_header, stamp_log_append_time
 from clarion.wire.compression import Codec
-from clarion.wire.records import encode_batch
+from clarion.wire.records import assemble_batch, encode_batch
 from tests.log.partitions import DEFAULTS, NOW, append, append_bytes, headers, open_log, records, sweep, topic
 
 SECOND = 1000
@@ -188,18 +188,81 @@ def resealed(batch):
     return batch
 
 
-def test_messages_without_a_time_count_from_when_they_were_first_seen(log):
+def test_messages_without_a_time_count_from_when_they_were_appended_or_first_seen(log):
     append(log, [(None, b"x", -1)])
     plan = sweep(log, TEN_SECONDS, NOW)
     assert plan.noticed == Noticed(1, NOW)
-    append(log, [(None, b"later", -1)])
+    append(log, [(None, b"later", -1)], now_ms=NOW + 5_000)
     plan = sweep(log, TEN_SECONDS, NOW + 9_000, noticed=plan.noticed)
     assert offsets(log) == [0, 1]
     plan = sweep(log, TEN_SECONDS, NOW + 10_001, noticed=plan.noticed)
     assert offsets(log) == [1]
     assert plan.noticed == Noticed(2, NOW + 10_001)
-    plan = sweep(log, TEN_SECONDS, NOW + 20_002, noticed=plan.noticed)
+    sweep(log, TEN_SECONDS, NOW + 15_001, noticed=plan.noticed)
     assert offsets(log) == []
+
+
+MISSING_OR_STRANGE = st.sampled_from([-1, 0, 1, 86_400_000, NOW - 1, NOW, NOW + 10**11])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    times=st.lists(MISSING_OR_STRANGE, min_size=1, max_size=4),
+    claimed=st.sampled_from([None, -1, 0]),
+    later=st.lists(st.integers(0, 9_999), max_size=3),
+    restarts=st.booleans(),
+)
+def test_a_batch_whose_time_cannot_be_believed_is_kept_for_the_retention_time_after_it_was_appended(
+    tmp_path_factory, times, claimed, later, restarts
+):
+    folder = tmp_path_factory.mktemp("log") / "t-0"
+    log = open_log(folder)
+    batch = encode_batch([(None, b"x", (), time) for time in times])
+    header = read_header(batch)
+    if claimed is not None:
+        header = header._replace(max_timestamp=claimed)
+        batch = assemble_batch(header, bytes(batch[61:]))
+    is_believed = 0 < header.max_timestamp <= NOW + 86_400_000 and header.max_timestamp >= header.base_timestamp
+    append_bytes(log, batch)
+    expires = (header.max_timestamp if is_believed else NOW) + 10_000
+    plan = None
+    for elapsed in sorted(later):
+        if restarts:
+            log = restarted(log, folder)
+            plan = None
+        plan = sweep(log, TEN_SECONDS, NOW + elapsed, noticed=plan.noticed if plan else None)
+        if NOW + elapsed <= expires:
+            assert log.next_offset - log.start_offset >= 1, "the batch, or what of it has not expired"
+        if not is_believed:
+            assert log.start_offset == 0
+    log = restarted(log, folder)
+    sweep(log, TEN_SECONDS, NOW + 10_001)
+    assert log.start_offset == len(times) or (is_believed and header.max_timestamp > NOW), "and no longer"
+    log.abandon()
+
+
+def restarted(log, folder):
+    """The log as the next process finds it: all it knows of the time of the append is the files' time."""
+    start = log.start_offset
+    log.close()
+    for path in folder.glob("*.log"):
+        os.utime(path, ns=(NOW * 1_000_000, NOW * 1_000_000))
+    log = open_log(folder, clean=True)
+    log.advance_start(start)
+    return log
+
+
+def test_a_message_without_a_time_among_others_does_not_begin_a_new_segment(log):
+    for _ in range(4):
+        append_without_time(log)
+        append(log, [(None, b"x", NOW)])
+    assert log.segment_count == 1
+
+
+def append_without_time(log):
+    """As librdkafka sends a message whose timestamp is -1."""
+    batch = encode_batch([(None, b"x", (), -1)], base_offset=log.next_offset)
+    append_bytes(log, assemble_batch(read_header(batch)._replace(max_timestamp=0), bytes(batch[61:])))
 
 
 def test_a_time_from_a_far_future_does_not_keep_data_for_ever(log):

@@ -83,6 +83,7 @@ class SimDisk:
         self.operations: list[Operation] = []
         self.crash_at: int | None = None
         self.is_full = False
+        self.written_ms = 1 << 60  # of every file: the machine's clock does not reach the device
         self._faults: dict[int, int] = {}
         self._fault_rules: list[tuple[Callable[[Operation], bool], int]] = []
 
@@ -135,6 +136,10 @@ class SimDisk:
 
     def size(self, path: str) -> int:
         return len(self._inode(path).content)
+
+    def modified_ms(self, path: str) -> int:
+        self._inode(path)
+        return self.written_ms
 
     def make_folder(self, path: str) -> None:
         at = self.root

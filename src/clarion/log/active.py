@@ -92,7 +92,7 @@ class ActiveSegment(Segment):
         first = self._first_timestamp
         if first == _NOT_READ:
             first = self._first_timestamp = read_header(self.handle().read(HEADER_BYTES, 0)).max_timestamp
-        age_ms = timestamp - first if first >= 0 and timestamp >= 0 else now_ms - self.created_ms
+        age_ms = timestamp - first if first > 0 and timestamp > 0 else now_ms - self.created_ms
         return age_ms > config.segment_ms - self._jitter * min(config.segment_jitter_ms, config.segment_ms)
 
     def _check_full(self, builder: IndexBuilder) -> None:
@@ -204,6 +204,7 @@ class ActiveSegment(Segment):
             paths = []
         sealed = Segment(self.folder, self.base_offset, self._size, self.synced_bytes)
         sealed._largest = self.largest
+        sealed.appended_ms = self.appended_ms
         sealed.file = self.file
         self.forget()
         if sealed.file is not None:

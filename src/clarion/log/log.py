@@ -165,6 +165,7 @@ class Log:
         epochs = None if header.leader_epoch == self._epoch else self.epochs  # loaded before anything is written
         try:
             position = active.append(batch, size, last_offset, header.max_timestamp)
+            active.appended_ms = now_ms
         except OSError as error:
             self._undo_write(error)
             raise

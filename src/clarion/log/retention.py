@@ -13,9 +13,9 @@ What is promised, after every sweep:
 - Holds. What a group named in `clarion.retention.hold.groups` has not committed stays, until it is older than
   `clarion.retention.hold.max.ms` or the log is larger than `clarion.retention.hold.max.bytes`. A group without a
   committed offset holds everything.
-- Time that cannot be believed. A timestamp that is missing, or further ahead than the topic accepts, counts as the
-  time at which a sweep first saw it; so it is kept for at most twice the retention time (longer only if the broker
-  restarts).
+- Time that cannot be believed. A batch without a timestamp (its greatest is 0 or less, or below its first), or with
+  one further ahead than the topic accepts, counts from when it was appended, as far as that is known: not before a
+  sweep first saw it or its segment was last written to, which a restart does not forget.
 
 Deciding (`plan_retention`, in a thread) is apart from doing (`apply_retention`, in the loop).
 """
@@ -27,11 +27,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from clarion.log.cleaned import CleanedFile, CleanedSegment
-from clarion.log.views import LogView, SegmentView, batches_of, headers_of, read_batch
+from clarion.log.views import LogView, SegmentView, appended_ms, batches_of, headers_of, read_batch
 from clarion.model.errors import KafkaError
 from clarion.model.ids import LogPosition
 from clarion.model.topic_settings import TopicSettings
-from clarion.wire.batch import HAS_DELETE_HORIZON, BatchHeader
+from clarion.wire.batch import HAS_DELETE_HORIZON, LOG_APPEND_TIME, BatchHeader
 from clarion.wire.records import iter_records
 from clarion.world import Disk, event_log
 
@@ -72,7 +72,7 @@ def plan_retention(
     """
     if not settings.is_deleted:
         return RetentionPlan(new_start_offset=view.start_offset, noticed=noticed)
-    time = _Time(now_ms, settings, noticed, view.next_offset)
+    time = _Time(view.disk, now_ms, settings, noticed, view.next_offset)
     by_time = _start_by_time(view, settings.retention_ms, time)
     by_size = _start_by_size(view, settings.retention_bytes)
     wanted = min(max(by_time, by_size), limit_offset)
@@ -116,22 +116,33 @@ _AHEAD_MS_MAX: Final = 24 * 3_600_000  # a topic may accept timestamps from any 
 class _Time:
     """What time a batch counts from."""
 
-    def __init__(self, now_ms: int, settings: TopicSettings, noticed: Noticed | None, next_offset: int) -> None:
+    def __init__(
+        self, disk: Disk, now_ms: int, settings: TopicSettings, noticed: Noticed | None, next_offset: int
+    ) -> None:
+        self._disk = disk
         self.now_ms = now_ms
         self._latest = now_ms + min(settings.message_timestamp_after_max_ms, _AHEAD_MS_MAX)
         self._noticed = noticed
         self._next_offset = next_offset
         self._has_met_strange = False
 
-    def of(self, header: BatchHeader) -> int:
-        if self.is_believed(header.max_timestamp):
+    def of(self, header: BatchHeader, segment: SegmentView) -> int:
+        if self.is_believed(header):
             return header.max_timestamp
         self._has_met_strange = True
-        known = self._noticed
-        return known.at_ms if known and header.last_offset < known.offset else self.now_ms
+        return self._appended_by(header, segment)
 
-    def is_believed(self, timestamp: int) -> bool:
-        return 0 <= timestamp <= self._latest
+    def is_believed(self, header: BatchHeader) -> bool:
+        """Clients that send messages without a time leave the greatest at 0, where they began to count."""
+        has_own_base = not header.attributes & (LOG_APPEND_TIME | HAS_DELETE_HORIZON)
+        earliest = max(1, header.base_timestamp) if has_own_base else 1
+        return earliest <= header.max_timestamp <= self._latest
+
+    def _appended_by(self, header: BatchHeader, segment: SegmentView) -> int:
+        """The earliest time of which it is known that the batch was in the log then."""
+        known = self._noticed
+        noticed_ms = known.at_ms if known and header.last_offset < known.offset else self.now_ms
+        return min(noticed_ms, appended_ms(self._disk, segment))
 
     def noticed_after(self, start: int) -> Noticed | None:
         known = self._noticed
@@ -147,7 +158,7 @@ def _start_by_time(view: LogView, retention_ms: int, time: _Time) -> int:
     cutoff = time.now_ms - retention_ms
     for number, segment in enumerate(view.segments):
         for header, position in headers_of(view.disk, segment, view.start_position if number == 0 else 0):
-            if time.of(header) >= cutoff:
+            if time.of(header, segment) >= cutoff:
                 return max(view.start_offset, _first_unexpired(view.disk, segment, position, header, cutoff, time))
     return view.next_offset
 
@@ -156,7 +167,7 @@ def _first_unexpired(
     disk: Disk, segment: SegmentView, position: int, header: BatchHeader, cutoff: int, time: _Time
 ) -> int:
     """Inside the batch where expired and unexpired meet, every message is judged by itself."""
-    if header.is_log_append_time or not time.is_believed(header.max_timestamp):
+    if header.is_log_append_time or not time.is_believed(header):
         return header.base_offset
     if header.base_timestamp >= cutoff and not header.attributes & HAS_DELETE_HORIZON:
         return header.base_offset  # the first message's own time: nothing to decode, which is the usual case

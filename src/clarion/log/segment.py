@@ -18,13 +18,25 @@ log = event_log("log")
 
 
 class Segment:
-    __slots__ = ("_index", "_largest", "_size", "_times", "base_offset", "file", "folder", "synced_bytes", "touched")
+    __slots__ = (
+        "_index",
+        "_largest",
+        "_size",
+        "_times",
+        "appended_ms",
+        "base_offset",
+        "file",
+        "folder",
+        "synced_bytes",
+        "touched",
+    )
 
     def __init__(self, folder: Folder, base_offset: int, size: int = -1, synced_bytes: int = -1) -> None:
         self.folder = folder
         self.base_offset = base_offset
         self.file: DiskFile | None = None
         self.touched = False
+        self.appended_ms = -1  # when its last batch was appended; -1: before this process, the file's time tells
         self.synced_bytes = synced_bytes  # -1: all of them
         self._size = size
         self._index: OffsetIndex | None = None

@@ -161,6 +161,7 @@ class Segments:
         self._rename(cleaned.base_offset, ".swap", "")
         self._folder.disk.sync_folder(self._folder.path)
         fresh = Segment(self._folder, cleaned.base_offset, cleaned.size)
+        fresh.appended_ms = old[-1].appended_ms
         number = _number(self.sealed, cleaned.base_offset)
         self.sealed[number : number + len(old)] = [fresh]
         self._sealed_bytes = None

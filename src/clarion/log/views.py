@@ -26,6 +26,7 @@ class SegmentView(NamedTuple):
     next_offset: int  # where the next segment begins; of the active one, where the log ends
     path: str
     size: int
+    appended_ms: int = -1  # when its last batch was; -1: only the file's own time tells
 
 
 class LogView(NamedTuple):
@@ -59,7 +60,7 @@ def view_of(log: Log) -> LogView:
         next_offset=log.next_offset,
         start_position=place[0] if place else first.size,
         segments=tuple(
-            SegmentView(segment.base_offset, bound, segment.path, segment.size)
+            SegmentView(segment.base_offset, bound, segment.path, segment.size, segment.appended_ms)
             for segment, bound in zip(found, bounds, strict=True)
         ),
     )
@@ -71,6 +72,11 @@ def headers_of(
     """The header and position of every batch from `position` on."""
     with closing(disk.open(segment.path)) as file:
         yield from hop(file, position, segment.size, chunk_bytes)
+
+
+def appended_ms(disk: Disk, segment: SegmentView) -> int:
+    """When the last batch of a segment was appended; later than that only where the file was written anew since."""
+    return segment.appended_ms if segment.appended_ms >= 0 else disk.modified_ms(segment.path)
 
 
 def read_batch(disk: Disk, segment: SegmentView, position: int, header: BatchHeader) -> bytes:

@@ -64,6 +64,10 @@ class Disk(Protocol):
 
     def size(self, path: str) -> int: ...
 
+    def modified_ms(self, path: str) -> int:
+        """When the file was last written to, by the wall clock."""
+        ...
+
     def make_folder(self, path: str) -> None:
         """Make the folder and its parents; nothing happens where it exists."""
         ...
@@ -130,6 +134,9 @@ class RealDisk:
 
     def size(self, path: str) -> int:
         return os.stat(path).st_size
+
+    def modified_ms(self, path: str) -> int:
+        return os.stat(path).st_mtime_ns // 1_000_000
 
     def make_folder(self, path: str) -> None:
         os.makedirs(path, exist_ok=True)
