@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clarion.pipeline.kafka.offsets import TopicPartition
-from clarion.pipeline.kafka.range_reader import OffsetRange
+from clarion.pipeline.kafka.range_progress import OffsetRange
 from clarion.pipeline.source.admission import admit
 from clarion.pipeline.source.offsets import StreamOffsets
 from clarion.pipeline.source.planning import ROWS_PER_CORE_LARGE, ROWS_PER_TASK_MIN, plan

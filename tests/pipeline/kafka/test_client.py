@@ -27,7 +27,8 @@ from clarion.pipeline.kafka.offsets import (
 )
 from clarion.pipeline.kafka.partitioner import Dealer, partitions_of_keys
 from clarion.pipeline.kafka.producer import Producer, ProducerSettings
-from clarion.pipeline.kafka.range_reader import FetchSettings, OffsetRange, read_ranges, warn_on_loss
+from clarion.pipeline.kafka.range_progress import OffsetRange
+from clarion.pipeline.kafka.range_reader import FetchSettings, read_ranges, warn_on_loss
 from clarion.pipeline.kafka.settings import ClientSettings
 from tests.pipeline.topics import create, delete, delete_before, fill, numbered
 
@@ -94,6 +95,35 @@ def test_many_partitions_are_read_by_common_requests(client, bootstrap, unique):
     got = values(client, whole(client, unique))
     for partition in range(8):
         assert [value for where, value in got if where == partition] == numbered(50 + partition)
+
+
+def test_a_partition_that_others_leave_no_room_for_is_read_later_and_not_given_up(bootstrap, unique):
+    create(bootstrap, unique, 3)
+    for partition in range(3):
+        fill(bootstrap, unique, numbered(2000), partition, **{"batch.num.messages": 100})
+    impatient = Client(ClientSettings((bootstrap,), api_timeout_ms=1))
+    got = values(impatient, whole(impatient, unique), warn_on_loss, fetch_bytes=5_000)
+    impatient.close()
+    for partition in range(3):
+        assert [value for where, value in got if where == partition] == numbered(2000)
+
+
+def test_partitions_that_share_a_task_take_turns(client, bootstrap, unique):
+    create(bootstrap, unique, 2)
+    for partition in range(2):
+        fill(bootstrap, unique, numbered(2000), partition, **{"batch.num.messages": 100})
+    parts = read_ranges(client, whole(client, unique), FetchSettings(fetch_bytes=5_000))
+    first_four = [one.partition for _, ranges in itertools.islice(parts, 4) for one in ranges]
+    assert set(first_four) == {0, 1}
+
+
+def test_two_ranges_of_one_partition_are_read_one_after_the_other(client, bootstrap, unique):
+    create(bootstrap, unique)
+    fill(bootstrap, unique, numbered(500), **{"batch.num.messages": 10})
+    (everything,) = whole(client, unique)
+    ranges = [OffsetRange(unique, everything.topic_id, 0, *bounds) for bounds in ((0, 100), (300, 500))]
+    expected = [(0, value) for value in numbered(500)[:100] + numbered(500)[300:]]
+    assert values(client, ranges, fetch_bytes=2_000) == expected
 
 
 def test_a_batch_larger_than_a_fetch_still_comes(client, bootstrap, unique):

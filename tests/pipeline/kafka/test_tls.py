@@ -14,7 +14,8 @@ from clarion.pipeline.kafka.encode import messages
 from clarion.pipeline.kafka.errors import ConnectionLostError, TlsError
 from clarion.pipeline.kafka.offsets import LATEST, TopicPartition, list_offsets
 from clarion.pipeline.kafka.producer import Producer, ProducerSettings
-from clarion.pipeline.kafka.range_reader import FetchSettings, OffsetRange, read_ranges
+from clarion.pipeline.kafka.range_progress import OffsetRange
+from clarion.pipeline.kafka.range_reader import FetchSettings, read_ranges
 from clarion.pipeline.kafka.settings import ClientSettings, TlsSettings
 from tests.servers import ClarionProcess
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clarion.pipeline import archive
-from clarion.pipeline.kafka.range_reader import OffsetRange
+from clarion.pipeline.kafka.range_progress import OffsetRange
 from clarion.pipeline.lake.commits import Batch
 from clarion.pipeline.lake.history import ArchiveFile, Span, history, pack, read_file
 from clarion.pipeline.lake.options import TableOptions

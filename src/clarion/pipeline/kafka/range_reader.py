@@ -13,7 +13,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
 from uuid import UUID
 
 from clarion.model.errors import ErrorCode
@@ -23,8 +22,9 @@ from clarion.pipeline.kafka.client import Client
 from clarion.pipeline.kafka.connection import Connection
 from clarion.pipeline.kafka.decode import Rows, decode
 from clarion.pipeline.kafka.errors import ConnectionLostError, DataLossError, may_pass, refusal
-from clarion.pipeline.kafka.fetch import FETCH, Fetched, Wanted, fetch_request, read_fetched
+from clarion.pipeline.kafka.fetch import FETCH, Fetched, fetch_request, read_fetched
 from clarion.pipeline.kafka.offsets import EARLIEST, LATEST, READ_COMMITTED, TopicPartition, list_offsets
+from clarion.pipeline.kafka.range_progress import OffsetRange, RangeProgress
 
 log = logging.getLogger("clarion.pipeline")
 
@@ -40,24 +40,6 @@ def warn_on_loss(what: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class OffsetRange:
-    """Offsets from `start` up to but not including `end`."""
-
-    topic: str
-    topic_id: UUID
-    partition: int
-    start: int
-    end: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
-
-    @property
-    def rows_max(self) -> int:
-        return max(self.end - self.start, 0)
-
-
-@dataclass(frozen=True, slots=True)
 class FetchSettings:
     # Below 1 MiB the round trips show, above 4 MiB the processor's cache does (both measured).
     fetch_bytes: int = 4 * 1024 * 1024
@@ -65,34 +47,6 @@ class FetchSettings:
     isolation: int = READ_COMMITTED
     checks_crcs: bool | None = None  # None: where the `crc32c` package is there
     with_headers: bool = False
-
-
-# A fetch for the tail of a range asks for no more than what is likely to be in it, with this much to spare.
-_SPARE_BYTES: Final = 64 * 1024
-
-
-class _Progress:
-    """How far one range has come."""
-
-    __slots__ = ("bytes_per_row", "fetch_bytes", "next_offset", "range", "silent_since")
-
-    def __init__(self, wanted: OffsetRange, fetch_bytes: int) -> None:
-        self.range = wanted
-        self.next_offset = wanted.start
-        self.fetch_bytes = fetch_bytes
-        self.bytes_per_row = 0.0
-        self.silent_since: float | None = None
-
-    @property
-    def is_done(self) -> bool:
-        return self.next_offset >= self.range.end
-
-    def wanted(self) -> Wanted:
-        size = self.fetch_bytes
-        if self.bytes_per_row:
-            left = (self.range.end - self.next_offset) * self.bytes_per_row * 1.1 + _SPARE_BYTES
-            size = min(size, int(left))
-        return Wanted(self.range.topic_id, self.range.partition, self.next_offset, size)
 
 
 def read_ranges(
@@ -109,11 +63,12 @@ class _RangeReader:
         self._client = client
         self._settings = settings
         self._on_loss = on_loss
-        self._all = [_Progress(one, settings.fetch_bytes) for one in ranges]
+        self._all = [RangeProgress(one, settings.fetch_bytes) for one in ranges]
         self._trouble_since: float | None = None
         self._pause_ms = client.settings.retry_backoff_ms
+        self._asked_at = 0.0
 
-    def left(self) -> list[_Progress]:
+    def left(self) -> list[RangeProgress]:
         return [one for one in self._all if not one.is_done]
 
     def read_some(self) -> Iterator[tuple[Rows, Sequence[OffsetRange]]]:
@@ -130,9 +85,13 @@ class _RangeReader:
                 self._client.drop(leader)
             self._back_off(error)
 
-    def _one_leaders_share(self) -> tuple[int, list[_Progress]]:
-        by_leader: dict[int, list[_Progress]] = defaultdict(list)
+    def _one_leaders_share(self) -> tuple[int, list[RangeProgress]]:
+        """Ranges of one leader, of each partition the first: an answer does not say which of two it belongs to."""
+        firsts: dict[tuple[UUID, int], RangeProgress] = {}
         for one in self.left():
+            firsts.setdefault(one.place, one)
+        by_leader: dict[int, list[RangeProgress]] = defaultdict(list)
+        for one in firsts.values():
             by_leader[self._client.leader(one.range.topic, one.range.partition)].append(one)
         return next(iter(by_leader.items()))
 
@@ -151,17 +110,20 @@ class _RangeReader:
 
     # One leader
 
-    def _read_from(self, leader: int, group: list[_Progress]) -> Iterator[tuple[Rows, Sequence[OffsetRange]]]:
+    def _read_from(self, leader: int, group: list[RangeProgress]) -> Iterator[tuple[Rows, Sequence[OffsetRange]]]:
         connection = self._client.connection(leader)
         self._send(connection, group)
         while True:
             answer = connection.receive(extra_ms=self._settings.wait_ms, in_place=True)
             fetched = read_fetched(answer)
             progress, runs = self._match(fetched, group)
+            self._trouble_since = None
             # The buffer itself, which is quicker to index than a view of it. Decoding copies out of it what it gives.
             frame: bytearray = answer.data.obj  # type: ignore[assignment]
             found = find_batches(frame, runs)
-            self._advance(progress, runs, found, fetched)
+            came = self._advance(progress, runs, found)
+            # Whoever got something queues up behind those who got nothing, as one of them alone may fill an answer.
+            group = [one for one in group if one.place not in came] + [one for one in group if one.place in came]
             group = [one for one in group if not one.is_done]
             trouble = self._send_ahead(connection, group) if group else None
             yield from self._decode(frame, found, runs, progress)
@@ -170,7 +132,7 @@ class _RangeReader:
             if not group:
                 return
 
-    def _send_ahead(self, connection: Connection, group: Sequence[_Progress]) -> ConnectionLostError | None:
+    def _send_ahead(self, connection: Connection, group: Sequence[RangeProgress]) -> ConnectionLostError | None:
         """The next request. If it cannot be sent, what has already arrived must still come out first."""
         try:
             self._send(connection, group)
@@ -178,9 +140,10 @@ class _RangeReader:
             return error
         return None
 
-    def _send(self, connection: Connection, group: Sequence[_Progress]) -> None:
+    def _send(self, connection: Connection, group: Sequence[RangeProgress]) -> None:
         settings = self._settings
         wanted = [one.wanted() for one in group]
+        self._asked_at = time.monotonic()
         connection.send(
             FETCH,
             fetch_request(
@@ -191,10 +154,11 @@ class _RangeReader:
             ),
         )
 
-    def _match(self, fetched: list[Fetched], group: list[_Progress]) -> tuple[list[_Progress], list[Run]]:
+    def _match(self, fetched: list[Fetched], group: list[RangeProgress]) -> tuple[list[RangeProgress], list[Run]]:
         """The parts of an answer that hold data, and whose they are. Errors are dealt with on the way."""
-        by_place = {(one.range.topic_id, one.range.partition): one for one in group}
-        progress: list[_Progress] = []
+        by_place = {one.place: one for one in group}
+        some_came = any(part.length for part in fetched)
+        progress: list[RangeProgress] = []
         runs: list[Run] = []
         for part in fetched:
             one = by_place.get((part.topic_id, part.partition))
@@ -206,20 +170,16 @@ class _RangeReader:
                 progress.append(one)
                 runs.append(Run(str(one.range), part.at, part.length, one.next_offset, one.range.end, part.aborted))
             else:
-                self._on_silence(one, part)
+                self._on_nothing(one, part, some_came)
         return progress, runs
 
-    def _advance(self, progress: list[_Progress], runs: list[Run], found: Batches, fetched: list[Fetched]) -> None:
-        for one, run, following in zip(progress, runs, next_offsets(found, runs), strict=True):
-            one.silent_since = None
-            if following > run.start_offset:
-                one.bytes_per_row = run.length / (following - run.start_offset)
-                one.next_offset = following
-            else:
-                one.fetch_bytes = one.fetch_bytes * 2  # a batch larger than what was asked for, cut off
+    def _advance(self, progress: list[RangeProgress], runs: list[Run], found: Batches) -> set[tuple[UUID, int]]:
+        """Note what came; the places that advanced."""
+        followings = zip(progress, runs, next_offsets(found, runs), strict=True)
+        return {one.place for one, run, following in followings if one.on_data(following, run.length)}
 
     def _decode(
-        self, frame: bytearray, found: Batches, runs: list[Run], progress: list[_Progress]
+        self, frame: bytearray, found: Batches, runs: list[Run], progress: list[RangeProgress]
     ) -> Iterator[tuple[Rows, Sequence[OffsetRange]]]:
         chosen = choose(found, runs)
         checks = self._settings.checks_crcs
@@ -231,7 +191,7 @@ class _RangeReader:
 
     # What goes wrong with one partition
 
-    def _on_error(self, one: _Progress, error_code: int) -> None:
+    def _on_error(self, one: RangeProgress, error_code: int) -> None:
         if error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._skip_what_is_gone(one)
         elif error_code in (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
@@ -240,39 +200,32 @@ class _RangeReader:
         else:
             raise refusal(error_code, f"fetch of {one.range} from offset {one.next_offset}")
 
-    def _skip_what_is_gone(self, one: _Progress) -> None:
+    def _skip_what_is_gone(self, one: RangeProgress) -> None:
         tp = TopicPartition(one.range.topic, one.range.partition)
         self._check_the_topic_is_there(one)
         if one.is_done:
             return
-        first = list_offsets(self._client, {tp: EARLIEST}, isolation=self._settings.isolation)[tp]
-        if first > one.next_offset:
-            upto = min(first, one.range.end)
-            self._on_loss(f"{tp}: offsets {one.next_offset} to {upto - 1} are deleted, the log begins at {first}")
-            one.next_offset = first
-            return
-        last = list_offsets(self._client, {tp: LATEST}, isolation=self._settings.isolation)[tp]
-        if last >= one.next_offset:
+        first, last = (
+            list_offsets(self._client, {tp: when}, isolation=self._settings.isolation)[tp]
+            for when in (EARLIEST, LATEST)
+        )
+        loss = one.on_out_of_range(first, last)
+        if loss is None:
             raise refusal(ErrorCode.OFFSET_NOT_AVAILABLE, f"fetch of {tp} from offset {one.next_offset}")
-        self._on_loss(f"{tp}: the log ends at {last}, before offset {one.next_offset}")
-        one.next_offset = one.range.end
+        self._on_loss(loss)
 
-    def _check_the_topic_is_there(self, one: _Progress) -> None:
+    def _check_the_topic_is_there(self, one: RangeProgress) -> None:
         known = self._client.topics([one.range.topic]).get(one.range.topic)
-        if known is None:
-            self._on_loss(f"topic {one.range.topic} is deleted, with offsets {one.next_offset} to {one.range.end - 1}")
-            one.next_offset = one.range.end
-        elif known.topic_id != one.range.topic_id:
-            self._on_loss(
-                f"topic {one.range.topic} was deleted and made again, with offsets {one.next_offset} to "
-                f"{one.range.end - 1} (its id was {one.range.topic_id}, it is {known.topic_id})"
-            )
-            one.next_offset = one.range.end
+        if loss := one.on_topic(None if known is None else known.topic_id):
+            self._on_loss(loss)
 
-    def _on_silence(self, one: _Progress, part: Fetched) -> None:
-        """Nothing came although the range goes on: the watermark may still rise (a leader has just been elected)."""
-        now = time.monotonic()
-        one.silent_since = one.silent_since or now
-        if now - one.silent_since > self._client.settings.api_timeout_ms / 1000:
-            self._on_loss(f"{one.range}: nothing comes after offset {one.next_offset - 1}, before {one.range.end}")
-            one.next_offset = one.range.end
+    def _on_nothing(self, one: RangeProgress, part: Fetched, others_came: bool) -> None:
+        is_committed = self._settings.isolation == READ_COMMITTED
+        loss = one.on_nothing(
+            log_end=part.last_stable_offset if is_committed else part.high_watermark,
+            others_came=others_came,
+            asked_at=self._asked_at,
+            patience_s=self._client.settings.api_timeout_ms / 1000,
+        )
+        if loss:
+            self._on_loss(loss)

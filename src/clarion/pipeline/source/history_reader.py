@@ -19,7 +19,7 @@ from pyspark.sql.datasource import InputPartition
 
 from clarion.pipeline.connector_options import OptionError
 from clarion.pipeline.kafka.errors import DataLossError
-from clarion.pipeline.kafka.range_reader import OffsetRange
+from clarion.pipeline.kafka.range_progress import OffsetRange
 from clarion.pipeline.lake.history import History, Span, history, pack, read_file
 from clarion.pipeline.lake.ranges import Origin
 from clarion.pipeline.source.bounds import AtTimes, Earliest

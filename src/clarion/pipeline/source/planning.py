@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from clarion.pipeline.kafka.range_reader import OffsetRange
+from clarion.pipeline.kafka.range_progress import OffsetRange
 
 # Reading this many rows takes about as long as a task takes to start.
 ROWS_PER_TASK_MIN: Final = 25_000

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from clarion.pipeline.kafka.range_reader import OffsetRange, OnLoss, fail_on_loss, read_ranges, warn_on_loss
+from clarion.pipeline.kafka.range_progress import OffsetRange
+from clarion.pipeline.kafka.range_reader import OnLoss, fail_on_loss, read_ranges, warn_on_loss
 from clarion.pipeline.source.bounds import AtOffsets, Earliest, Latest, check_batch
 from clarion.pipeline.source.options import SourceSettings
 from clarion.pipeline.source.planning import plan

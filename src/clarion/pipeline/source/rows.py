@@ -11,7 +11,7 @@ import pyarrow as pa
 from clarion.pipeline.kafka.columns import number_column
 from clarion.pipeline.kafka.decode import TIMESTAMP_TYPE, Rows
 from clarion.pipeline.kafka.headers import HEADERS_TYPE
-from clarion.pipeline.kafka.range_reader import OffsetRange
+from clarion.pipeline.kafka.range_progress import OffsetRange
 
 COLUMNS: Final = (
     ("key", pa.binary()),

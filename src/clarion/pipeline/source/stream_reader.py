@@ -25,7 +25,7 @@ from pyspark.sql.streaming.datasource import (
 
 from clarion.pipeline.connector_options import OptionError
 from clarion.pipeline.kafka.client import Client
-from clarion.pipeline.kafka.range_reader import OffsetRange
+from clarion.pipeline.kafka.range_progress import OffsetRange
 from clarion.pipeline.kafka.watch import Position
 from clarion.pipeline.source.admission import admit
 from clarion.pipeline.source.bounds import Latest, moves
