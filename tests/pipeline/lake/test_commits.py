@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from clarion.pipeline.lake import delta, parquet
-from clarion.pipeline.lake.commits import Batch
+from clarion.pipeline.lake.commits import Batch, Commit
 from clarion.pipeline.lake.compaction import compact, plan_rewrites, vacuum
 from clarion.pipeline.lake.errors import LakeError
 from clarion.pipeline.lake.options import TableOptions
@@ -73,6 +73,31 @@ def test_a_table_says_from_where_to_where_it_holds_a_partition(table: TableOptio
     assert (keeper.first_offset(opened, HERE), keeper.next_offset(opened, HERE)) == (7, 20)
     assert keeper.next_offset(opened, Origin("events", "id-1", 1)) == 42
     assert keeper.next_offset(opened, Origin("events", "id-2", 0)) is None
+
+
+def place_of(table: TableOptions, work: Commit) -> Path:
+    return Path(table.path, work.staging, work.files[0].path)
+
+
+def test_a_file_that_the_driver_does_not_see_is_not_committed(table: TableOptions) -> None:
+    """The table's folder is not shared, and the task wrote on a disk of its own."""
+    write(table, messages(0, 10), batch=Batch("query", 0))
+    work = staged(table, messages(10, 10), batch=Batch("query", 1))
+    place_of(table, work).unlink()
+
+    with pytest.raises(LakeError, match=r"it is not here; nothing was committed.*every worker share"):
+        KEEPERS[table.format].commit(table, work)
+
+    assert offsets_in(table) == list(range(10))
+    assert write(table, messages(10, 10), batch=Batch("query", 1))  # the batch is not taken for done
+
+
+def test_a_file_that_was_cut_off_is_not_committed(table: TableOptions) -> None:
+    work = staged(table, messages(0, 10), batch=Batch("query", 0))
+    os.truncate(place_of(table, work), 100)
+
+    with pytest.raises(LakeError, match=f"a task wrote {work.files[0].size} bytes, and 100 are here"):
+        KEEPERS[table.format].commit(table, work)
 
 
 def test_an_abandoned_write_leaves_nothing(table: TableOptions) -> None:

@@ -22,7 +22,7 @@ from deltalake.transaction import AddAction
 
 from clarion.pipeline.lake.commits import Batch, Commit, is_there
 from clarion.pipeline.lake.errors import LakeError
-from clarion.pipeline.lake.files import DataFile, Layout, remove_files
+from clarion.pipeline.lake.files import DataFile, Layout, check_files, remove_files
 from clarion.pipeline.lake.options import TableOptions
 from clarion.pipeline.lake.ranges import Origin, SourceRange
 from clarion.pipeline.lake.schema import check_partition_columns, fit, nullable
@@ -87,6 +87,7 @@ def commit(options: TableOptions, work: Commit) -> bool:
     """Make the files visible, all at once. False: this batch is in the table already, and its new files are gone."""
     if not work.files and not work.overwrite:
         return False
+    check_files(options.path, work.files)
     for attempt in range(ATTEMPTS_MAX):
         try:
             table = grown(opened_or_created(options, work.schema), options, work.schema)

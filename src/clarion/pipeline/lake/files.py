@@ -18,6 +18,7 @@ from typing import IO, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from clarion.pipeline.lake.errors import LakeError
 from clarion.pipeline.lake.partitions import Values, folder, split
 from clarion.pipeline.lake.ranges import SourceRange, ranges_of, united
 from clarion.pipeline.lake.statistics import columns_with_bounds, file_statistics
@@ -185,6 +186,23 @@ class _OpenFile:
             write_statistics=columns_with_bounds(schema),
             metadata_collector=self._footers,
         )
+
+
+def check_files(root: str, files: Sequence[DataFile]) -> None:
+    """What tasks say they wrote is here, whole, before a commit names it: one look at each file.
+
+    A task on another machine may have written to a folder of the same name that nobody else sees."""
+    for each in files:
+        place = os.path.join(root, each.path)
+        try:
+            size = os.stat(place).st_size
+        except FileNotFoundError:
+            raise LakeError(
+                f"{place}: a task wrote this file, and it is not here; nothing was committed. Is the table in a "
+                "folder that the driver and every worker share?"
+            ) from None
+        if size != each.size:
+            raise LakeError(f"{place}: a task wrote {each.size} bytes, and {size} are here; nothing was committed")
 
 
 def remove_files(root: str, paths: Sequence[str]) -> None:

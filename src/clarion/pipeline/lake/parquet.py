@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from clarion.pipeline.lake.commits import Commit, is_there
 from clarion.pipeline.lake.errors import LakeError
-from clarion.pipeline.lake.files import DataFile, Layout, sync_folders
+from clarion.pipeline.lake.files import DataFile, Layout, check_files, sync_folders
 from clarion.pipeline.lake.options import TableOptions
 from clarion.pipeline.lake.ranges import Origin
 from clarion.pipeline.lake.schema import check_partition_columns, fit, nullable
@@ -84,6 +84,7 @@ def commit(options: TableOptions, work: Commit) -> bool:
     """As for Delta: all files or none, once."""
     if not work.files and not work.overwrite:
         return False
+    check_files(os.path.join(options.path, work.staging), work.files)
     with _locked(options.path):
         journal = _settled(options.path)
         if is_there(work, journal.batches.get, lambda origin: journal.next.get(_key(origin))):
