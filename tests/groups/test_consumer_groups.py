@@ -9,6 +9,7 @@ import pytest
 
 from clarion.groups.config import GroupConfig
 from clarion.model.errors import ErrorCode
+from clarion.wire.messages.k13_leave_group import LeaveGroupRequest, MemberIdentity
 from clarion.wire.messages.k68_consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from clarion.wire.messages.k69_consumer_group_describe import ConsumerGroupDescribeRequest
 from tests.groups.driver import LOST, ClassicClient, ConsumerClient, Driver, rounds, settle
@@ -128,6 +129,26 @@ def test_leaving_frees_the_partitions_at_once(driver):
     assert (answer.error_code, answer.member_epoch) == (0, -1)
     one.beat()
     assert one.numbers("t") == [0, 1, 2, 3]
+
+
+def test_an_administrator_removes_members_of_a_modern_group(driver):
+    one, two = ConsumerClient(driver, "a", "t"), ConsumerClient(driver, "b", "t", instance="i")
+    one.join(), two.join()
+    rounds(one, two)
+    epoch = _described(driver).group_epoch
+    gone = (
+        MemberIdentity(member_id="a"),
+        MemberIdentity(group_instance_id="i"),
+        MemberIdentity(member_id="nobody"),
+        MemberIdentity(member_id="a", group_instance_id="i"),
+        MemberIdentity(member_id="a"),
+    )
+    answer = driver.tell("leave_group", LeaveGroupRequest(group_id="g", members=gone), version=5)
+    unknown, fenced = ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID
+    assert [member.error_code for member in answer.members] == [0, 0, unknown, fenced, unknown]
+    described = _described(driver)
+    assert (described.group_epoch, described.members) == (epoch + 1, ())
+    assert one.beat().error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_wrong_epochs_are_fenced(driver):

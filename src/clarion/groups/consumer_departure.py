@@ -11,6 +11,7 @@ from clarion.groups.partitions import NOTHING
 from clarion.groups.shard import Step
 from clarion.groups.timers import TimerKey, TimerKind
 from clarion.model.errors import ErrorCode, KafkaError
+from clarion.wire.messages.k13_leave_group import MemberIdentity, MemberResponse
 from clarion.wire.messages.k68_consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -32,6 +33,15 @@ def leave(step: Step, group: ConsumerGroup, request: ConsumerGroupHeartbeatReque
     step.out.reply(call.ticket, reply)
 
 
+def leave_many(step: Step, group: ConsumerGroup, leaving: Sequence[MemberIdentity]) -> tuple[MemberResponse, ...]:
+    """LeaveGroup: how administrators remove members, whatever protocol these speak. One new epoch for all."""
+    gone: dict[str, None] = {}
+    answers = tuple(_leave_one(group, identity, gone) for identity in leaving)
+    if gone:
+        _remove(step, group, list(gone))
+    return answers
+
+
 def on_timers(step: Step, group: ConsumerGroup, keys: Sequence[TimerKey]) -> None:
     """All that is due for this group, in one step: so there is one new epoch however many members are gone."""
     gone = {key.member_id: key for key in keys if _is_fenced_by(group, key)}
@@ -40,6 +50,22 @@ def on_timers(step: Step, group: ConsumerGroup, keys: Sequence[TimerKey]) -> Non
         step.shard.timers.start(key, step.now_ms + LOST_APPEND_RETRY_MS)
     if gone:
         _remove(step, group, list(gone))
+
+
+def _leave_one(group: ConsumerGroup, identity: MemberIdentity, gone: dict[str, None]) -> MemberResponse:
+    member_id, instance_id = identity.member_id, identity.group_instance_id
+    code = ErrorCode.NONE
+    if not member_id and instance_id is not None:  # an administrator removes a static member by its name
+        member_id = group.static_ids.get(instance_id, "")
+    try:
+        if instance_id is not None:
+            group.check_static(member_id, instance_id)
+        if member_id not in group.members or member_id in gone:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        gone[member_id] = None
+    except KafkaError as refusal:
+        code = refusal.code
+    return MemberResponse(member_id=identity.member_id, group_instance_id=instance_id, error_code=code)
 
 
 def _is_fenced_by(group: ConsumerGroup, key: TimerKey) -> bool:

@@ -164,7 +164,7 @@ class GroupCoordinator:
         is_single = call.version < MANY_LEAVE_FROM
         leaving = (MemberIdentity(member_id=request.member_id),) if is_single else request.members
         try:
-            answers = classic_members.leave(step, self._classic(request.group_id), leaving)
+            answers = self._leave(step, request.group_id, leaving)
         except KafkaError as refusal:
             answers = tuple(
                 MemberResponse(
@@ -178,6 +178,12 @@ class GroupCoordinator:
         step.out.reply(call.ticket, reply)
         self._drop_if_void(request.group_id)
         return step.out
+
+    def _leave(self, step: Step, group_id: str, leaving: tuple[MemberIdentity, ...]) -> tuple[MemberResponse, ...]:
+        group = self._shard.consumer(group_id)
+        if group is not None:
+            return consumer_departure.leave_many(step, group, leaving)
+        return classic_members.leave(step, self._classic(group_id), leaving)
 
     # KIP-848 groups
 
