@@ -205,6 +205,7 @@ class ClassicClient:
         self.protocols = wishes.get("protocols", (("range", subscription("t")),))
         self.member_id = ""
         self.generation = -1
+        self.protocol_name = "?"
         self.ticket: int | None = None  # of the last JoinGroup
         self.sync_ticket: int | None = None
 
@@ -234,6 +235,7 @@ class ClassicClient:
         answer = self.driver.answers[self.ticket]
         if answer.error_code == ErrorCode.NONE:
             self.member_id, self.generation = answer.member_id, answer.generation_id
+            self.protocol_name = answer.protocol_name
         return answer
 
     @property
@@ -250,7 +252,7 @@ class ClassicClient:
                 SyncGroupRequestAssignment(member_id=member_id, assignment=work)
                 for member_id, work in (assignments or {}).items()
             ),
-            **more,
+            **{"protocol_type": self.protocol_type, "protocol_name": self.protocol_name, **more},
         )
         self.sync_ticket = self.driver.ask("sync_group", request, version=5)
         return self.sync_ticket

@@ -197,13 +197,16 @@ def test_a_waiting_sync_is_told_to_rejoin_when_a_newcomer_breaks_in(driver):
     assert third.generation == 3
 
 
-def test_a_sync_with_another_protocol_is_refused(driver):
+def test_a_sync_with_another_protocol_or_none_is_refused(driver):
     client = ClassicClient(driver).join()
     client.joined()
-    refused = driver.answers[client.sync({}, protocol_name="sticky")]
-    assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    refused = driver.answers[client.sync({}, protocol_type="connect")]
-    assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    for wrong in (
+        {"protocol_name": "sticky"},
+        {"protocol_type": "connect"},
+        {"protocol_name": None},
+        {"protocol_type": None},
+    ):
+        assert driver.answers[client.sync({}, **wrong)].error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL, wrong
     answer = driver.answers[client.sync({}, protocol_name="range", protocol_type="consumer")]
     assert (answer.protocol_name, answer.protocol_type) == ("range", "consumer")
 

@@ -12,6 +12,14 @@ from clarion.wire.messages.k12_heartbeat import HeartbeatRequest, HeartbeatRespo
 from clarion.wire.messages.k13_leave_group import MemberIdentity, MemberResponse
 from clarion.wire.messages.k14_sync_group import SyncGroupRequest, SyncGroupResponse
 
+PROTOCOL_FROM = 5  # SyncGroup tells the protocol's type and name, and must
+
+
+def check_sync(request: SyncGroupRequest, version: int) -> None:
+    """What can be refused without looking at the group."""
+    if version >= PROTOCOL_FROM and (request.protocol_type is None or request.protocol_name is None):
+        raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+
 
 def sync(step: Step, group: ClassicGroup, request: SyncGroupRequest, call: Call) -> None:
     member = _member_of_generation(group, request.member_id, request.group_instance_id, request.generation_id)

@@ -146,6 +146,7 @@ class GroupCoordinator:
     def sync_group(self, request: SyncGroupRequest, call: Call) -> Outcome:
         step = self._step(call)
         try:
+            classic_members.check_sync(request, call.version)
             classic_members.sync(step, self._classic(request.group_id), request, call)
         except KafkaError as refusal:
             step.out.reply(call.ticket, SyncGroupResponse(error_code=refusal.code))
