@@ -127,6 +127,7 @@ def test_a_modern_member_commits_and_fetches_with_its_epoch(driver):
     assert driver.commit("g", {("t", 0): 6}, epoch=0, member="a", version=9) == ErrorCode.STALE_MEMBER_EPOCH
     assert driver.commit("g", {("t", 0): 6}, epoch=1, member="x", version=9) == ErrorCode.UNKNOWN_MEMBER_ID
     assert driver.commit("g", {("t", 0): 6}, version=9) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert driver.commit("g", {("t", 0): 6}, epoch=1, member="a", version=8) == ErrorCode.UNSUPPORTED_VERSION
     assert _group_fetch(driver, "g", None, member="a", epoch=1).topics[0].partitions[0].committed_offset == 5
     assert _group_fetch(driver, "g", None, member="a", epoch=3).error_code == ErrorCode.STALE_MEMBER_EPOCH
     assert _group_fetch(driver, "g", None, member="x", epoch=1).error_code == ErrorCode.UNKNOWN_MEMBER_ID

@@ -182,7 +182,9 @@ def _check_commit(step: Step, request: OffsetCommitRequest, version: int) -> Non
         is_new = version >= MEMBER_EPOCHS_FROM
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND if is_new else ErrorCode.ILLEGAL_GENERATION)
     if isinstance(group, ConsumerGroup):
-        _check_member_epoch(group, request.member_id, epoch, knows_epochs=version >= MEMBER_EPOCHS_FROM)
+        if request.member_id in group.members and version < MEMBER_EPOCHS_FROM:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)  # what it takes for a generation is an epoch
+        _check_member_epoch(group, request.member_id, epoch)
     else:
         _check_classic_commit(step, group, request)
 
@@ -197,11 +199,11 @@ def _check_classic_commit(step: Step, group: ClassicGroup, request: OffsetCommit
     keep_alive(step, group, member)
 
 
-def _check_member_epoch(group: ConsumerGroup, member_id: str, epoch: int, *, knows_epochs: bool = True) -> None:
+def _check_member_epoch(group: ConsumerGroup, member_id: str, epoch: int) -> None:
     if member_id not in group.members:
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
     if epoch != group.current(member_id).member_epoch:
-        raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH if knows_epochs else ErrorCode.UNSUPPORTED_VERSION)
+        raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH)
 
 
 def _commit_one(
