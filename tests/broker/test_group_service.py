@@ -18,6 +18,7 @@ from clarion.wire.messages.k10_find_coordinator import FindCoordinatorRequest
 from clarion.wire.messages.k11_join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from clarion.wire.messages.k12_heartbeat import HeartbeatRequest
 from clarion.wire.messages.k16_list_groups import ListGroupsRequest
+from clarion.wire.messages.k42_delete_groups import DeleteGroupsRequest
 from clarion.wire.messages.k68_consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.broker.disks import StoryDisk
 from tests.broker.harness import Client, Node, running, until
@@ -246,10 +247,23 @@ async def test_a_member_whose_end_met_a_full_disk_ends_when_there_is_room(tmp_pa
         await until(lambda: members() == 0)
 
 
-async def test_a_request_of_a_group_without_a_name_is_refused(tmp_path):
+async def test_a_group_without_a_name_has_offsets_and_no_members(tmp_path):
     async with running(tmp_path, **QUICK) as node:
+        await node.topic()
         reply = await node.ask(HeartbeatRequest(group_id="", generation_id=1, member_id="m"), 3)
         assert reply.error_code == ErrorCode.INVALID_GROUP_ID
+        beat = ConsumerGroupHeartbeatRequest(group_id="", member_id="m", member_epoch=0)
+        assert (await node.ask(beat, 1)).error_code == ErrorCode.INVALID_REQUEST
+        assert await commit(node, 7, group="") == ErrorCode.NONE
+        assert await committed(node, group="") == 7
+
+
+async def test_a_group_named_twice_is_deleted_once_and_answered_once(tmp_path):
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic()
+        await commit(node, 7)
+        reply = await node.ask(DeleteGroupsRequest(groups_names=("g", "g")), 2)
+        assert [(one.group_id, one.error_code) for one in reply.results] == [("g", 0)]
 
 
 async def test_a_member_that_waits_is_let_go_when_the_broker_stops(tmp_path):

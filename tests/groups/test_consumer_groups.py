@@ -422,6 +422,12 @@ def test_a_simple_group_with_offsets_becomes_a_consumer_group(driver):
     assert driver.committed("g") == {("t", 0): 7}
 
 
+def test_describing_what_does_not_exist_tells_no_state(driver):
+    unknown, nameless = _described(driver, "none"), _described(driver, "")
+    assert (unknown.error_code, unknown.group_state) == (ErrorCode.GROUP_ID_NOT_FOUND, "")
+    assert (nameless.error_code, nameless.group_state) == (ErrorCode.INVALID_GROUP_ID, "")
+
+
 def test_describe_tells_epochs_members_and_names(driver):
     client = ConsumerClient(driver, "a", "t")
     client.join()

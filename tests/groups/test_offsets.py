@@ -38,6 +38,15 @@ def test_a_simple_consumer_commits_without_being_a_member(driver):
     assert [(one.group_id, one.state) for one in driver.coordinator.summaries()] == [("g", "Empty")]
 
 
+def test_a_consumer_without_a_group_keeps_its_offsets_under_the_empty_id(driver):
+    assert driver.commit("", {("t", 0): 4}) == ErrorCode.NONE
+    assert driver.committed("") == {("t", 0): 4}
+    assert _delete(driver, "t", group="") == ErrorCode.INVALID_GROUP_ID
+    answer = driver.tell("delete_groups", DeleteGroupsRequest(groups_names=("",)), version=2)
+    assert [one.error_code for one in answer.results] == [ErrorCode.NONE]
+    assert driver.committed("") == {}
+
+
 def test_metadata_and_leader_epoch_come_back(driver):
     partition = k08.OffsetCommitRequestPartition(
         partition_index=2, committed_offset=9, committed_metadata="why not", committed_leader_epoch=4

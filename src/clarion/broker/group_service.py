@@ -74,8 +74,6 @@ class GroupService:
 
     async def call(self, group_id: str, method: Method, request: Any, context: RequestContext) -> Any:
         """Ask the coordinator of a group. KafkaError if it cannot answer."""
-        if not group_id:
-            raise KafkaError(ErrorCode.INVALID_GROUP_ID, "a group id cannot be empty")
         shard = await self._shard_of(group_id)
         return await shard.call(method, request, context)
 

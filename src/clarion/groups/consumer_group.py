@@ -29,7 +29,6 @@ class ConsumerState(StrEnum):
     ASSIGNING = "Assigning"  # the target is older than the group
     RECONCILING = "Reconciling"  # some members are still on their way
     STABLE = "Stable"
-    DEAD = "Dead"
 
 
 class MemberState(IntEnum):

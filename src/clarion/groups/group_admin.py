@@ -9,7 +9,7 @@ from uuid import UUID
 from clarion.groups import records as r
 from clarion.groups.classic_group import ClassicGroup, ClassicMember, ClassicState
 from clarion.groups.consumer_draft import assignor_of
-from clarion.groups.consumer_group import ConsumerGroup, ConsumerState
+from clarion.groups.consumer_group import ConsumerGroup
 from clarion.groups.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 from clarion.groups.offset_requests import drop
 from clarion.groups.partitions import Partitions
@@ -58,12 +58,9 @@ def describe_classic(shard: Shard, group_id: str, version: int) -> k15.Described
 def describe_consumer(shard: Shard, group_id: str) -> k69.DescribedGroup:
     group = shard.consumer(group_id)
     if group is None:
-        return k69.DescribedGroup(
-            group_id=group_id,
-            group_state=ConsumerState.DEAD,
-            error_code=ErrorCode.GROUP_ID_NOT_FOUND,
-            error_message=f"there is no consumer group {group_id}",
-        )
+        code = ErrorCode.GROUP_ID_NOT_FOUND if group_id else ErrorCode.INVALID_GROUP_ID
+        message = f"there is no consumer group {group_id}"
+        return k69.DescribedGroup(group_id=group_id, error_code=code, error_message=message)
     names = shard.topics.names
     return k69.DescribedGroup(
         group_id=group_id,
@@ -158,8 +155,6 @@ def _assignment(partitions: Partitions, names: Mapping[UUID, str]) -> k69.Assign
 
 def _delete_one(step: Step, group_id: str) -> ErrorCode:
     group = step.shard.groups.get(group_id)
-    if not group_id:
-        return ErrorCode.INVALID_GROUP_ID
     if group is None:
         return ErrorCode.GROUP_ID_NOT_FOUND
     if not group.is_empty:

@@ -12,8 +12,15 @@ NAME_BYTES_MAX = 8 * 1024  # no honest id comes near it, and an id with a UUID b
 
 
 def check_group_id(group_id: str) -> None:
-    if not group_id or not _fits(group_id):
-        raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+    if not group_id:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID, "a group id cannot be empty")
+    check_group_id_of_offsets(group_id)
+
+
+def check_group_id_of_offsets(group_id: str) -> None:
+    """Consumers without a group have always been able to keep offsets under the empty id."""
+    if not _fits(group_id):
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID, f"a group id is longer than {NAME_BYTES_MAX} bytes")
 
 
 def check_names(*names: str | None) -> None:

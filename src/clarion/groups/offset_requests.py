@@ -6,7 +6,7 @@ from clarion.groups.classic_group import ClassicGroup, ClassicState
 from clarion.groups.classic_rebalance import keep_alive
 from clarion.groups.consumer_group import ConsumerGroup
 from clarion.groups.consumer_protocol import CONSUMER_PROTOCOL_TYPE
-from clarion.groups.names import check_group_id
+from clarion.groups.names import check_group_id, check_group_id_of_offsets
 from clarion.groups.outcome import Call
 from clarion.groups.records import OFFSET_TYPES, CommittedOffset, Key, encode_key, encode_offset
 from clarion.groups.shard import Group, Shard, Step
@@ -146,6 +146,7 @@ def fetch_response(groups: tuple[OffsetFetchResponseGroup, ...], version: int) -
 
 
 def delete(step: Step, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
+    check_group_id(request.group_id)
     group = step.shard.groups.get(request.group_id)
     if group is None:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
@@ -173,7 +174,7 @@ def drop(step: Step, group_id: str, partition: TopicPartition) -> None:
 
 
 def _check_commit(step: Step, request: OffsetCommitRequest, version: int) -> None:
-    check_group_id(request.group_id)
+    check_group_id_of_offsets(request.group_id)
     group: Group | None = step.shard.groups.get(request.group_id)
     epoch = request.generation_id_or_member_epoch
     if epoch < 0 and (group is None or group.is_empty):

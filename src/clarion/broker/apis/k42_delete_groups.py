@@ -13,7 +13,7 @@ from clarion.wire.messages.k42_delete_groups import DeletableGroupResult, Delete
 
 async def handle(broker: Broker, request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
     return DeleteGroupsResponse(
-        results=tuple([await _one(broker, group_id, context) for group_id in request.groups_names])
+        results=tuple([await _one(broker, group_id, context) for group_id in dict.fromkeys(request.groups_names)])
     )
 
 
