@@ -19,6 +19,11 @@ from clarion.wire.messages.k11_join_group import JoinGroupRequest, JoinGroupRequ
 from clarion.wire.messages.k12_heartbeat import HeartbeatRequest
 from clarion.wire.messages.k16_list_groups import ListGroupsRequest
 from clarion.wire.messages.k42_delete_groups import DeleteGroupsRequest
+from clarion.wire.messages.k47_offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
 from clarion.wire.messages.k68_consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.broker.disks import StoryDisk
 from tests.broker.harness import Client, Node, running, until
@@ -256,6 +261,18 @@ async def test_a_group_without_a_name_has_offsets_and_no_members(tmp_path):
         assert (await node.ask(beat, 1)).error_code == ErrorCode.INVALID_REQUEST
         assert await commit(node, 7, group="") == ErrorCode.NONE
         assert await committed(node, group="") == 7
+
+
+async def test_offsets_in_a_topic_that_does_not_exist_cannot_be_deleted(tmp_path):
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic()
+        await commit(node, 7)
+        place = (OffsetDeleteRequestPartition(partition_index=0),)
+        asked = tuple(OffsetDeleteRequestTopic(name=name, partitions=place) for name in ("none", "t"))
+        reply = await node.ask(OffsetDeleteRequest(group_id="g", topics=asked), 0)
+        codes = {topic.name: topic.partitions[0].error_code for topic in reply.topics}
+        assert codes == {"t": ErrorCode.NONE, "none": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+        assert await committed(node) == -1
 
 
 async def test_a_group_named_twice_is_deleted_once_and_answered_once(tmp_path):

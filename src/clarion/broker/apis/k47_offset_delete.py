@@ -1,17 +1,42 @@
 """OffsetDelete v0: forget committed offsets.
 
-Refused for topics that a member is subscribed to. The decisions are in `clarion.groups`.
+Refused for topics that a member is subscribed to, and for topics that do not exist. The decisions are in
+`clarion.groups`.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from clarion.broker.broker import Broker, RequestContext
 from clarion.groups.coordinator import GroupCoordinator
-from clarion.wire.messages.k47_offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from clarion.model.errors import ErrorCode
+from clarion.wire.messages.k47_offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
 
 
 async def handle(broker: Broker, request: OffsetDeleteRequest, context: RequestContext) -> OffsetDeleteResponse:
+    known = tuple(topic for topic in request.topics if broker.registry.find(topic.name) is not None)
     response: OffsetDeleteResponse = await broker.groups.call(
-        request.group_id, GroupCoordinator.offset_delete, request, context
+        request.group_id, GroupCoordinator.offset_delete, replace(request, topics=known), context
     )
-    return response
+    if response.error_code:
+        return response
+    unknown = tuple(_refuse(topic) for topic in request.topics if topic not in known)
+    return replace(response, topics=response.topics + unknown)
+
+
+def _refuse(topic: OffsetDeleteRequestTopic) -> OffsetDeleteResponseTopic:
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return OffsetDeleteResponseTopic(
+        name=topic.name,
+        partitions=tuple(
+            OffsetDeleteResponsePartition(partition_index=one.partition_index, error_code=code)
+            for one in topic.partitions
+        ),
+    )
