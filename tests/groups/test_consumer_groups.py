@@ -416,6 +416,14 @@ def test_a_group_changes_its_type_only_when_it_is_empty(driver):
     assert _described(driver).error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
+def test_an_abandoned_first_join_does_not_keep_modern_members_out(driver):
+    abandoned = ClassicClient(driver)
+    abandoned._join()
+    assert ConsumerClient(driver, "a", "t").join().error_code == ErrorCode.NONE
+    driver.advance(20_000)
+    assert _described(driver).group_state == "Stable"
+
+
 def test_a_simple_group_with_offsets_becomes_a_consumer_group(driver):
     driver.commit("g", {("t", 0): 7})
     assert ConsumerClient(driver, "a", "t").join().error_code == ErrorCode.NONE

@@ -295,7 +295,8 @@ class GroupCoordinator:
         group = self._shard.groups.get(request.group_id)
         if isinstance(group, ConsumerGroup):
             return group
-        is_free = group is None or group.is_idle
+        # Ids that were given out and never came back are nobody: their owners are told to ask again.
+        is_free = group is None or group.is_empty
         if request.member_epoch != JOIN_EPOCH or not is_free:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no consumer group {request.group_id}")
         if group is not None and group.stored is not None:
