@@ -1,7 +1,7 @@
 """OffsetCommit v2-10: a group notes how far it has read.
 
 v3 throttle time · v6 leader epoch · v7 static members · v8 flexible · v9 member epochs of KIP-848 · v10 topic ids.
-Left out: the retention time that v2-4 can ask for (offsets live as long as the group, then for the broker's time).
+The retention time that v2-4 can ask for is honoured.
 """
 
 from __future__ import annotations
