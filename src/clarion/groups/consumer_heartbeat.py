@@ -126,7 +126,7 @@ def _resume(
 
 
 def _check_room(draft: Draft) -> None:
-    if len(draft.members) >= draft.step.shard.config.consumer_members_max:
+    if len(draft.members) >= draft.step.shard.config_of(draft.group.group_id).consumer_members_max:
         raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED)
 
 
@@ -158,7 +158,7 @@ def _set_timers(
     after: CurrentAssignment,
 ) -> None:
     timers = step.shard.timers
-    session_ms = step.shard.config.consumer_session_timeout_ms
+    session_ms = step.shard.config_of(group_id).consumer_session_timeout_ms
     timers.start(TimerKey(TimerKind.SESSION, group_id, member_id), step.now_ms + session_ms)
     key = TimerKey(TimerKind.REVOKE, group_id, member_id)
     if after.state != MemberState.UNREVOKED:
@@ -184,7 +184,7 @@ def _response(
     return ConsumerGroupHeartbeatResponse(
         member_id=member_id,
         member_epoch=after.member_epoch,
-        heartbeat_interval=step.shard.config.consumer_heartbeat_interval_ms,
+        heartbeat_interval=step.shard.config_of(request.group_id).consumer_heartbeat_interval_ms,
         assignment=_assignment(after.assigned) if is_told else None,
     )
 

@@ -79,8 +79,11 @@ class GroupSummary(NamedTuple):
 
 
 class GroupCoordinator:
-    def __init__(self, config: GroupConfig, new_uuid: Callable[[], UUID]) -> None:
-        self._shard = Shard(config, new_uuid)
+    def __init__(
+        self, config: GroupConfig, new_uuid: Callable[[], UUID], overrides: Mapping[str, GroupConfig] | None = None
+    ) -> None:
+        """`overrides` are the whole settings of groups that have some of their own; they may change at any time."""
+        self._shard = Shard(config, new_uuid, overrides if overrides is not None else {})
 
     # Life
 
@@ -327,8 +330,8 @@ class GroupCoordinator:
 
 def _start_consumer_timers(step: Step, group: ConsumerGroup) -> None:
     timers = step.shard.timers
+    session_end_ms = step.now_ms + step.shard.config_of(group.group_id).consumer_session_timeout_ms
     for member_id, member in group.members.items():
-        session_end_ms = step.now_ms + step.shard.config.consumer_session_timeout_ms
         timers.start(TimerKey(TimerKind.SESSION, group.group_id, member_id), session_end_ms)
         if group.current(member_id).state == MemberState.UNREVOKED:
             revoke_end_ms = step.now_ms + member.rebalance_timeout_ms

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
@@ -31,11 +31,15 @@ class Step(NamedTuple):
 class Shard:
     config: GroupConfig
     new_uuid: Callable[[], UUID]
+    overrides: Mapping[str, GroupConfig] = field(default_factory=dict)  # of groups that have settings of their own
     groups: dict[str, Group] = field(default_factory=dict)
     offsets: OffsetStore = field(default_factory=OffsetStore)
     timers: Timers = field(default_factory=Timers)
     topics: TopicsView = NO_TOPICS
     topics_version: int = 0
+
+    def config_of(self, group_id: str) -> GroupConfig:
+        return self.overrides.get(group_id, self.config)
 
     def classic(self, group_id: str) -> ClassicGroup | None:
         group = self.groups.get(group_id)
