@@ -98,6 +98,26 @@ async def test_what_cannot_be_is_refused_with_a_reason(tmp_path, topic, code):
         assert await refusal(node, topic) is code
 
 
+@pytest.mark.parametrize("validate_only", [False, True])
+@pytest.mark.parametrize(
+    "otherwise_wrong",
+    [{"replicas": 3}, {"partitions": 0}, {"no_such_setting": "1"}, {"assigned": {0: (7,)}}, {"retention_ms": "soon"}],
+)
+async def test_that_a_topic_exists_is_said_before_anything_else_is_checked(tmp_path, validate_only, otherwise_wrong):
+    """Kafka Connect asks for replication factor 3 and takes TOPIC_ALREADY_EXISTS to mean that all is well."""
+    async with running(tmp_path) as node:
+        await node.topic("t")
+        (result,) = await create(node, wanted("t", **otherwise_wrong), validate_only=validate_only)
+        assert result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+        assert result.error_message == "Topic 't' already exists."
+
+
+async def test_settings_are_checked_before_replicas(tmp_path):
+    async with running(tmp_path) as node:
+        assert await refusal(node, wanted("t", replicas=3, retention_ms="soon")) is ErrorCode.INVALID_CONFIG
+        assert await refusal(node, wanted("a/b", replicas=3, retention_ms="soon")) is ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
 async def test_assignments_may_name_this_node(tmp_path):
     async with running(tmp_path) as node:
         (result,) = await create(node, wanted("t", -1, -1, assigned={1: (1,), 0: (1,)}))

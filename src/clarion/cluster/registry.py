@@ -64,18 +64,22 @@ class TopicRegistry:
 
     def check_new(self, name: str, partition_count: int) -> None:
         """Raise what `create` would raise."""
+        self.check_new_name(name)
+        if partition_count < 1:
+            raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"a topic needs at least 1 partition, not {partition_count}")
+        self._check_room(partition_count)
+
+    def check_new_name(self, name: str) -> None:
+        """Whether a topic may be called like this: the first question, before how it shall be."""
         check_topic_name(name)
         if name in self._by_name:
-            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} exists already")
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
         twin = self._collisions.get(_collision_key(name))
         if twin is not None:
             raise KafkaError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION,
                 f"topic {name!r} collides with existing topic {twin!r}: '.' and '_' count as the same",
             )
-        if partition_count < 1:
-            raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"a topic needs at least 1 partition, not {partition_count}")
-        self._check_room(partition_count)
 
     def create(self, name: str, partition_count: int, overrides: Mapping[str, str]) -> Topic:
         topic = self.draft(name, partition_count, overrides)

@@ -71,11 +71,13 @@ async def _create(broker: Broker, topic: CreatableTopic, *, validate_only: bool)
 
 
 def _wanted(broker: Broker, topic: CreatableTopic) -> Wanted:
+    """Checked in Kafka's order, name, settings, replicas: who creates or finds a topic hears first that it exists."""
+    broker.registry.check_new_name(topic.name)
     if topic.name in broker.closed_to_clients:
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{topic.name} is internal: the broker makes it itself")
-    count = _assigned_count(broker, topic) if topic.assignments else _asked_count(broker, topic)
     given = {config.name: config.value for config in topic.configs}
     parse(given, broker.partitions.defaults)
+    count = _assigned_count(broker, topic) if topic.assignments else _asked_count(broker, topic)
     return Wanted(topic.name, count, {name: value for name, value in given.items() if value is not None})
 
 
