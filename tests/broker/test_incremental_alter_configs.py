@@ -52,7 +52,10 @@ async def test_validate_only_changes_nothing(tmp_path):
     ("bad", "code"),
     [
         (resource("t", [("retention.ms", SET, "soon")]), ErrorCode.INVALID_CONFIG),
-        (resource("t", [("retention.ms", SET, None)]), ErrorCode.INVALID_CONFIG),
+        (resource("t", [("retention.ms", SET, None)]), ErrorCode.INVALID_REQUEST),
+        (resource("t", [("cleanup.policy", APPEND, None)]), ErrorCode.INVALID_REQUEST),
+        (resource("t", [("no.such.setting", SET, "1")]), ErrorCode.INVALID_CONFIG),
+        (resource("t", [("no.such.setting", APPEND, "1")]), ErrorCode.INVALID_CONFIG),
         (resource("t", [("retention.ms", APPEND, "1")]), ErrorCode.INVALID_CONFIG),
         (resource("t", [("retention.ms", 9, "1")]), ErrorCode.INVALID_REQUEST),
         (resource("t", [("compression.type", SET, "gzip")]), ErrorCode.INVALID_CONFIG),
@@ -71,6 +74,16 @@ async def test_one_bad_resource_does_not_harm_the_others(tmp_path, bad, code):
         assert refused.error_message
         assert node.broker.known_topic("t").overrides == {}
         assert node.broker.known_topic("good").overrides == {"retention.ms": "7"}
+
+
+async def test_a_setting_that_nobody_knows_may_be_deleted(tmp_path):
+    """MirrorMaker 2 copies a topic's settings, and deletes on the target whatever the source does not have."""
+    async with running(tmp_path) as node:
+        await node.topic("t", segment_bytes="4096")
+        changes = [("no.such.setting", DELETE, None), ("retention.ms", SET, "5"), ("segment.bytes", DELETE, "4096")]
+        (result,) = await alter(node, resource("t", changes))
+        assert (result.error_code, result.error_message) == (0, None)
+        assert node.broker.known_topic("t").overrides == {"retention.ms": "5"}
 
 
 async def test_of_changes_at_the_same_time_none_is_lost(tmp_path):

@@ -195,6 +195,7 @@ def test_set_and_delete_change_the_overrides():
         {"retention.ms": "1"}, ("segment.ms", Operation.SET, "5"), ("retention.ms", Operation.DELETE, None)
     ) == {"segment.ms": "5"}
     assert changed({}, ("retention.ms", Operation.DELETE, None)) == {}
+    assert changed({}, ("nothing", Operation.DELETE, None)) == {}
 
 
 def test_append_and_subtract_edit_the_list_that_is_in_force():
@@ -211,9 +212,9 @@ def test_append_and_subtract_edit_the_list_that_is_in_force():
     ("changes", "code"),
     [
         ([("retention.ms", Operation.APPEND, "1")], ErrorCode.INVALID_CONFIG),
-        ([("retention.ms", Operation.SET, None)], ErrorCode.INVALID_CONFIG),
+        ([("retention.ms", Operation.SET, None)], ErrorCode.INVALID_REQUEST),
         ([("retention.ms", Operation.SET, "x")], ErrorCode.INVALID_CONFIG),
-        ([("nothing", Operation.DELETE, None)], ErrorCode.INVALID_CONFIG),
+        ([("nothing", Operation.SET, "1")], ErrorCode.INVALID_CONFIG),
         ([("cleanup.policy", Operation.SUBTRACT, "delete")], ErrorCode.INVALID_CONFIG),
         ([("retention.ms", 9, "1")], ErrorCode.INVALID_REQUEST),
         ([("retention.ms", 0, "1"), ("retention.ms", 0, "2")], ErrorCode.INVALID_REQUEST),

@@ -42,21 +42,24 @@ def change_overrides(
 
 
 def _apply(overrides: dict[str, str], change: SettingChange, defaults: TopicSettings) -> None:
-    declared = find_setting(change.name)
+    """A name that nobody knows may be deleted, as in Kafka: what counts is whether the settings that remain are legal.
+
+    MirrorMaker 2 deletes on the target whatever the source does not have.
+    """
     match change.operation:
         case Operation.SET:
             overrides[change.name] = _given(change)
         case Operation.DELETE:
             overrides.pop(change.name, None)
         case Operation.APPEND | Operation.SUBTRACT:
-            overrides[change.name] = _edited_list(overrides, change, declared, defaults)
+            overrides[change.name] = _edited_list(overrides, change, find_setting(change.name), defaults)
         case _:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{change.name}: unknown operation {change.operation}")
 
 
 def _given(change: SettingChange) -> str:
     if change.value is None:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{change.name} has no value")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {change.name}")
     return change.value
 
 
