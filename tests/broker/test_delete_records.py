@@ -56,6 +56,13 @@ async def test_a_compacted_topic_keeps_its_records_unless_it_is_deleted_too(tmp_
         assert await delete(node, -1, topic="both") == (0, 0)
 
 
+async def test_a_topic_without_a_cleanup_policy_is_not_compacted(tmp_path):
+    async with running(tmp_path) as node:
+        await node.topic(cleanup_policy="")
+        await node.write("t", [T, T, T])
+        assert await delete(node, 2) == (0, 2)
+
+
 async def test_unknown_and_internal_partitions_are_refused(tmp_path):
     async with running(tmp_path) as node:
         await node.topic()

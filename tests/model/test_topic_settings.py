@@ -86,7 +86,6 @@ def test_an_unknown_setting_is_refused_with_the_nearest_name():
         ("retention.ms", None, "no value"),
         ("segment.bytes", "2147483648", "32 bits"),
         ("segment.bytes", "14", "at least 1024"),
-        ("cleanup.policy", "", "at least one of"),
         ("cleanup.policy", "compact,shred", "'shred'"),
         ("min.cleanable.dirty.ratio", "1.01", "between 0 and 1"),
         ("min.cleanable.dirty.ratio", "nan", "finite"),
@@ -136,6 +135,11 @@ def test_a_compacted_topic_is_always_validated_deeply():
     assert not DEFAULTS.is_validated_deeply
     assert parse({"clarion.validation": "deep"}, DEFAULTS).is_validated_deeply
     assert parse({"cleanup.policy": "compact"}, DEFAULTS).is_validated_deeply
+
+
+def test_without_a_cleanup_policy_everything_stays():
+    settings = parse({"cleanup.policy": ""}, DEFAULTS)
+    assert (settings.is_compacted, settings.is_deleted, settings.text("cleanup.policy")) == (False, False, "")
 
 
 def test_hold_groups_are_a_list():
@@ -203,6 +207,7 @@ def test_append_and_subtract_edit_the_list_that_is_in_force():
     assert changed({"cleanup.policy": "delete,compact"}, ("cleanup.policy", Operation.SUBTRACT, "delete")) == {
         "cleanup.policy": "compact"
     }
+    assert changed({}, ("cleanup.policy", Operation.SUBTRACT, "delete")) == {"cleanup.policy": ""}
     assert changed({"clarion.retention.hold.groups": "a"}, ("clarion.retention.hold.groups", 2, "b,a")) == {
         "clarion.retention.hold.groups": "a,b"
     }
@@ -215,7 +220,6 @@ def test_append_and_subtract_edit_the_list_that_is_in_force():
         ([("retention.ms", Operation.SET, None)], ErrorCode.INVALID_REQUEST),
         ([("retention.ms", Operation.SET, "x")], ErrorCode.INVALID_CONFIG),
         ([("nothing", Operation.SET, "1")], ErrorCode.INVALID_CONFIG),
-        ([("cleanup.policy", Operation.SUBTRACT, "delete")], ErrorCode.INVALID_CONFIG),
         ([("retention.ms", 9, "1")], ErrorCode.INVALID_REQUEST),
         ([("retention.ms", 0, "1"), ("retention.ms", 0, "2")], ErrorCode.INVALID_REQUEST),
     ],

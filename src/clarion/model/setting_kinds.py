@@ -183,8 +183,6 @@ def one_of(*choices: str) -> Check:
 def some_of(*choices: str) -> Check:
     def check(value: Value) -> str | None:
         assert isinstance(value, tuple)
-        if not value:
-            return f"must name at least one of {', '.join(choices)}"
         strange = [part for part in value if part not in choices]
         return f"{strange[0]!r} is none of {', '.join(choices)}" if strange else None
 

@@ -44,7 +44,7 @@ class TopicSettings:
         ("delete",),
         Kind.LIST,
         "What happens to old data: `delete` removes it by retention time and size, `compact` keeps the newest record "
-        "of every key, `compact,delete` does both.",
+        "of every key, `compact,delete` does both, and with an empty list everything stays.",
         check=some_of("compact", "delete"),
         synonyms=("log.cleanup.policy",),
     )

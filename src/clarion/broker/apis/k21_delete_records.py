@@ -60,7 +60,7 @@ def _delete(broker: Broker, topic: str, asked: DeleteRecordsPartition) -> Delete
 def _new_start(partition: Partition, offset: int) -> int:
     if is_internal(partition.tp.topic):
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.tp.topic} is internal")
-    if not partition.settings.is_deleted:
+    if partition.settings.is_compacted and not partition.settings.is_deleted:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION, f"{partition.tp.topic} is compacted: its records are never deleted"
         )
