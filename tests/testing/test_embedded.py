@@ -57,7 +57,7 @@ def test_topics_are_named_or_counted_and_can_be_made_and_deleted() -> None:
             broker.create_topic("short")
         with pytest.raises(KafkaError, match="there is no topic 'wide'"):
             broker.messages("wide")
-        with pytest.raises(KafkaError, match=r"unknown topic setting 'retention\.weeks'"):
+        with pytest.raises(KafkaError, match=r"Unknown topic config name: retention\.weeks"):
             broker.create_topic("long", retention_weeks=3)
 
 
@@ -335,7 +335,7 @@ def test_a_start_that_cannot_be_says_why_and_leaves_nothing(monkeypatch: pytest.
     monkeypatch.setattr("clarion.testing.folder._place", lambda: tmp_path)
     with pytest.raises(KafkaError, match="topic name"), embedded(topics=["not a name"]):
         pass
-    with pytest.raises(KafkaError, match="unknown topic setting"), embedded(settings={"no.such": 1}):
+    with pytest.raises(KafkaError, match="Unknown topic config name"), embedded(settings={"no.such": 1}):
         pass
     assert list(tmp_path.iterdir()) == []
     assert not [one for one in threading.enumerate() if one.name.startswith("clarion-embedded")]

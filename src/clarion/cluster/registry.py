@@ -66,7 +66,9 @@ class TopicRegistry:
         """Raise what `create` would raise."""
         self.check_new_name(name)
         if partition_count < 1:
-            raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"a topic needs at least 1 partition, not {partition_count}")
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value."
+            )
         self._check_room(partition_count)
 
     def check_new_name(self, name: str) -> None:
@@ -121,11 +123,13 @@ class TopicRegistry:
         return grown
 
     def check_growth(self, topic: Topic, partition_count: int) -> None:
-        if partition_count <= topic.partition_count:
+        if partition_count == topic.partition_count:
+            raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {topic.partition_count} partition(s).")
+        if partition_count < topic.partition_count:
             raise KafkaError(
                 ErrorCode.INVALID_PARTITIONS,
-                f"topic {topic.name!r} has {topic.partition_count} partitions; the number can only grow, "
-                f"{partition_count} is not more",
+                f"The topic {topic.name} currently has {topic.partition_count} partition(s); "
+                f"{partition_count} would not be an increase.",
             )
         self._check_room(partition_count - topic.partition_count)
 

@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 from clarion.model.errors import ErrorCode, KafkaError
 
 Value = bool | int | float | str | tuple[str, ...]
-Check = Callable[[Value], str | None]  # None, or the rest of the sentence "<name> = <value>: …"
+Check = Callable[[Value], str | None]  # None, or the rest of "Invalid value … for configuration …: …"
 T = TypeVar("T", bool, int, float, str, tuple[str, ...])
 
 LONG_MAX: Final = 2**63 - 1
@@ -47,7 +47,7 @@ class Setting:
     def read(self, text: str | None) -> Value:
         """The value that a text stands for, or INVALID_CONFIG with the reason."""
         if text is None:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{self.name} has no value")
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {self.name}")
         value = read_value(self.name, self.kind, text)
         if self.only is not None and value != self.only:
             raise refused(self.name, text, f"{self.why_only}; only {write_value(self.only)!r} is possible")
@@ -92,7 +92,8 @@ def settings_of(cls: type) -> Mapping[str, Setting]:
 
 
 def refused(name: str, text: str, reason: str) -> KafkaError:
-    return KafkaError(ErrorCode.INVALID_CONFIG, f"{name} = {text!r}: {reason}")
+    """In Kafka's words, here and below: tools and tests of client libraries look for them."""
+    return KafkaError(ErrorCode.INVALID_CONFIG, f"Invalid value {text} for configuration {name}: {reason}")
 
 
 # ------------------------------------------------------------------------------------------------ text and value
@@ -138,16 +139,17 @@ def _read_boolean(name: str, text: str) -> bool:
             return True
         case "false":
             return False
-    raise refused(name, text, "neither 'true' nor 'false'")
+    raise refused(name, text, "Expected value to be either true or false")
 
 
 def _read_whole(name: str, text: str, most: int) -> int:
     stripped = text.strip()
+    complaint = f"Not a number of type {'INT' if most == _INT_MAX else 'LONG'}"
     if len(stripped) > 20 or not stripped.removeprefix("-").isdecimal() or not stripped.isascii():
-        raise refused(name, text[:40], "not a whole number")
+        raise refused(name, text[:40], complaint)
     value = int(stripped)
     if not -most - 1 <= value <= most:
-        raise refused(name, text, f"does not fit into {'32' if most == _INT_MAX else '64'} bits")
+        raise refused(name, text, complaint)
     return value
 
 
@@ -155,9 +157,9 @@ def _read_double(name: str, text: str) -> float:
     try:
         value = float(text)
     except ValueError:
-        raise refused(name, text[:40], "not a number") from None
+        raise refused(name, text[:40], "Not a number of type DOUBLE") from None
     if not math.isfinite(value):
-        raise refused(name, text, "not a finite number")
+        raise refused(name, text, "Not a number of type DOUBLE")
     return value
 
 
@@ -165,25 +167,27 @@ def _read_double(name: str, text: str) -> float:
 
 
 def at_least(least: int) -> Check:
-    return lambda value: None if isinstance(value, int) and value >= least else f"must be at least {least}"
+    return lambda value: None if isinstance(value, int) and value >= least else f"Value must be at least {least}"
 
 
 def between(least: float, most: float) -> Check:
-    return lambda value: (
-        None
-        if isinstance(value, (int, float)) and least <= value <= most
-        else f"must be between {least:g} and {most:g}"
-    )
+    def check(value: Value) -> str | None:
+        assert isinstance(value, int | float)
+        if value < least:
+            return f"Value must be at least {least:g}"
+        return f"Value must be no more than {most:g}" if value > most else None
+
+    return check
 
 
 def one_of(*choices: str) -> Check:
-    return lambda value: None if value in choices else f"must be one of {', '.join(choices)}"
+    return lambda value: None if value in choices else f"String must be one of: {', '.join(choices)}"
 
 
 def some_of(*choices: str) -> Check:
     def check(value: Value) -> str | None:
         assert isinstance(value, tuple)
-        strange = [part for part in value if part not in choices]
-        return f"{strange[0]!r} is none of {', '.join(choices)}" if strange else None
+        is_known = all(part in choices for part in value)
+        return None if is_known else f"String must be one of: {', '.join(choices)}"
 
     return check

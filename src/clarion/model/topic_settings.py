@@ -393,7 +393,9 @@ def parse(overrides: Mapping[str, str | None], defaults: TopicSettings) -> Topic
 def find_setting(name: str) -> Setting:
     declared = TOPIC_SETTINGS.get(name)
     if declared is None:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"unknown topic setting {name!r}{nearest(name, TOPIC_SETTINGS)}")
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {name[:100]}{nearest(name, TOPIC_SETTINGS)}"
+        )
     return declared
 
 
@@ -405,10 +407,10 @@ def nearest(name: str, known: Mapping[str, object]) -> str:
 def check_together(settings: TopicSettings) -> None:
     """What no single setting can know."""
     if settings.min_compaction_lag_ms > settings.max_compaction_lag_ms:
-        raise refused(
-            "min.compaction.lag.ms",
-            str(settings.min_compaction_lag_ms),
-            f"more than max.compaction.lag.ms = {settings.max_compaction_lag_ms}",
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"conflict topic config setting min.compaction.lag.ms ({settings.min_compaction_lag_ms}) > "
+            f"max.compaction.lag.ms ({settings.max_compaction_lag_ms})",
         )
     for name in ("flush.messages", "flush.ms"):
         if not settings.is_durable and settings.value(name) != LONG_MAX:

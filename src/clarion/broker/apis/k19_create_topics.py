@@ -53,7 +53,7 @@ async def handle(broker: Broker, request: CreateTopicsRequest, context: RequestC
             if number > TOPICS_MAX:
                 raise KafkaError(ErrorCode.POLICY_VIOLATION, f"at most {TOPICS_MAX} topics in one request")
             if times_named[topic.name] > 1:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, "the topic is named twice in one request")
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             results.append(await _create(broker, topic, validate_only=request.validate_only))
         except REFUSALS as error:
             results.append(_refused(topic, error))
@@ -82,10 +82,16 @@ def _wanted(broker: Broker, topic: CreatableTopic) -> Wanted:
 
 
 def _asked_count(broker: Broker, topic: CreatableTopic) -> int:
-    if topic.replication_factor not in (DEFAULT, 1):
+    wanted = topic.replication_factor
+    if wanted < DEFAULT or wanted == 0:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR, "Replication factor was set to an invalid non-positive value."
+        )
+    if wanted > 1:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"replication factor {topic.replication_factor} cannot be: there is 1 broker",
+            f"Unable to replicate the partition {wanted} time(s): The target replication factor of {wanted} cannot be "
+            "reached because only 1 broker(s) are registered.",
         )
     if topic.num_partitions == DEFAULT:
         return broker.config.default_partitions

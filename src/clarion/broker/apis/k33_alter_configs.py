@@ -49,7 +49,7 @@ async def _alter(broker: Broker, asked: AlterConfigsResource, *, validate_only: 
         check_named_once(config.name for config in asked.configs)
         nameless = next((config.name for config in asked.configs if config.value is None), None)
         if nameless is not None:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{nameless} has no value")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {nameless}")
         return {config.name: config.value or "" for config in asked.configs}
 
     await alter(broker, asked.resource_type, asked.resource_name, replaced, validate_only=validate_only)
