@@ -1,4 +1,4 @@
-"""Topic settings: honoured or refused, never ignored."""
+"""Topic settings: honoured or refused."""
 
 import re
 
@@ -116,7 +116,6 @@ def test_a_refusal_is_worded_as_kafka_words_it():
         ("compression.type", "zstd"),
         ("compression.type", "uncompressed"),
         ("compression.zstd.level", "4"),
-        ("preallocate", "true"),
         ("remote.storage.enable", "true"),
         ("local.retention.ms", "1000"),
         ("leader.replication.throttled.replicas", "0:1"),
@@ -127,11 +126,16 @@ def test_what_cannot_be_honoured_is_refused_and_its_off_value_is_accepted(name, 
     assert parse({name: DEFAULTS.text(name)}, DEFAULTS) == DEFAULTS
 
 
-def test_flush_settings_are_satisfied_by_fsync_and_refused_with_page_cache():
-    assert parse({"flush.messages": "1"}, DEFAULTS).flush_messages == 1
-    assert "clarion.durability=fsync" in refusal({"flush.messages": "1", "clarion.durability": "page-cache"})
+@pytest.mark.parametrize("asked", [{"flush.messages": "1"}, {"flush.messages": "1000"}, {"flush.ms": "1000"}])
+def test_who_asks_for_flushes_gets_them_whatever_the_durability(asked):
     page_cache = parse({"clarion.durability": "page-cache"}, DEFAULTS)
-    assert "clarion.durability=fsync" in refusal({"flush.ms": "1000"}, page_cache)
+    assert not page_cache.is_durable
+    assert parse(asked, page_cache).is_durable
+    assert parse(asked, DEFAULTS).is_durable
+
+
+def test_preallocation_is_accepted():
+    assert parse({"preallocate": "true"}, DEFAULTS).text("preallocate") == "true"
 
 
 def test_the_least_compaction_lag_cannot_exceed_the_greatest():

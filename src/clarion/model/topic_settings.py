@@ -1,7 +1,7 @@
 """Every setting that a topic can have: Kafka's names, our own under `clarion.`, and what each may be.
 
-A setting is honoured or refused, never ignored: what this broker cannot do is refused with INVALID_CONFIG and the
-reason, unless it is set to the value that means "off". The table is `TOPIC_SETTINGS`; `parse` turns the overrides of
+A setting is honoured or refused: what this broker cannot do is refused with INVALID_CONFIG and the reason, unless it is
+set to the value that means "off". Only `preallocate` is accepted without effect, since nobody can see one. The table is `TOPIC_SETTINGS`; `parse` turns the overrides of
 one topic into `TopicSettings`; changes by IncrementalAlterConfigs are in `setting_changes`.
 
     parse({"cleanup.policy": "compact", "segment.ms": "60000"}, broker_defaults).segment_ms
@@ -23,7 +23,6 @@ from clarion.model.setting_kinds import (
     at_least,
     between,
     one_of,
-    refused,
     setting,
     settings_of,
     some_of,
@@ -101,8 +100,8 @@ class TopicSettings:
         "flush.messages",
         LONG_MAX,
         Kind.LONG,
-        "Flush after this many messages. With `clarion.durability=fsync` every append is flushed, which satisfies any "
-        "value; with `page-cache` it cannot be set.",
+        "Flush after this many messages. Any value but the default has every append flushed before it is acknowledged, "
+        "also with `clarion.durability=page-cache`: that is sooner than asked for, never later.",
         check=at_least(1),
         synonyms=("log.flush.interval.messages",),
     )
@@ -110,8 +109,7 @@ class TopicSettings:
         "flush.ms",
         LONG_MAX,
         Kind.LONG,
-        "Flush after this time. With `clarion.durability=fsync` every append is flushed, which satisfies any value; "
-        "with `page-cache` it cannot be set.",
+        "Flush after this time. As with `flush.messages`, any value but the default has every append flushed.",
         check=at_least(0),
         synonyms=("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
     )
@@ -221,9 +219,9 @@ class TopicSettings:
         "preallocate",
         False,
         Kind.BOOLEAN,
-        "Reserve a segment's file before it is written. Only `false`.",
+        "Accepted without effect: segments are never preallocated, so that recovery finds nothing after the last "
+        "batch. No client can see the difference.",
         synonyms=("log.preallocate",),
-        why_only_default="segments are never preallocated, so that recovery finds nothing after the last batch",
     )
     remote_log_copy_disable: bool = setting(
         "remote.log.copy.disable",
@@ -360,7 +358,7 @@ class TopicSettings:
     @property
     def is_durable(self) -> bool:
         """Whether a committed message is on disk."""
-        return self.durability == "fsync"
+        return self.durability == "fsync" or self.flush_messages != LONG_MAX or self.flush_ms != LONG_MAX
 
     @property
     def is_validated_deeply(self) -> bool:
@@ -412,8 +410,3 @@ def check_together(settings: TopicSettings) -> None:
             f"conflict topic config setting min.compaction.lag.ms ({settings.min_compaction_lag_ms}) > "
             f"max.compaction.lag.ms ({settings.max_compaction_lag_ms})",
         )
-    for name in ("flush.messages", "flush.ms"):
-        if not settings.is_durable and settings.value(name) != LONG_MAX:
-            raise refused(
-                name, settings.text(name), "flushing needs clarion.durability=fsync, which flushes every append"
-            )
