@@ -142,6 +142,40 @@ async def test_a_reader_of_a_tail_that_was_lost_learns_where_the_logs_part(tmp_p
         assert len(answer.values()) == 1
 
 
+async def test_a_term_that_left_nothing_here_parts_the_logs_too(tmp_path):
+    """The offset alone would fit: what the reader has of the term between is not what comes next here."""
+    for writes in (2, 0):
+        async with running(tmp_path, **PAGE_CACHE) as node:
+            if writes:
+                await node.topic()
+                await fill(node, writes)
+    async with running(tmp_path, **PAGE_CACHE) as node:
+        await fill(node, 1)
+        answer = await node.client.fetch({T0: 2}, last_fetched_epoch=1)
+        diverging = answer.partitions[T0].diverging_epoch
+        assert (answer.values(), diverging.epoch, diverging.end_offset) == ([], 0, 2)
+
+
+async def test_where_the_logs_part_is_told_without_waiting(tmp_path):
+    async with running(tmp_path, **PAGE_CACHE) as node:
+        await node.topic()
+        await fill(node, 2)
+        answer = await node.client.fetch({T0: 5}, last_fetched_epoch=0, max_wait=600_000)
+        assert answer.partitions[T0].diverging_epoch.end_offset == 2
+
+
+async def test_who_followed_a_term_that_has_not_been_is_out_of_range(tmp_path):
+    async with running(tmp_path, **PAGE_CACHE) as node:
+        await node.topic()
+        await fill(node, 2)
+        for offset in (0, 2, 5):
+            answer = await node.client.fetch({T0: offset}, last_fetched_epoch=7, max_wait=600_000)
+            assert answer.errors() == {T0: ErrorCode.OFFSET_OUT_OF_RANGE}
+        node.partition().log.advance_start(1)
+        answer = await node.client.fetch({T0: 0}, last_fetched_epoch=0)
+        assert answer.errors() == {T0: ErrorCode.OFFSET_OUT_OF_RANGE}
+
+
 @pytest.mark.parametrize("version", [12, 15])
 async def test_only_brokers_may_fetch_as_replicas(tmp_path, version):
     async with running(tmp_path) as node:

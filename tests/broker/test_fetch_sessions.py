@@ -9,6 +9,7 @@ import pytest
 from clarion.broker import fetch_sessions
 from clarion.broker.config import Durability, Limits
 from clarion.model.errors import ErrorCode
+from clarion.wire.fetch import FetchRequest
 from tests.broker.harness import Client, Node, running, until
 from tests.broker.talk import NEW_SESSION, Fetched, batch, now_ms, split
 
@@ -90,6 +91,19 @@ async def test_a_session_lives_in_names_and_in_ids(tmp_path, version):
         assert answer.values(place[0]) == [b"v"]
 
 
+async def test_a_session_is_told_where_the_logs_part_though_nothing_else_is_new(tmp_path):
+    async with running(tmp_path, **QUICK) as node, node.another() as client:
+        await node.topic()
+        await write(node, T0, T0)
+        session = (await client.fetch({T0: 2}, session=NEW_SESSION)).session_id
+        for epoch in (1, 2):
+            asked = {T0: 5} if epoch == 1 else {}
+            answer = await client.fetch(asked, session=(session, epoch), last_fetched_epoch=0, max_wait=600_000)
+            assert answer.partitions[T0].diverging_epoch.end_offset == 2
+        answer = await client.fetch({T0: 2}, session=(session, 3), last_fetched_epoch=0)
+        assert (answer.error, answer.partitions) == (0, {})
+
+
 async def test_a_wrong_epoch_and_an_unknown_session_are_told_apart(tmp_path):
     async with running(tmp_path, **QUICK) as node, node.another() as client:
         await node.topic()
@@ -148,6 +162,19 @@ async def test_an_old_session_makes_room_and_without_room_there_is_no_session(tm
         assert (await client.fetch({}, session=(first, 1))).error == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         assert (await client.fetch({}, session=(second, 1))).error == 0
         assert len(node.partition().watchers) == 2
+
+
+def test_a_session_in_use_does_not_make_room_however_old_it_is():
+    sessions = fetch_sessions.FetchSessions(1, iter(range(1, 10)).__next__)
+    first = sessions.open(asking(session_epoch=0), now=0.0)
+    assert sessions.open(asking(session_id=first.id, session_epoch=1), now=100.0) is first
+    assert sessions.open(asking(session_epoch=0), now=100.0 + fetch_sessions.EVICTION_SECONDS).id == 0
+    assert sessions.open(asking(session_id=first.id, session_epoch=2), now=300.0) is first
+    assert sessions.open(asking(session_epoch=0), now=301.0 + fetch_sessions.EVICTION_SECONDS).id != 0
+
+
+def asking(*, session_id: int = 0, session_epoch: int) -> FetchRequest:
+    return FetchRequest(-1, 0, 1, 1000, 0, session_id, session_epoch, [], [], "")
 
 
 async def test_sessions_together_remember_a_bounded_number_of_partitions(tmp_path, monkeypatch):

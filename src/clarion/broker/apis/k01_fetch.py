@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from clarion.broker.apis.leader_epochs import check_leader_epoch, end_of_epoch
+from clarion.broker.apis.leader_epochs import UNKNOWN, check_leader_epoch, end_of_epoch
 from clarion.broker.fetch_sessions import NO_SESSION, FetchSession, SessionPartition
 from clarion.log.slices import FileSlice
 from clarion.model.errors import ErrorCode, KafkaError
@@ -135,21 +135,21 @@ class Fetch:
         found: list[Found] = []
         quiet: list[SessionPartition] = []
         total = 0
-        has_error = False
+        must_tell = False
         for asked in session.ready.values():
             one = self._read(asked, budget - total, is_first=total == 0)
             fetched = one.fetched
-            if fetched.records_length or fetched.error_code or self._is_news(asked, fetched):
+            if fetched.records_length or fetched.error_code or fetched.diverging_epoch or self._is_news(asked, fetched):
                 found.append(one)
                 total += fetched.records_length
-                has_error = has_error or bool(fetched.error_code)
+                must_tell = must_tell or bool(fetched.error_code or fetched.diverging_epoch)
             elif asked.next_offset >= fetched.high_watermark:
                 quiet.append(asked)
             elif total and budget - total < asked.max_bytes:
                 break  # no room is left; this one and the others stay ready, and come first next time
         for asked in quiet:
             session.has_no_news(asked)
-        self._missing_bytes = 0 if has_error else min(request.min_bytes, budget) - total
+        self._missing_bytes = 0 if must_tell else min(request.min_bytes, budget) - total
         return found
 
     @staticmethod
@@ -210,7 +210,10 @@ def _diverging(asked: SessionPartition, partition: Partition) -> tuple[int, int]
     """A reader that followed a log which has since lost its tail learns where the two part (KIP-595)."""
     if asked.last_fetched_epoch < 0:
         return None
-    epoch, end_offset = end_of_epoch(partition, asked.last_fetched_epoch)
+    known = end_of_epoch(partition, asked.last_fetched_epoch)
+    if known == UNKNOWN or asked.next_offset < partition.start_offset:
+        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)  # nothing here tells where the two logs part
+    epoch, end_offset = known
     if epoch < asked.last_fetched_epoch or end_offset < asked.next_offset:
         return epoch, end_offset
     return None
