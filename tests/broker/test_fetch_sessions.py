@@ -3,13 +3,15 @@
 import asyncio
 import time
 from collections import Counter
+from functools import partial
+from uuid import UUID
 
 import pytest
 
 from clarion.broker import fetch_sessions
 from clarion.broker.config import Durability, Limits
 from clarion.model.errors import ErrorCode
-from clarion.wire.fetch import FetchRequest
+from clarion.wire.fetch import FetchPartition, FetchRequest, FetchTopic
 from tests.broker.harness import Client, Node, running, until
 from tests.broker.talk import NEW_SESSION, Fetched, batch, now_ms, split
 
@@ -104,6 +106,32 @@ async def test_a_session_is_told_where_the_logs_part_though_nothing_else_is_new(
         assert (answer.error, answer.partitions) == (0, {})
 
 
+@pytest.mark.parametrize(("first", "second"), [(12, 13), (13, 12)])
+async def test_a_session_is_not_continued_by_the_other_kind_of_name(tmp_path, first, second):
+    async with running(tmp_path, **QUICK) as node, node.another() as client:
+        await node.topic()
+        places = {12: T0, 13: (node.broker.known_topic("t").id, 0)}
+        session = (await client.fetch({places[first]: 0}, version=first, session=NEW_SESSION)).session_id
+        answer = await client.fetch({places[second]: 0}, version=second, session=(session, 1))
+        assert (answer.error, answer.session_id) == (ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, 0)
+        assert answer.partitions == {}
+        await write(node, T0)
+        answer = await client.fetch({}, version=first, session=(session, 1))
+        assert (answer.error, answer.session_id, set(answer.partitions)) == (0, session, {places[first]})
+
+
+async def test_a_session_ends_when_its_last_partition_is_forgotten(tmp_path):
+    async with running(tmp_path, **QUICK) as node, node.another() as client:
+        await node.topic(partitions=2)
+        session = (await client.fetch({T0: 0, T1: 0}, session=NEW_SESSION)).session_id
+        assert (await client.fetch({}, session=(session, 1), forgotten=[T1])).session_id == session
+        answer = await client.fetch({}, session=(session, 2), forgotten=[T0], max_wait=600_000)
+        assert (answer.error, answer.session_id, answer.partitions) == (0, 0, {})
+        assert len(node.broker.sessions) == 0
+        assert not node.partition().watchers
+        assert (await client.fetch({T0: 0}, session=(session, 3))).error == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
 async def test_a_wrong_epoch_and_an_unknown_session_are_told_apart(tmp_path):
     async with running(tmp_path, **QUICK) as node, node.another() as client:
         await node.topic()
@@ -166,15 +194,17 @@ async def test_an_old_session_makes_room_and_without_room_there_is_no_session(tm
 
 def test_a_session_in_use_does_not_make_room_however_old_it_is():
     sessions = fetch_sessions.FetchSessions(1, iter(range(1, 10)).__next__)
-    first = sessions.open(asking(session_epoch=0), now=0.0)
-    assert sessions.open(asking(session_id=first.id, session_epoch=1), now=100.0) is first
-    assert sessions.open(asking(session_epoch=0), now=100.0 + fetch_sessions.EVICTION_SECONDS).id == 0
-    assert sessions.open(asking(session_id=first.id, session_epoch=2), now=300.0) is first
-    assert sessions.open(asking(session_epoch=0), now=301.0 + fetch_sessions.EVICTION_SECONDS).id != 0
+    opened = partial(sessions.open, uses_ids=True)
+    first = opened(asking(session_epoch=0), now=0.0)
+    assert opened(asking(session_id=first.id, session_epoch=1), now=100.0) is first
+    assert opened(asking(session_epoch=0), now=100.0 + fetch_sessions.EVICTION_SECONDS).id == 0
+    assert opened(asking(session_id=first.id, session_epoch=2), now=300.0) is first
+    assert opened(asking(session_epoch=0), now=301.0 + fetch_sessions.EVICTION_SECONDS).id != 0
 
 
 def asking(*, session_id: int = 0, session_epoch: int) -> FetchRequest:
-    return FetchRequest(-1, 0, 1, 1000, 0, session_id, session_epoch, [], [], "")
+    topic = FetchTopic("", UUID(int=1), [FetchPartition(0, -1, 0, -1, -1, 1000)])
+    return FetchRequest(-1, 0, 1, 1000, 0, session_id, session_epoch, [topic], [], "")
 
 
 async def test_sessions_together_remember_a_bounded_number_of_partitions(tmp_path, monkeypatch):

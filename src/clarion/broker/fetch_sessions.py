@@ -82,11 +82,13 @@ class FetchSession:
         "on_news",
         "partitions",
         "ready",
+        "uses_ids",
         "wants_all",
     )
 
-    def __init__(self, session_id: int) -> None:
+    def __init__(self, session_id: int, *, uses_ids: bool) -> None:
         self.id = session_id
+        self.uses_ids = uses_ids  # whether its partitions are known by topic id (v13 on) or by name
         self.epoch = FIRST_EPOCH
         self.partitions: dict[Key, SessionPartition] = {}
         self.ready: dict[Key, SessionPartition] = {}  # in the order in which they are served next
@@ -162,22 +164,26 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def open(self, request: FetchRequest, now: float) -> FetchSession:
+    def open(self, request: FetchRequest, now: float, *, uses_ids: bool) -> FetchSession:
         """The session that a request continues, begins, or does without; asked and forgotten partitions are noted."""
         if request.session_epoch in (FIRST_EPOCH, FINAL_EPOCH):
             self._close(request.session_id)
-            session = self._begin(now) if request.session_epoch == FIRST_EPOCH else FetchSession(NO_SESSION)
+            if request.session_epoch == FINAL_EPOCH:
+                return _sessionless(request, uses_ids=uses_ids)
+            session = self._begin(now, uses_ids=uses_ids)
             session.ask(request)
             if session.id != NO_SESSION and self._is_too_much:
                 self._close(session.id)
-                session = FetchSession(NO_SESSION)
-                session.ask(request)
+                return _sessionless(request, uses_ids=uses_ids)
             return session
-        session = self._continue(request)
+        session = self._continue(request, uses_ids=uses_ids)
         session.last_used = now
         known = len(session.partitions)
         session.ask(request)
         session.forget(request.forgotten)
+        if not session.partitions:  # as in Kafka: who reads nothing any more needs no session
+            self._close(session.id)
+            return _sessionless(request, uses_ids=uses_ids)
         if len(session.partitions) > known and self._is_too_much:
             self._close(session.id)
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "the fetch sessions hold too many partitions")
@@ -196,18 +202,18 @@ class FetchSessions:
             self._close(session.id)
         return len(stale)
 
-    def _begin(self, now: float) -> FetchSession:
+    def _begin(self, now: float, *, uses_ids: bool) -> FetchSession:
         if len(self._sessions) >= self._sessions_max and not self.expire(now):
-            return FetchSession(NO_SESSION)  # legal: the client goes on without one
+            return FetchSession(NO_SESSION, uses_ids=uses_ids)  # legal: the client goes on without one
         session_id = self._new_id()
         while session_id in self._sessions:
             session_id = self._new_id()
-        session = self._sessions[session_id] = FetchSession(session_id)
+        session = self._sessions[session_id] = FetchSession(session_id, uses_ids=uses_ids)
         session.last_used = now
         session.epoch = FIRST_EPOCH + 1
         return session
 
-    def _continue(self, request: FetchRequest) -> FetchSession:
+    def _continue(self, request: FetchRequest, *, uses_ids: bool) -> FetchSession:
         session = self._sessions.get(request.session_id)
         if session is None:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"there is no fetch session {request.session_id}")
@@ -215,6 +221,11 @@ class FetchSessions:
             raise KafkaError(
                 ErrorCode.INVALID_FETCH_SESSION_EPOCH,
                 f"fetch session {session.id} expects epoch {session.epoch}, not {request.session_epoch}",
+            )
+        if uses_ids != session.uses_ids:  # the client was updated, or was told by a broker that knows no ids
+            known_by = "id" if session.uses_ids else "name"
+            raise KafkaError(
+                ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, f"fetch session {session.id} knows its topics by {known_by}"
             )
         session.epoch = FIRST_EPOCH + 1 if session.epoch == _EPOCH_MAX else session.epoch + 1
         session.wants_all = False
@@ -224,3 +235,10 @@ class FetchSessions:
         session = self._sessions.pop(session_id, None)
         if session is not None:
             session.close()
+
+
+def _sessionless(request: FetchRequest, *, uses_ids: bool) -> FetchSession:
+    session = FetchSession(NO_SESSION, uses_ids=uses_ids)
+    session.ask(request)
+    session.forget(request.forgotten)
+    return session

@@ -1,8 +1,9 @@
 """Every setting that a topic can have: Kafka's names, our own under `clarion.`, and what each may be.
 
 A setting is honoured or refused: what this broker cannot do is refused with INVALID_CONFIG and the reason, unless it is
-set to the value that means "off". Only `preallocate` is accepted without effect, since nobody can see one. The table is `TOPIC_SETTINGS`; `parse` turns the overrides of
-one topic into `TopicSettings`; changes by IncrementalAlterConfigs are in `setting_changes`.
+set to the value that means "off". Only `preallocate` is accepted without effect, since nobody can see one. The table is
+`TOPIC_SETTINGS`; `parse` turns the overrides of one topic into `TopicSettings`; changes by IncrementalAlterConfigs are
+in `setting_changes`.
 
     parse({"cleanup.policy": "compact", "segment.ms": "60000"}, broker_defaults).segment_ms
 """

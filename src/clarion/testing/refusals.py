@@ -74,7 +74,9 @@ def _fetch(broker: Broker, version: int, body: memoryview, code: ErrorCode) -> b
     if code in _OF_THE_SESSION:
         return _fetched(version, code, NO_SESSION, []) if version >= _FIRST_FETCH_WITH_SESSIONS else None
     try:
-        session = broker.sessions.open(fetch.decode_request(body, version), asyncio.get_running_loop().time())
+        uses_ids = version >= fetch.FIRST_WITH_IDS
+        now = asyncio.get_running_loop().time()
+        session = broker.sessions.open(fetch.decode_request(body, version), now, uses_ids=uses_ids)
     except KafkaError as error:
         return _fetched(version, error.code, NO_SESSION, [])
     topics: dict[object, tuple[str, UUID, list[fetch.PartitionFetched]]] = {}

@@ -36,7 +36,8 @@ def serve(broker: Broker, connection: Connection, header: RequestHeader, body: m
     try:
         if request.replica_id >= 0:
             raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "only the brokers of a cluster fetch as replicas")
-        session = broker.sessions.open(request, asyncio.get_running_loop().time())
+        uses_ids = header.api_version >= FIRST_VERSION_WITH_IDS
+        session = broker.sessions.open(request, asyncio.get_running_loop().time(), uses_ids=uses_ids)
     except KafkaError as error:
         return _refusal(header, error)
     return Fetch(broker, header, request, session).answer(connection)
