@@ -225,7 +225,7 @@ def test_members_survive_rebalances_that_overlap(members: list[_GroupMember]) ->
     assert b.synced()[0] == REBALANCE_IN_PROGRESS
     assert b.heartbeat() == REBALANCE_IN_PROGRESS
     a.send_sync(a, b)  # too late: it belongs to the generation before
-    assert a.synced()[0] in (REBALANCE_IN_PROGRESS, ILLEGAL_GENERATION)
+    assert a.synced()[0] == REBALANCE_IN_PROGRESS
     assert a.heartbeat() == REBALANCE_IN_PROGRESS
 
     a.send_join()
@@ -256,7 +256,7 @@ def test_a_heartbeat_between_join_and_sync_keeps_the_member(members: list[_Group
         a.joined()
     b.joined()
     assert a.generation == b.generation
-    assert b.heartbeat() in (0, REBALANCE_IN_PROGRESS), "known, before anything was assigned"
+    assert b.heartbeat() == 0, "known, before anything was assigned"
     b.send_sync()
     a.send_sync(a, b)
     assert a.synced() == (0, a.member_id.encode())
