@@ -50,6 +50,7 @@ WALL_MS = 1_700_000_000_000
 class Driver:
     def __init__(self, config: GroupConfig | None = None, *, seed: int = 1) -> None:
         self.config = config or GroupConfig(initial_rebalance_delay_ms=0)
+        self.overrides: dict[str, GroupConfig] = {}
         self.random = Random(seed)
         self.log: list[tuple[bytes, bytes | None]] = []
         self.now = 1_000
@@ -144,7 +145,9 @@ class Driver:
         return [record for record in kept if keep_tombstones or record[1] is not None]
 
     def _built_from(self, log) -> GroupCoordinator:
-        coordinator = GroupCoordinator(self.config, lambda: UUID(int=self.random.getrandbits(128)))
+        coordinator = GroupCoordinator(
+            self.config, lambda: UUID(int=self.random.getrandbits(128)), overrides=self.overrides
+        )
         for key, value in log:
             coordinator.replay(key, value)
         return coordinator

@@ -100,6 +100,20 @@ def test_a_silent_member_is_fenced_and_its_work_goes_to_the_others(driver):
     assert two.beat().error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
+def test_a_group_with_settings_of_its_own_has_them_from_the_next_heartbeat_on(driver):
+    own, other = ConsumerClient(driver, "a", "t"), ConsumerClient(driver, "b", "t", group="h")
+    own.join(), other.join()
+    driver.overrides["g"] = replace(
+        driver.config, consumer_session_timeout_ms=50_000, consumer_heartbeat_interval_ms=1_000
+    )
+    assert (own.beat().heartbeat_interval, other.beat().heartbeat_interval) == (1_000, 5_000)
+    driver.advance(46_000)
+    assert (_described(driver, "g").group_state, _described(driver, "h").group_state) == ("Stable", "Empty")
+    driver.restart()
+    driver.advance(46_000)
+    assert _described(driver, "g").group_state == "Stable"
+
+
 def test_many_silent_members_cost_one_epoch(driver):
     clients = [ConsumerClient(driver, f"m{i}", "t") for i in range(4)]
     for client in clients:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from clarion.broker.broker import RequestContext
@@ -46,6 +47,7 @@ class GroupService:
     def __init__(self, broker: Broker, config: GroupConfig, randomness: Randomness) -> None:
         self._broker = broker
         self._config = config
+        self._overrides: dict[str, GroupConfig] = {}
         self._randomness = randomness
         self._loop = asyncio.get_running_loop()
         self.shards: list[Shard] = []
@@ -71,6 +73,13 @@ class GroupService:
 
     def is_loading(self, partition: Partition) -> bool:
         return any(shard.partition is partition and shard.is_loading for shard in self.shards)
+
+    def configure_group(self, group_id: str, **settings: int) -> None:
+        """Give one group settings of its own (fields of `GroupConfig`); without any it has the broker's again."""
+        if settings:
+            self._overrides[group_id] = replace(self._config, **settings)
+        else:
+            self._overrides.pop(group_id, None)
 
     async def call(self, group_id: str, method: Method, request: Any, context: RequestContext) -> Any:
         """Ask the coordinator of a group. KafkaError if it cannot answer."""
@@ -128,7 +137,7 @@ class GroupService:
             return new_uuid(self._randomness)
 
         self.shards = [
-            Shard(self._broker, partition, GroupCoordinator(self._config, new_id))
+            Shard(self._broker, partition, GroupCoordinator(self._config, new_id, self._overrides))
             for partition in self._broker.partitions.of_topic(OFFSETS_TOPIC)
         ]
 
