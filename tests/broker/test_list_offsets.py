@@ -1,7 +1,10 @@
+import threading
+
 import pytest
 
 from clarion.model.errors import ErrorCode
 from clarion.wire.messages.k02_list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from tests.broker.disks import StoryDisk
 from tests.broker.harness import Node, running, versions_of
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
@@ -94,3 +97,52 @@ async def test_a_partition_that_is_named_twice_is_refused(tmp_path):
         request = ListOffsetsRequest(replica_id=-1, topics=(ListOffsetsTopic(name="t", partitions=tuple(asked)),))
         codes = [one.error_code for one in (await node.ask(request, 7)).topics[0].partitions]
         assert codes == [ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_REQUEST, 0]
+
+
+async def test_a_search_never_reads_a_file_in_the_loop(tmp_path):
+    async with running(tmp_path) as node:
+        await node.topic()
+        await node.write("t", [T, T + 10])
+        node.partition("t").roll(T)
+        await node.write("t", [T + 20])
+    disk, opened = StoryDisk(), []
+    async with running(tmp_path, disk=disk) as node:
+        disk.on_open = lambda path: opened.append((path, threading.get_ident())) if ".log" in path else None
+        assert (await ask(node, T + 5)).offset == 1
+        assert (await ask(node, MAX_TIMESTAMP)).offset == 2
+        assert opened
+        assert threading.get_ident() not in {thread for _, thread in opened}
+
+
+async def test_segments_of_messages_without_a_time_are_looked_through_once(tmp_path):
+    async with running(tmp_path) as node:
+        await node.topic()
+        await node.write("t", [-1, -1])
+        node.partition("t").roll(T)
+        await node.write("t", [-1])
+        node.partition("t").roll(T)
+    disk, opened = StoryDisk(), []
+    async with running(tmp_path, disk=disk) as node:
+        disk.on_open = lambda path: opened.append(path)
+        for timestamp in (T, MAX_TIMESTAMP):
+            assert (await ask(node, timestamp)).offset == -1
+        assert opened
+        opened.clear()
+        for timestamp in (0, T, MAX_TIMESTAMP):
+            assert (await ask(node, timestamp)).offset == -1
+        assert not opened
+
+
+async def test_a_search_begins_anew_when_a_file_was_taken_away_meanwhile(tmp_path):
+    async with running(tmp_path) as node:
+        await node.topic()
+        await node.write("t", [T, T + 10])
+        node.partition("t").roll(T)
+    disk = StoryDisk()
+    async with running(tmp_path, disk=disk) as node:
+        troubles = [FileNotFoundError(2, "gone"), FileNotFoundError(2, "gone")]
+        disk.on_open = lambda path: troubles.pop() if troubles and path.endswith("00.log") else None
+        assert (await ask(node, T + 5)).offset == 1
+        assert not troubles
+        disk.on_open = lambda path: FileNotFoundError(2, "gone") if path.endswith("00.log") else None
+        assert (await ask(node, T + 5)).error_code == ErrorCode.KAFKA_STORAGE_ERROR

@@ -65,6 +65,8 @@ class Broker:
         self.waiting_produces = WaitingProduces()
         self.produce_habits: dict[bytes, Habit] = {}
         self.sessions = FetchSessions(config.limits.fetch_sessions_max, lambda: new_session_id(randomness))
+        # Each may hold the unpacked batch and a thread for a tenth of a second: those who ask wait in line for two.
+        self.time_searches = asyncio.Semaphore(2)
         self.metadata = MetadataCache(self)
         self._changing = asyncio.Lock()  # one change of the topics at a time; reading needs no lock
         self._listeners_of_change: list[Callable[[Topic | None], None]] = []

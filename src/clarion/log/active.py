@@ -122,6 +122,17 @@ class ActiveSegment(Segment):
         self._check_full(builder)
         return builder
 
+    def copy_in(self, folder: Folder) -> Segment:
+        """As the segment stands now; its indexes grow, so they are copied."""
+        copy = ActiveSegment(
+            folder, self.base_offset, self._size, self.created_ms, self._builder.copy() if self._builder else None
+        )
+        copy.file = self.file
+        return copy
+
+    def learn_from(self, copy: Segment) -> None:
+        """Nothing: it has grown meanwhile."""
+
     # Finding
 
     @property

@@ -41,6 +41,14 @@ class IndexBuilder:
     def empty(cls, base_offset: int, interval_bytes: int) -> IndexBuilder:
         return cls(OffsetIndex(base_offset), TimeIndex(base_offset), interval_bytes)
 
+    def copy(self) -> IndexBuilder:
+        """As it stands now, for somebody who must not see it grow."""
+        index = OffsetIndex(self.index.base_offset, bytes(self.index.entries))
+        times = TimeIndex(self.times.base_offset, bytes(self.times.entries))
+        one = IndexBuilder(index, times, self.interval_bytes)
+        one.largest, one.last_offset, one.last_position = self.largest, self.last_offset, self.last_position
+        return one
+
     def add(self, last_offset: int, position: int, size: int, max_timestamp: int) -> None:
         if max_timestamp > self.largest[0]:
             self.largest = (max_timestamp, last_offset)

@@ -17,7 +17,7 @@ A log belongs to the loop's thread. What others may do in theirs: run a flush ti
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from uuid import UUID
 
 from clarion.log.active import OFFSET_DELTA_MAX, ActiveSegment
@@ -35,7 +35,7 @@ from clarion.log.recovery import Opened, RecoveryReport, open_clean, recover
 from clarion.log.segment import Segment
 from clarion.log.segments import Segments, create, end_in
 from clarion.log.slices import FileSlice
-from clarion.log.times import find_latest, find_time
+from clarion.log.times import TimeSearch
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import LogPosition
 from clarion.wire.batch import BatchHeader
@@ -280,25 +280,17 @@ class Log:
 
     def offset_for_time(self, timestamp_ms: int, limit: LogPosition | None = None) -> tuple[int, int] | None:
         """(timestamp, offset) of the first record before `limit` that is as late as that, if there is one."""
-        to = limit or self.end
-        for segment in self._segments.from_offset(self.start_offset):
-            if segment.base_offset > to.segment:
-                return None
-            if segment.size and segment.largest_timestamp >= timestamp_ms:
-                found = find_time(segment, timestamp_ms, self.start_offset, end_in(segment, to))
-                if found is not None:
-                    return found
-        return None
+        with closing(self.search_times(limit or self.end)) as search:
+            return search.first_from(timestamp_ms)
 
     def max_timestamp(self, limit: LogPosition | None = None) -> tuple[int, int]:
         """(timestamp, offset) of the record with the greatest timestamp before `limit`; (-1, -1) if there is none."""
-        to = limit or self.end
-        best = (-1, -1)
-        for segment in self._segments.from_offset(self.start_offset):
-            if segment.base_offset <= to.segment and segment.size and segment.largest_timestamp > best[0]:
-                found = find_latest(segment, self.start_offset, end_in(segment, to))
-                best = found if found[0] > best[0] else best
-        return best
+        with closing(self.search_times(limit or self.end)) as search:
+            return search.latest()
+
+    def search_times(self, limit: LogPosition) -> TimeSearch:
+        """In the loop, for a search in a thread."""
+        return TimeSearch(self._segments.from_offset(self.start_offset), self.start_offset, limit)
 
     # Flushing
 

@@ -32,7 +32,7 @@ from clarion.model.errors import KafkaError
 from clarion.model.ids import LogPosition
 from clarion.model.topic_settings import TopicSettings
 from clarion.wire.batch import HAS_DELETE_HORIZON, LOG_APPEND_TIME, BatchHeader
-from clarion.wire.records import iter_records
+from clarion.wire.records import read_whole_header, records_data, scan_times
 from clarion.world import Disk, event_log
 
 if TYPE_CHECKING:
@@ -113,6 +113,9 @@ def apply_retention(log: Log, plan: RetentionPlan, now_ms: int) -> None:
 _AHEAD_MS_MAX: Final = 24 * 3_600_000  # a topic may accept timestamps from any future; retention believes a day
 
 
+_RECORDS_JUDGED_MAX: Final = 250_000  # an honest megabyte has fewer; a batch of more goes as a whole
+
+
 class _Time:
     """What time a batch counts from."""
 
@@ -172,9 +175,11 @@ def _first_unexpired(
     if header.base_timestamp >= cutoff and not header.attributes & HAS_DELETE_HORIZON:
         return header.base_offset  # the first message's own time: nothing to decode, which is the usual case
     try:
-        for record in iter_records(read_batch(disk, segment, position, header)):
-            if record.timestamp >= cutoff:
-                return record.offset
+        batch = read_batch(disk, segment, position, header)
+        data = records_data(batch, read_whole_header(batch))
+        for timestamp, offset in scan_times(data, header, records_max=_RECORDS_JUDGED_MAX):
+            if timestamp >= cutoff:
+                return offset
     except KafkaError as error:
         # A lie or a bomb: the batch goes as a whole, when its greatest timestamp has expired.
         journal.warning("batch_unreadable", segment=segment.path, offset=header.base_offset, reason=str(error))

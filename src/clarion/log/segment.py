@@ -86,6 +86,18 @@ class Segment:
         self.folder.files.forget(self)
         self.let_go()
 
+    def copy_in(self, folder: Folder) -> Segment:
+        """The same segment with what is known of it, for a thread that has a folder with a file cache of its own."""
+        copy = Segment(folder, self.base_offset, self._size)
+        copy.file = self.file
+        copy._index, copy._times, copy._largest = self._index, self._times, self._largest
+        return copy
+
+    def learn_from(self, copy: Segment) -> None:
+        """Keep what the copy had to read the segment for."""
+        if self._largest is None:
+            self._largest = copy._largest
+
     # Finding
 
     def find(self, offset: int, end: int) -> tuple[int, int] | None:

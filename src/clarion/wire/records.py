@@ -154,6 +154,28 @@ def scan_spans(data: bytes, header: BatchHeader) -> Iterator[RecordSpan]:
         raise _lie(f"{size - at} bytes after the last record")
 
 
+def scan_times(data: bytes, header: BatchHeader, *, records_max: int) -> Iterator[tuple[int, int]]:
+    """(timestamp, offset) of every record. Keys, values and headers are passed over, however many there are."""
+    if header.record_count > records_max:
+        raise KafkaError(ErrorCode.INVALID_RECORD, f"{header.record_count} records are too many to look at")
+    _check_claims(header)
+    base_timestamp, base_offset, size, at = header.base_timestamp, header.base_offset, len(data), 0
+    try:
+        for _ in range(header.record_count):
+            length, at = read_long(data, at)
+            end = at + length
+            if length < _RECORD_BODY_BYTES_MIN or end > size:
+                raise _lie(f"a record of {length} bytes at {at} of {size}")
+            shift, at = _read_shift(data, at + 1)
+            delta, at = read_long(data, at)
+            if not 0 <= delta <= header.last_offset_delta:
+                raise _lie(f"offset delta {delta}, in a batch that ends at {header.last_offset_delta}")
+            yield base_timestamp + shift, base_offset + delta
+            at = end
+    except IndexError:
+        raise _lie("a record is cut off") from None
+
+
 _RECORD_BODY_BYTES_MIN: Final = 6  # attributes, timestamp delta, offset delta, key, value, header count: a byte each
 
 

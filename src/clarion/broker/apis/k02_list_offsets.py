@@ -12,11 +12,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from functools import partial
 from typing import Final, NamedTuple
 
 from clarion.broker.apis.leader_epochs import check_leader_epoch
 from clarion.broker.apis.refusals import REFUSALS, refusal_of
 from clarion.broker.broker import Broker, RequestContext
+from clarion.broker.threads import in_thread
+from clarion.log.hops import DamagedSegment
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.replication import Partition
 from clarion.wire.messages.k02_list_offsets import (
@@ -41,6 +44,7 @@ _FIRST_VERSIONS: Final = {
     LATEST_TIERED: 9,
     EARLIEST_PENDING_UPLOAD: 11,
 }
+_SEARCH_TRIES: Final = 3  # a file is taken away at most once per sweep of the cleaner
 _ANSWERS_PER_TURN: Final = 500  # of those that need no search: under a millisecond
 
 
@@ -61,15 +65,15 @@ async def handle(broker: Broker, request: ListOffsetsRequest, context: RequestCo
         partitions = []
         for asked in topic.partitions:
             is_named_twice = times_named[topic.name, asked.partition_index] > 1
-            partitions.append(_answer(broker, topic.name, asked, context.version, is_named_twice))
+            partitions.append(await _answer(broker, topic.name, asked, context.version, is_named_twice))
             answered += 1
-            if _needs_search(asked.timestamp) or answered % _ANSWERS_PER_TURN == 0:
-                await asyncio.sleep(0)  # a search may read from the disk; others get their turn before the next one
+            if answered % _ANSWERS_PER_TURN == 0:
+                await asyncio.sleep(0)
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=tuple(partitions)))
     return ListOffsetsResponse(topics=tuple(topics))
 
 
-def _answer(
+async def _answer(
     broker: Broker, topic: str, asked: ListOffsetsPartition, version: int, is_named_twice: bool
 ) -> ListOffsetsPartitionResponse:
     try:
@@ -78,7 +82,7 @@ def _answer(
         _check_version(asked.timestamp, version)
         partition = broker.partitions.get(topic, asked.partition_index)
         check_leader_epoch(asked.current_leader_epoch, partition)
-        found = _find(partition, asked.timestamp)
+        found = await _find(broker, partition, asked.timestamp)
     except REFUSALS as error:
         code = refusal_of(error, f"{topic}-{asked.partition_index}").code
         return ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=code)
@@ -96,24 +100,34 @@ def _check_version(timestamp: int, version: int) -> None:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"time {timestamp} means nothing in version {version}")
 
 
-def _find(partition: Partition, timestamp: int) -> Found:
+async def _find(broker: Broker, partition: Partition, timestamp: int) -> Found:
     log = partition.log
-    found: tuple[int, int] | None
     match timestamp:
         case -1:  # LATEST
             return Found(-1, partition.high_watermark.offset, partition.leader_epoch)
         case -2 | -4:  # EARLIEST, EARLIEST_LOCAL
             return Found(-1, log.start_offset, log.epochs.epoch_at(log.start_offset))
-        case -3:  # MAX_TIMESTAMP
-            found = log.max_timestamp(partition.high_watermark)
         case -5 | -6:  # LATEST_TIERED, EARLIEST_PENDING_UPLOAD
             return NOTHING
-        case _:
-            found = log.offset_for_time(timestamp, partition.high_watermark)
+    found = await _search(broker, partition, timestamp)
     if found is None or found[1] < 0:
         return NOTHING
     return Found(found[0], found[1], log.epochs.epoch_at(found[1]))
 
 
-def _needs_search(timestamp: int) -> bool:
-    return timestamp >= 0 or timestamp == MAX_TIMESTAMP
+async def _search(broker: Broker, partition: Partition, timestamp: int) -> tuple[int, int] | None:
+    """In a thread, a few at a time: a search reads from the disk, and may unpack a batch."""
+    for tries_left in reversed(range(_SEARCH_TRIES)):
+        async with broker.time_searches:
+            search = partition.log.search_times(partition.high_watermark)
+            try:
+                if timestamp == MAX_TIMESTAMP:
+                    return await in_thread(search.latest)
+                return await in_thread(partial(search.first_from, timestamp))
+            except (FileNotFoundError, DamagedSegment):
+                if not tries_left or partition.is_gone:
+                    raise
+                # Retention or compaction took a file away meanwhile: what stands there now is searched instead.
+            finally:
+                search.close()
+    raise AssertionError("the last try returns or raises")
