@@ -14,6 +14,7 @@ from kafka.record.default_records import DefaultRecordBatchBuilder as PyBuilder
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.wire.batch import HEADER_BYTES, check_produced_batch, read_header, stamp_log_append_time
 from clarion.wire.compression import Codec
+from clarion.wire.limits import WorkBudget
 from clarion.wire.records import (
     Record,
     assemble_batch,
@@ -272,6 +273,36 @@ def test_no_record_is_later_than_its_batch_says():
 def test_records_without_a_timestamp_are_accepted():
     batch = encode_batch([(b"k", b"v", (), -1)])
     check_deep(batch, read_header(batch), keys_required=True)
+
+
+def test_a_budget_pays_for_records_headers_and_unpacked_bytes_of_all_batches():
+    batch = encode_batch([(b"k", b"v" * 50, (("a", b"1"), ("b", None)), NOW)] * 10, compression=Codec.ZSTD)
+    size = len(records_data(batch, read_header(batch)))
+    budget = WorkBudget(steps=70, unpacked_bytes=3 * size)
+    check_deep(batch, read_header(batch), keys_required=True, budget=budget)
+    assert (budget.steps_left, budget.unpacked_bytes_left) == (70 - 10 * 3, 2 * size)
+    check_deep(batch, read_header(batch), keys_required=True, budget=budget)
+    with pytest.raises(KafkaError, match="2 headers") as caught:
+        check_deep(batch, read_header(batch), keys_required=True, budget=budget)
+    assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
+    with pytest.raises(KafkaError, match="unpack to too many bytes in all"):
+        check_deep(batch, read_header(batch), keys_required=True, budget=budget)
+
+
+def test_what_cannot_be_unpacked_costs_as_well():
+    """A hundred bombs in one request must not each be tried."""
+    bomb = encode_batch([(b"k", bytes(10**6), (), NOW)], compression=Codec.ZSTD)
+    budget = WorkBudget(steps=1000, unpacked_bytes=1000)
+    with pytest.raises(KafkaError, match="more than 1000 bytes"):
+        check_deep(bomb, read_header(bomb), keys_required=True, budget=budget)
+    assert budget.unpacked_bytes_left == 0
+
+
+def test_a_large_request_has_earned_more_work_than_a_small_one():
+    small, large, largest = map(WorkBudget.for_bytes, (1000, 10**6, 10**8))
+    assert small.steps_left < large.steps_left < largest.steps_left
+    assert small.unpacked_bytes_left < large.unpacked_bytes_left < largest.unpacked_bytes_left
+    assert small.batch_bytes_max == largest.batch_bytes_max, "memory for one batch does not grow"
 
 
 # ------------------------------------------------------------------------------------------------ fuzz

@@ -134,6 +134,7 @@ class BrokerServer:
         """What serves requests. The groups are loading, and say so, before the first client can ask for one."""
         self.broker = Broker(self.config, self._clock, self._randomness, self._registry, self._partitions)
         self._taken.callback(self.broker.waiting_produces.close)
+        self._taken.push_async_callback(self.broker.preparing.stop)
         self.broker.cleaner = Cleaner(self.broker, self._disk)
         self.dispatch = Dispatch(self.broker)
         self._taken.push_async_callback(self.dispatch.stop)
