@@ -122,9 +122,9 @@ class BrokerServer:
         )
         self._clean_shutdown = CleanShutdown(self._disk, config.data_dir)
         was_clean = self._clean_shutdown.take()
-        deleted = self._registry.being_deleted
+        topics, deleted = list(self._registry), self._registry.being_deleted
         report = self._partitions.open_all(
-            list(self._registry), self._offset_files.load(), was_clean=was_clean, deleted=deleted
+            topics, self._offset_files.load(topics, was_clean=was_clean), was_clean=was_clean, deleted=deleted
         )
         self._taken.push_async_callback(self._close_files)
         self._registry.forget_deleted(deleted)
