@@ -371,7 +371,7 @@ async def test_producers_are_known_after_a_restart(tmp_path, is_clean):
 
 async def test_producers_are_known_after_retention_has_taken_all_their_messages(tmp_path):
     async with running(tmp_path, **QUICK) as node:
-        await node.topic(retention_ms="1000")
+        await node.topic(retention_ms="1000", clarion_retention_grace_ms="0")
         for sequence in range(3):
             records = batch(b"v", at=now_ms() - HOUR_MS, producer_id=7, producer_epoch=0, base_sequence=sequence)
             await node.client.produce({T0: records})
