@@ -12,6 +12,7 @@ from clarion.broker.config import Durability
 from clarion.model.errors import ErrorCode
 from clarion.wire.apis import PRODUCE
 from clarion.wire.batch import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, read_header
+from clarion.wire.compression import Codec
 from clarion.wire.frames import parse_request_header, request_frame
 from clarion.wire.records import decode_batch
 from tests.broker.disks import StoryDisk
@@ -40,6 +41,18 @@ async def test_every_version_writes(tmp_path, version):
             produced = (await node.client.produce({place: batch(b"a", b"b")}, version=version))[place]
             assert (produced.error_code, produced.base_offset) == (0, offset)
         assert await values(node) == [b"a", b"b"] * 2
+
+
+@pytest.mark.parametrize("version", versions_of("Produce"))
+async def test_zstd_is_taken_from_the_version_on_that_knows_it(tmp_path, version):
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic()
+        place = (node.broker.known_topic("t").id, 0) if version >= 13 else T0
+        assert await refusal(node, batch(b"v"), place, version=version) == 0
+        code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE if version < 7 else ErrorCode.NONE
+        for _ in range(2):
+            assert await refusal(node, batch(b"v", compression=Codec.ZSTD), place, version=version) == code
+        assert await refusal(node, batch(b"v", compression=Codec.LZ4), place, version=version) == 0
 
 
 # How safe is safe

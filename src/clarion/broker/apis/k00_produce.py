@@ -20,6 +20,8 @@ from clarion.model.ids import TopicId
 from clarion.net import Connection, PendingReply, Reply
 from clarion.replication import Appended, Partition
 from clarion.wire.apis import PRODUCE
+from clarion.wire.batch import HEADER_BYTES, read_header
+from clarion.wire.compression import Codec
 from clarion.wire.fields import UNREADABLE
 from clarion.wire.frames import RequestHeader, reply_head
 from clarion.wire.limits import WorkBudget
@@ -40,7 +42,7 @@ ACKS_NONE: Final = 0
 ACKS_LEADER: Final = 1
 ACKS_ALL: Final = -1
 FIRST_VERSION_WITH_IDS: Final = 13
-_FIRST_VERSION_WITH_LOG_START: Final = 5
+_FIRST_VERSION_WITH_ZSTD: Final = 7
 _HABITS_MAX: Final = 4096
 _BEGINNING_BYTES_MAX: Final = 512  # of a request; a client's name may have 32 KB, and is not worth remembering then
 # Where batches are looked through, so much of a request is done in the turn in which it came: about a millisecond.
@@ -66,7 +68,7 @@ def serve(
         for index, records in topic.partitions:
             try:
                 partition = _find(broker, header, topic, index)
-                batch = _checked(request, records)
+                batch = _checked(request, records, header.api_version)
                 if partition.preparation is not None or partition.preparing:
                     prepared = placed.prepare_at_once(partition, batch)
                     if prepared is None:
@@ -214,7 +216,7 @@ def _note_habit(
     broker: Broker, connection: Connection, header: RequestHeader, request: ProduceRequest, frame: memoryview
 ) -> None:
     at = header.body_at + request.records_at
-    if header.api_version < _FIRST_VERSION_WITH_LOG_START or at > _BEGINNING_BYTES_MAX:
+    if header.api_version < _FIRST_VERSION_WITH_ZSTD or at > _BEGINNING_BYTES_MAX:
         return
     connection.habit_at = at
     habits, beginning = broker.produce_habits, _beginning(frame, at)
@@ -290,14 +292,20 @@ def _find(broker: Broker, header: RequestHeader, topic: ProduceTopic, index: int
     return broker.partitions.get(name, index)
 
 
-def _checked(request: ProduceRequest, records: memoryview | None) -> memoryview:
+def _checked(request: ProduceRequest, records: memoryview | None, version: int) -> memoryview:
     if not -1 <= request.acks <= 1:
         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is 0, 1 or all (-1), not {request.acks}")
     if request.transactional_id is not None:
         raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not supported yet")
     if not records:
         raise KafkaError(ErrorCode.INVALID_RECORD, "there is no record batch to append")
+    if version < _FIRST_VERSION_WITH_ZSTD and _is_zstd(records):  # consumers of that age could not read it
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Produce v{version} knows no zstd")
     return records
+
+
+def _is_zstd(records: memoryview) -> bool:
+    return len(records) >= HEADER_BYTES and read_header(records).compression == Codec.ZSTD
 
 
 def _taken(partition: Partition, appended: Appended, index: int) -> PartitionProduced:
