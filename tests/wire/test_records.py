@@ -16,6 +16,7 @@ from clarion.wire.batch import HEADER_BYTES, check_produced_batch, read_header, 
 from clarion.wire.compression import Codec
 from clarion.wire.limits import WorkBudget
 from clarion.wire.records import (
+    RECORDS_NAMED_MAX,
     Record,
     assemble_batch,
     check_deep,
@@ -233,6 +234,21 @@ def test_a_cut_off_or_changed_batch_is_corrupt():
     assert refusal(changed) is ErrorCode.CORRUPT_MESSAGE
     changed[16] = 1
     assert refusal(changed) is ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+
+
+@pytest.mark.parametrize("bad", [[2], [0, 1, 9], list(range(10))])
+def test_all_records_without_a_key_are_named(bad):
+    batch = encode_batch([(None if number in bad else b"k", b"v", (), NOW) for number in range(10)])
+    with pytest.raises(KafkaError) as caught:
+        check_deep(batch, read_header(batch), keys_required=True)
+    assert (caught.value.code, list(caught.value.records)) == (ErrorCode.INVALID_RECORD, bad)
+
+
+def test_a_refusal_names_a_bounded_number_of_records():
+    batch = encode_batch([(None, b"v", (), NOW)] * (RECORDS_NAMED_MAX + 500))
+    with pytest.raises(KafkaError) as caught:
+        check_deep(batch, read_header(batch), keys_required=True)
+    assert list(caught.value.records) == list(range(RECORDS_NAMED_MAX))
 
 
 def test_a_compression_bomb_is_refused():

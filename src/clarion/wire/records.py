@@ -38,6 +38,7 @@ from clarion.wire.varints import ZIGZAG, length_of, put, read_long
 from clarion.world.disk import Buffer
 
 DECOMPRESSED_BYTES_MAX: Final = UNPACKED_BYTES_MAX
+RECORDS_NAMED_MAX: Final = 1_000  # in one refusal of some 60 KB; who has more bad ones hears of them next time
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -260,17 +261,29 @@ def check_deep(batch: Buffer, header: BatchHeader, *, keys_required: bool, budge
     # With as many rising deltas as there are places for them, they can only be 0, 1, 2, …: `scan_spans` sees to it.
     base, latest = header.base_timestamp, LONG_MAX if header.is_log_append_time else header.max_timestamp
     data = unpack_records(batch, header, budget)
+    keyless: list[int] = []
+    mistimed: list[int] = []
     for number, (_, _, _, shift, _, key, _, _) in enumerate(scan_spans(data, header, budget)):
         if keys_required and key is None:
-            raise KafkaError(
-                ErrorCode.INVALID_RECORD, "a compacted topic accepts no record without a key", record=number
-            )
-        if not NO_TIMESTAMP <= base + shift <= latest:
-            raise KafkaError(
-                ErrorCode.INVALID_TIMESTAMP,
-                f"a record's timestamp {base + shift} is past its batch's max {latest}",
-                record=number,
-            )
+            keyless.append(number)
+        elif not NO_TIMESTAMP <= base + shift <= latest:
+            mistimed.append(number)
+        else:
+            continue
+        if len(keyless) + len(mistimed) == RECORDS_NAMED_MAX:
+            break
+    if keyless or mistimed:
+        raise _refused_records(keyless, mistimed)
+
+
+def _refused_records(keyless: list[int], mistimed: list[int]) -> KafkaError:
+    """All of them are named, as in Kafka: a client fails these for good and sends the others again."""
+    named = sorted(keyless + mistimed)
+    if mistimed:
+        return KafkaError(
+            ErrorCode.INVALID_TIMESTAMP, "a record's timestamp is past its batch's greatest", records=named
+        )
+    return KafkaError(ErrorCode.INVALID_RECORD, "a compacted topic accepts no record without a key", records=named)
 
 
 # ------------------------------------------------------------------------------------------------ writing

@@ -313,7 +313,7 @@ def _taken(partition: Partition, appended: Appended, index: int) -> PartitionPro
 
 
 def _refused(index: int, error: KafkaError) -> PartitionProduced:
-    return PartitionProduced(index, int(error.code), -1, -1, -1, error.message or None, bad_record=error.record)
+    return PartitionProduced(index, int(error.code), -1, -1, -1, error.message or None, bad_records=error.records)
 
 
 def _reply(header: RequestHeader, results: list[TopicResult]) -> Reply:
