@@ -127,6 +127,7 @@ class ArchiveSource:
             **connection,
             **subscription,
             **({"groupId": run.group} if streaming else run.ending),
+            "splitPartitions": str(run.may_split).lower(),
             **self._starting(run, layout),
             **self.topic.options,
         }
@@ -163,6 +164,7 @@ class ArchiveTarget:
     topic: Topic
     holds: bool = True
     output_modes: tuple[str, ...] = field(default=("append",))
+    keeps_order: bool = False
 
     @property
     def description(self) -> str:

@@ -71,7 +71,7 @@ def on_loss(settings: SourceSettings) -> OnLoss:
 
 
 def task_ranges(ranges: Sequence[OffsetRange], settings: SourceSettings) -> list[InputPartition]:
-    tasks = plan(ranges, cores(), settings.min_partitions)
+    tasks = plan(ranges, cores(), settings.tasks)
     return [TaskRanges(tuple(one)) for one in tasks] or [TaskRanges(())]
 
 
