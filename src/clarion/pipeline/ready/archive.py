@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from clarion.pipeline.definition import DefinitionError, MicroBatch, Pipeline, Run, check
 from clarion.pipeline.kafka.offsets import TopicPartition
-from clarion.pipeline.ready.columns import origin_columns, partition_columns, raw_rows, typed_rows, with_topic_ids
+from clarion.pipeline.ready.columns import origin_columns, partition_columns, raw_rows, typed_rows
 from clarion.pipeline.ready.topic_link import Layout, TopicLink, names_matching
 from clarion.pipeline.table_reference import Table, table
 from clarion.pipeline.topic_reference import FORMAT, Topic, topic
@@ -121,7 +121,8 @@ class ArchiveSource:
         connection = self.topic.connection(run)
         link = TopicLink(connection)
         layout = link.layout(names_matching(link, self.topic.names, self.topic.pattern))
-        subscription = {"subscribe": ",".join(sorted(layout)), "includeHeaders": "true"}
+        # A name may be given anew while we run; which topic a message belongs to, its source knows.
+        subscription = {"subscribe": ",".join(sorted(layout)), "includeHeaders": "true", "includeTopicId": "true"}
         schema = self._schema(spark, {**connection, **subscription})
         options = {
             **connection,
@@ -132,8 +133,7 @@ class ArchiveSource:
             **self.topic.options,
         }
         reader = (spark.readStream if streaming else spark.read).format(FORMAT).options(**options)
-        messages = with_topic_ids(reader.load(), {each: topic_id for each, (topic_id, _) in layout.items()})
-        return self.shape.rows(messages, schema)
+        return self.shape.rows(reader.load(), schema)
 
     def _starting(self, run: Run, layout: Layout) -> dict[str, str]:
         """Where the table ends. Spark asks only if there is no checkpoint, or for a batch."""

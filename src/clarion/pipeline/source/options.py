@@ -32,6 +32,7 @@ SOURCE_NAMES: Final = (
     "maxRecordsPerPartition",
     "splitPartitions",
     "includeHeaders",
+    "includeTopicId",
     "failOnDataLoss",
     "groupId",
     "history",
@@ -86,6 +87,7 @@ class SourceSettings:
     limits: Limits
     tasks: Tasks
     include_headers: bool
+    include_topic_id: bool
     fail_on_data_loss: bool
     group_id: str | None
     fetch: FetchSettings
@@ -113,6 +115,7 @@ def source_settings(given: Mapping[str, str]) -> SourceSettings:
             may_split=options.boolean("splitPartitions", False),
         ),
         include_headers=include_headers,
+        include_topic_id=options.boolean("includeTopicId", False),
         fail_on_data_loss=options.boolean("failOnDataLoss", True),
         group_id=options.text("groupId", None) or options.text("group.id", None),
         fetch=_fetch(options, include_headers),

@@ -82,7 +82,7 @@ def read_task(partition: InputPartition, settings: SourceSettings) -> Iterator[p
         return
     client = kept_client(settings.client)
     for rows, ranges in read_ranges(client, partition.ranges, settings.fetch, on_loss(settings)):
-        yield from record_batches(rows, ranges)
+        yield from record_batches(rows, ranges, with_topic_id=settings.include_topic_id)
 
 
 freeze_in_workers()
