@@ -1,0 +1,95 @@
+"""Changes of the store that leave nobody in doubt: neither an answer that was lost nor a caller who was cancelled.
+
+What a registry holds in memory follows the store. It would be wrong after a change that happened without its knowing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from clarion.cluster.coordination import (
+    Compare,
+    CoordinationStore,
+    Delete,
+    Operation,
+    Outcome,
+    OutcomeUnknownError,
+    Put,
+    Revision,
+)
+
+_ATTEMPTS_MAX: Final = 8  # with the pauses below about ten seconds: longer than a store takes to elect a new leader
+_PAUSE_SECONDS: Final = 0.1
+_PAUSE_SECONDS_MAX: Final = 2.0
+
+
+async def change(
+    store: CoordinationStore,
+    compares: Sequence[Compare],
+    operations: Sequence[Operation],
+    follow: Callable[[Revision], None],
+) -> bool:
+    """Whether it was done. If so, `follow` was called with its revision before anybody else had a turn.
+
+    Every key that is operated on must be compared: that is what makes asking twice harmless.
+    """
+    assert {one.key for one in operations} <= {one.key for one in compares}
+    return await _to_the_end(asyncio.ensure_future(_change(store, compares, operations, follow)))
+
+
+async def _change(
+    store: CoordinationStore,
+    compares: Sequence[Compare],
+    operations: Sequence[Operation],
+    follow: Callable[[Revision], None],
+) -> bool:
+    outcome = await _transact_surely(store, compares, operations)
+    if outcome.succeeded:
+        follow(outcome.revision)
+    return outcome.succeeded
+
+
+async def _to_the_end(task: asyncio.Future[bool]) -> bool:
+    """A caller who is cancelled leaves when the store has answered: what it did is in memory too, then."""
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        if not task.cancelled():
+            task.exception()  # nobody is left to hear of it
+        raise
+
+
+async def _transact_surely(
+    store: CoordinationStore, compares: Sequence[Compare], operations: Sequence[Operation]
+) -> Outcome:
+    """Ask until an answer comes. Of the same transaction asked for many times at most one can succeed."""
+    pause = _PAUSE_SECONDS
+    for attempt in range(_ATTEMPTS_MAX):
+        try:
+            outcome = await store.transact(compares, operations)
+            if outcome.succeeded or attempt == 0:
+                return outcome
+            return await _own_outcome(store, operations)
+        except OutcomeUnknownError:
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _PAUSE_SECONDS_MAX)
+    raise OutcomeUnknownError(f"no answer in {_ATTEMPTS_MAX} attempts")
+
+
+async def _own_outcome(store: CoordinationStore, operations: Sequence[Operation]) -> Outcome:
+    """The compares no longer hold, perhaps because an attempt without an answer has succeeded: then all is as asked."""
+    revision = Revision(0)
+    for operation in operations:
+        found = await store.get(operation.key)
+        match operation:
+            case Delete():
+                is_done = found is None
+            case Put():
+                is_done = found is not None and found.value == operation.value
+                revision = found.mod_revision if found else revision
+        if not is_done:
+            return Outcome(False, revision)
+    return Outcome(True, revision)
