@@ -1,22 +1,28 @@
 """What a broker leaves behind on a disk that is full or loses power at the wrong moment."""
 
 import errno
+import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 
 from clarion.broker.config import BrokerConfig, ListenerConfig
-from clarion.broker.server import BrokerServer
+from clarion.broker.server import BrokerServer, OnFailure
+from clarion.cluster import CoordinationStore
+from clarion.cluster.simulated_store import SimulatedService, SimulatedStore
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.names import OFFSETS_TOPIC
 from tests.sim.disk import SimDisk
 
 
 @asynccontextmanager
-async def broker_on(disk: SimDisk) -> AsyncIterator[BrokerServer]:
+async def broker_on(disk: SimDisk, registry: SimulatedService) -> AsyncIterator[BrokerServer]:
+    async def open_store(on_failure: OnFailure) -> CoordinationStore:
+        return SimulatedStore(registry, random.Random(0), before_change=lambda: disk.happen("write", "registry.db"))
+
     config = BrokerConfig(data_dir="/var/lib/data", listeners=(ListenerConfig(port=0),), offsets_partitions=2)
-    server = BrokerServer(config, disk=disk)
+    server = BrokerServer(config, disk=disk, open_store=open_store)
     await server.start()
     try:
         yield server
@@ -25,11 +31,11 @@ async def broker_on(disk: SimDisk) -> AsyncIterator[BrokerServer]:
 
 
 async def test_a_new_data_directory_survives_a_power_loss():
-    disk = SimDisk()
-    async with broker_on(disk) as server:
+    disk, registry = SimDisk(), SimulatedService()
+    async with broker_on(disk, registry) as server:
         await server.broker.create_topic("t", 1, {})
         after = disk.power_loss()
-    async with broker_on(after) as server:
+    async with broker_on(after, registry) as server:
         assert server.broker.registry.find("t") is not None
 
 
@@ -37,8 +43,8 @@ async def test_a_new_data_directory_survives_a_power_loss():
 async def test_a_topic_that_could_not_be_made_can_be_made_later(kind: str):
     """Whatever fails, and even if nothing can be written afterwards to take it back."""
     for number in range(12):
-        disk = SimDisk()
-        async with broker_on(disk) as server:
+        disk, registry = SimDisk(), SimulatedService()
+        async with broker_on(disk, registry) as server:
             countdown = iter(range(number, -1, -1))
             disk.fail_when(lambda what, left=countdown: what.kind == kind and next(left) == 0, errno.ENOSPC)
             try:
@@ -52,8 +58,8 @@ async def test_a_topic_that_could_not_be_made_can_be_made_later(kind: str):
 
 
 async def test_on_a_full_disk_no_topic_is_half_there_before_or_after_a_restart():
-    disk = SimDisk()
-    async with broker_on(disk) as server:
+    disk, registry = SimDisk(), SimulatedService()
+    async with broker_on(disk, registry) as server:
         disk.is_full = True
         with pytest.raises(OSError):
             await server.broker.create_topic("t", 3, {})
@@ -61,9 +67,9 @@ async def test_on_a_full_disk_no_topic_is_half_there_before_or_after_a_restart()
             await server.groups.ensure_topic()
         assert refused.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
         disk.is_full = False
-        after = disk.power_loss()
+        after, registry_then = disk.power_loss(), registry.copy()
         await server.groups.ensure_topic()
         assert len(server.groups.shards) == 2
-    async with broker_on(after) as server:
+    async with broker_on(after, registry_then) as server:
         assert server.broker.registry.find(OFFSETS_TOPIC) is None
         assert not [name for name in after.names("/var/lib/data") if name.startswith(("t-", "__"))]

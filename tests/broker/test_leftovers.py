@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 from clarion.broker.config import Durability
+from clarion.cluster.coordination import Put
 from tests.broker.harness import running
 from tests.broker.talk import batch
 
@@ -26,7 +27,7 @@ async def filled(data_dir: Path, name: str = "t") -> str:
 async def test_a_deletion_that_was_interrupted_is_finished(tmp_path):
     await filled(tmp_path)
     async with running(tmp_path, **QUICK) as node:
-        node.broker.registry.delete("t")  # and here the power goes
+        await node.broker.registry.delete("t")  # and here the power goes
     async with running(tmp_path, **QUICK) as node:
         assert folders(tmp_path) == []
         assert node.broker.registry.being_deleted == frozenset()
@@ -38,7 +39,7 @@ async def test_a_deletion_that_was_noted_and_not_done_has_not_happened(tmp_path)
     await filled(tmp_path)
     async with running(tmp_path, **QUICK) as node:
         topic = node.broker.known_topic("t")
-        node.broker.registry._store.put(f"deleting/{topic.id}", "t")
+        await node.server.store.transact((), [Put(f"deleting/{topic.id}", b"t")])
     async with running(tmp_path, **QUICK) as node:
         assert (await node.client.fetch({T0: 0})).values() == [b"v"]
         await node.broker.delete_topic("t")
@@ -57,9 +58,9 @@ async def test_after_a_deletion_nothing_is_noted_any_more(tmp_path):
 async def test_messages_that_an_older_copy_of_the_registry_does_not_know_are_put_aside(tmp_path):
     async with running(tmp_path, **QUICK) as node:
         await node.topic("first")
-    shutil.copy(tmp_path / "registry.journal", tmp_path / "copy")
+    shutil.copy(tmp_path / "registry.db", tmp_path / "copy")
     topic_id = await filled(tmp_path)
-    shutil.copy(tmp_path / "copy", tmp_path / "registry.journal")
+    shutil.copy(tmp_path / "copy", tmp_path / "registry.db")
     for _ in range(2):
         async with running(tmp_path, **QUICK) as node:
             assert [topic.name for topic in node.broker.registry] == ["first"]

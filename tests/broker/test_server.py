@@ -131,7 +131,7 @@ async def test_a_folder_of_another_node_or_cluster_is_refused(tmp_path):
         pass
     with pytest.raises(WrongFolderError, match=r"node\.id=1"):
         await BrokerServer(config(tmp_path, node_id=2)).start()
-    (tmp_path / "registry.journal").unlink()
+    (tmp_path / "registry.db").unlink()
     with pytest.raises(WrongFolderError, match=r"cluster\.id"):
         await BrokerServer(config(tmp_path, node_id=1)).start()
 

@@ -11,12 +11,15 @@ import random
 from collections.abc import Awaitable, Callable
 
 from clarion.broker.config import BrokerConfig
-from clarion.broker.server import BrokerServer
+from clarion.broker.server import BrokerServer, OnFailure
+from clarion.cluster import CoordinationStore
+from clarion.cluster.simulated_store import SimulatedService, SimulatedStore, Weather
 from clarion.replication import LoopThreads
 from tests.sim.disk import PowerLoss, SimDisk
 from tests.sim.loop import PROCESS, SimLoop
 
 EPOCH_MS = 1_800_000_000_000
+REGISTRY = "/data/registry.db"
 
 
 class Process:
@@ -34,16 +37,22 @@ class Machine:
         self._config = config
         self.clock = SimClock(loop)
         self.drive = Drive(loop)
+        self.registry = SimulatedService()  # what it has applied stays, whatever happens to process and machine
         self.process: Process | None = None
         self.server: BrokerServer | None = None
         self.boots = 0
         self.is_stopping = False
+        self._starting: asyncio.Future[None] | None = None
         self._next_crash: Callable[[], None] = self.kill
         self._graves: list[object] = []  # a dead process's objects must not be collected: that would run its `finally`s
 
     @property
     def is_up(self) -> bool:
         return self.process is not None and self.process.is_running
+
+    @property
+    def is_starting(self) -> bool:
+        return self.is_up and self._starting is not None and not self._starting.done()
 
     def boot(self) -> Awaitable[None]:
         """Start a broker on what the disk holds. The awaitable ends when it serves, or raises why it does not."""
@@ -61,10 +70,22 @@ class Machine:
             clock=self.clock,
             randomness=randomness,
             flush_threads=LoopThreads(),
+            open_store=self._open_store,
         )
-        starting = self._loop.create_task(self.server.start(), context=self.process.context)
+        starting = self._starting = self._loop.create_task(self.server.start(), context=self.process.context)
         self._graves.append((self.server, self.process, starting))
         return starting
+
+    async def _open_store(self, on_failure: OnFailure) -> CoordinationStore:
+        """As far away as a thread is; a crash may come before a commit, and between it and its answer."""
+        drive = self.drive
+        return SimulatedStore(
+            self.registry,
+            self._loop.random,
+            Weather(delay_seconds=self._loop.thread_seconds),
+            before_change=lambda: drive.happen("write", REGISTRY),
+            after_change=lambda: drive.happen("commit", REGISTRY),
+        )
 
     def kill(self) -> None:
         """SIGKILL: the page cache survives."""

@@ -10,10 +10,9 @@ from clarion.broker.config import BrokerConfig
 from clarion.broker.fetch_sessions import FetchSessions
 from clarion.broker.metadata_cache import MetadataCache
 from clarion.broker.partitions import Partitions
-from clarion.broker.preparing import Preparing
 from clarion.broker.threads import in_thread
 from clarion.broker.waiting import WaitingProduces
-from clarion.cluster import Topic, TopicRegistry
+from clarion.cluster import ProducerIds, SettingsRegistry, Topic, TopicRegistry
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import TopicId
 from clarion.model.names import INTERNAL_TOPICS, OFFSETS_TOPIC
@@ -51,11 +50,15 @@ class Broker:
         clock: Clock,
         randomness: Randomness,
         registry: TopicRegistry,
+        settings: SettingsRegistry,
+        producer_ids: ProducerIds,
         partitions: Partitions,
     ) -> None:
         self.config = config
         self.clock = clock
         self.registry = registry
+        self.settings = settings
+        self._producer_ids = producer_ids
         self.partitions = partitions
         self.node_id = config.node_id
         self.cluster_id = registry.cluster_id
@@ -64,7 +67,6 @@ class Broker:
         self.cleaner: Cleaner  # likewise
         self.closed_to_clients = INTERNAL_TOPICS  # topics that only the broker itself makes and writes
         self.waiting_produces = WaitingProduces()
-        self.preparing = Preparing()
         self.produce_habits: dict[bytes, Habit] = {}
         self.sessions = FetchSessions(config.limits.fetch_sessions_max, lambda: new_session_id(randomness))
         # Each may hold the unpacked batch and a thread for a tenth of a second: those who ask wait in line for two.
@@ -86,7 +88,7 @@ class Broker:
             try:
                 made = await in_thread(lambda: self.partitions.make(topic))
                 # Last, since a full disk would not let it be taken back. Files without a topic are nobody's.
-                await in_thread(lambda: self.registry.add(topic))
+                await self.registry.add(topic)
             except OSError:
                 await in_thread(lambda: self.partitions.remove_strays(topic))
                 raise
@@ -102,14 +104,14 @@ class Broker:
                 raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{name} is internal and cannot be deleted")
             if topic_id is not None and self.known_topic(name).id != topic_id:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with the id {topic_id}")
-            topic = await in_thread(lambda: self.registry.delete(name))
+            topic = await self.registry.delete(name)
             retired = self.partitions.retire(topic)
             self._tell_change(topic.name, deleted=topic)
             # What is under way in threads ends first: it would write into a folder that may soon be another topic's.
             await self.partitions.settle(retired)
             await self.cleaner.settle(retired)
             await in_thread(lambda: self.partitions.remove_files(retired))
-            await in_thread(lambda: self.registry.forget_deleted([topic.id]))
+            await self.registry.forget_deleted([topic.id])
         log.info("topic_deleted", topic=name, id=topic.id)
         return topic
 
@@ -120,7 +122,7 @@ class Broker:
                 raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"{name} keeps its number of partitions for life")
             self.registry.check_growth(known, partition_count)
             made = await in_thread(lambda: self.partitions.make(known, partition_count))
-            topic = await in_thread(lambda: self.registry.grow(name, partition_count))
+            topic = await self.registry.grow(name, partition_count)
             self.partitions.adopt(topic, made)
         log.info("topic_grown", topic=name, partitions=partition_count)
         self._tell_change(topic.name)
@@ -131,19 +133,16 @@ class Broker:
         async with self._changing:
             overrides = change(self.known_topic(name))
             parse(overrides, self.partitions.defaults)
-            topic = await in_thread(lambda: self.registry.configure(name, overrides))
+            topic = await self.registry.configure(name, overrides)
             self.partitions.configure(topic)
         log.info("topic_configured", topic=name, settings=dict(topic.overrides))
         self._tell_change(topic.name)
         return topic
 
     async def new_producer_id(self) -> int:
-        """Now and then this writes to the registry, which takes one change at a time."""
-        fresh = self.registry.producer_id_at_hand()
-        if fresh is not None:
-            return fresh
-        async with self._changing:
-            return await in_thread(self.registry.next_producer_id)
+        """Now and then this writes to the store; a change of the topics does not hold it up."""
+        fresh = self._producer_ids.at_hand()
+        return await self._producer_ids.next() if fresh is None else fresh
 
     def known_topic(self, name: str) -> Topic:
         topic = self.registry.find(name)

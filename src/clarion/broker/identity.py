@@ -1,23 +1,36 @@
-"""A data directory belongs to one process at a time, and to one broker of one cluster for life."""
+"""A data directory belongs to one process at a time, and to one broker of one cluster for life.
+
+`meta.properties` says whose it is and in which format: 1 had its registry in a journal, 2 has it in `registry.db`.
+"""
 
 from __future__ import annotations
 
 import os
 from typing import Final
 
+from clarion.cluster import CoordinationStore
+from clarion.cluster.registry import CLUSTER_ID
 from clarion.world import Disk, RealDisk, read_file, replace_file
 from clarion.world.lock import FolderLock
 
 _FILE: Final = "meta.properties"  # Kafka's name and format
+_FORMAT: Final = "clarion.format"
+_FORMAT_NOW: Final = 2
 
 
 class WrongFolderError(Exception):
-    """The data belongs to another broker."""
+    """The data belongs to another broker, or to another version of this one."""
 
 
 def claim_folder(disk: Disk, folder: str) -> Claim:
     """Take the folder for this process; FolderTakenError if another one has it."""
-    return Claim(disk, folder, FolderLock(folder) if isinstance(disk, RealDisk) else None)
+    claim = Claim(disk, folder, FolderLock(folder) if isinstance(disk, RealDisk) else None)
+    try:
+        claim.check_format()
+    except BaseException:
+        claim.release()
+        raise
+    return claim
 
 
 class Claim:
@@ -26,19 +39,44 @@ class Claim:
         self._path = os.path.join(folder, _FILE)
         self._lock = lock
 
+    def check_format(self) -> None:
+        """Before anything in the folder is touched."""
+        written = self._known().get(_FORMAT, "1")
+        if not written.isdecimal() or int(written) > _FORMAT_NOW:
+            raise WrongFolderError(
+                f"{self._path} says {_FORMAT}={written}, this version of Clarion knows formats up to {_FORMAT_NOW}: "
+                f"a newer version has worked here, and has to go on"
+            )
+
+    async def check_registry(self, store: CoordinationStore) -> None:
+        """A folder that belongs to a cluster has a registry that says so: without it, topics would seem to be gone."""
+        known = self._known().get("cluster.id")
+        if known is not None and await store.get(CLUSTER_ID) is None:
+            raise WrongFolderError(
+                f"{self._path} says cluster.id={known}, but the registry beside it is new: restore it from a copy"
+            )
+
     def check_identity(self, cluster_id: str, node_id: int) -> None:
         """Write who we are on the first start; refuse to go on with somebody else's data after that."""
-        if not self._disk.exists(self._path):
-            content = f"version=1\ncluster.id={cluster_id}\nnode.id={node_id}\n"
+        known = self._known()
+        ours = {"cluster.id": cluster_id, "node.id": str(node_id)}
+        for name, value in ours.items():
+            if known and known.get(name) != value:
+                raise WrongFolderError(
+                    f"{self._path} says {name}={known.get(name)}, this broker is {name}={value}; "
+                    f"choose another --data-dir, or the right --node-id"
+                )
+        wanted = {"version": "1", **known, **ours, _FORMAT: str(_FORMAT_NOW)}
+        if known != wanted:
+            content = "".join(f"{name}={value}\n" for name, value in wanted.items())
             replace_file(self._disk, self._path, content.encode())
-            return
-        lines = read_file(self._disk, self._path).decode().splitlines()
-        known = dict(line.split("=", 1) for line in lines if "=" in line)
-        for name, ours in (("cluster.id", cluster_id), ("node.id", str(node_id))):
-            theirs = known.get(name)
-            if theirs != ours:
-                raise WrongFolderError(f"{self._path} says {name}={theirs}, this broker is {name}={ours}")
 
     def release(self) -> None:
         if self._lock is not None:
             self._lock.release()
+
+    def _known(self) -> dict[str, str]:
+        if not self._disk.exists(self._path):
+            return {}
+        lines = read_file(self._disk, self._path).decode().splitlines()
+        return dict(line.split("=", 1) for line in lines if "=" in line)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import resource
 import ssl
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Final
 
@@ -25,7 +25,9 @@ from clarion.broker.identity import claim_folder
 from clarion.broker.metrics import MetricsEndpoint
 from clarion.broker.offset_files import OffsetFiles
 from clarion.broker.partitions import Partitions
-from clarion.cluster import EmbeddedStore, TopicRegistry
+from clarion.cluster import CoordinationStore, ProducerIds, SettingsRegistry, SqliteStore, TopicRegistry
+from clarion.cluster.broker_epoch import next_broker_epoch
+from clarion.cluster.journal_import import import_journal
 from clarion.groups.config import GroupConfig
 from clarion.log.checkpoints import CleanShutdown
 from clarion.log.files import FileCache
@@ -46,8 +48,10 @@ from clarion.world import (
 
 log = event_log("broker")
 
-REGISTRY_FILE: Final = "registry.journal"
-_BROKER_EPOCH: Final = "broker-epoch"
+OnFailure = Callable[[Exception], None]
+OpenStore = Callable[[OnFailure], Awaitable[CoordinationStore]]
+
+REGISTRY_FILE: Final = "registry.db"
 _FLUSH_THREADS: Final = 8  # flushes of different partitions overlap in the device up to about here
 _DRAIN_SECONDS: Final = 5.0
 
@@ -61,15 +65,24 @@ class BrokerServer:
         clock: Clock | None = None,
         randomness: Randomness | None = None,
         flush_threads: Threads | None = None,
+        open_store: OpenStore | None = None,
+        on_failure: Callable[[], None] = lambda: None,
         intercept: Callable[[Service], Service] | None = None,
     ) -> None:
-        """`intercept` may stand between the sockets and the broker, as a test that injects faults does."""
+        """`open_store` opens another coordination store than the data directory's own.
+
+        `on_failure` is called when the broker has to end: `failure` says why, and `stop` is what is left to do.
+        `intercept` may stand between the sockets and the broker, as a test that injects faults does.
+        """
         self.config = config
         self._disk = disk or RealDisk()
         self._clock = clock or SystemClock()
         self._randomness = randomness or SystemRandomness()
         self._flush_threads = flush_threads
+        self._open_store = open_store or self._open_sqlite
+        self._on_failure = on_failure
         self._intercept = intercept
+        self.failure: Exception | None = None
         self.addresses: list[Address] = []
         self.metrics_address: Address | None = None
         self._drain_seconds = 0.0
@@ -79,7 +92,8 @@ class BrokerServer:
         """Returns when clients can connect. Raises, with everything given back, when that cannot be."""
         try:
             self._claim_folder()
-            self._open()
+            await self._open_registry()
+            await self._open()
             self._prepare()
             await self._listen()
         except BaseException:
@@ -97,15 +111,33 @@ class BrokerServer:
         self._claim = claim_folder(self._disk, config.data_dir)
         self._taken.callback(self._claim.release)
 
-    def _open(self) -> None:
-        """The files, from the registry to the last partition."""
+    async def _open_registry(self) -> None:
+        """What the cluster agrees on, and that this folder is a part of it."""
         config = self.config
-        self._store = EmbeddedStore(self._disk, os.path.join(config.data_dir, REGISTRY_FILE))
-        self._taken.callback(self._store.close)
-        self._registry = TopicRegistry(
-            self._store, lambda: new_uuid(self._randomness), partitions_max=config.limits.partitions_max
+        self.store = await self._open_store(self._fail)
+        self._taken.push_async_callback(self.store.close)
+        await import_journal(self._disk, config.data_dir, self.store)
+        await self._claim.check_registry(self.store)
+        self._registry = await TopicRegistry.load(
+            self.store, lambda: new_uuid(self._randomness), partitions_max=config.limits.partitions_max
         )
+        self._settings = await SettingsRegistry.load(self.store)
         self._claim.check_identity(self._registry.cluster_id, config.node_id)
+
+    async def _open_sqlite(self, on_failure: OnFailure) -> CoordinationStore:
+        store = await SqliteStore.open(os.path.join(self.config.data_dir, REGISTRY_FILE), on_failure)
+        self._disk.sync_folder(self.config.data_dir)
+        return store
+
+    def _fail(self, error: Exception) -> None:
+        """What the store holds now is not known: going on would be guessing. The next start finds out."""
+        self.failure = error
+        log.error("broker_ends", reason=str(error))
+        self._on_failure()
+
+    async def _open(self) -> None:
+        """The files, down to the last partition."""
+        config = self.config
         self._flushers = self._flush_threads or FlushThreads(_FLUSH_THREADS)
         self._taken.callback(self._flushers.close)
         self.commits = GroupCommit(self._flushers)
@@ -118,23 +150,30 @@ class BrokerServer:
             FileCache(self._disk, _open_files_max(config)),
             _defaults(config),
             self.commits,
-            self._next_epoch(),
+            await next_broker_epoch(self.store, -1),
         )
         self._clean_shutdown = CleanShutdown(self._disk, config.data_dir)
         was_clean = self._clean_shutdown.take()
-        topics, deleted = list(self._registry), self._registry.being_deleted
+        deleted = self._registry.being_deleted
         report = self._partitions.open_all(
-            topics, self._offset_files.load(topics, was_clean=was_clean), was_clean=was_clean, deleted=deleted
+            list(self._registry), self._offset_files.load(), was_clean=was_clean, deleted=deleted
         )
         self._taken.push_async_callback(self._close_files)
-        self._registry.forget_deleted(deleted)
+        await self._registry.forget_deleted(deleted)
         log.info("partitions_opened", count=report.partitions, clean=report.was_clean, cut_bytes=report.cut_bytes)
 
     def _prepare(self) -> None:
         """What serves requests. The groups are loading, and say so, before the first client can ask for one."""
-        self.broker = Broker(self.config, self._clock, self._randomness, self._registry, self._partitions)
+        self.broker = Broker(
+            self.config,
+            self._clock,
+            self._randomness,
+            self._registry,
+            self._settings,
+            ProducerIds(self.store),
+            self._partitions,
+        )
         self._taken.callback(self.broker.waiting_produces.close)
-        self._taken.push_async_callback(self.broker.preparing.stop)
         self.broker.cleaner = Cleaner(self.broker, self._disk)
         self.dispatch = Dispatch(self.broker)
         self._taken.push_async_callback(self.dispatch.stop)
@@ -169,13 +208,6 @@ class BrokerServer:
         self._offset_files.save(self._offset_files.take(partitions))
         if all(partition.log.failed is None for partition in partitions):
             self._clean_shutdown.leave()
-
-    def _next_epoch(self) -> int:
-        """Every start begins a new term as leader: a log that lost its tail must not pass for the one it was."""
-        last = self._store.get(_BROKER_EPOCH)
-        epoch = 0 if last is None else int(last) + 1
-        self._store.put(_BROKER_EPOCH, epoch)
-        return epoch
 
 
 def _defaults(config: BrokerConfig) -> TopicSettings:

@@ -66,12 +66,14 @@ async def _serve(settings: ServeSettings) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    server = BrokerServer(settings.config)
+    server = BrokerServer(settings.config, on_failure=stopping.set)
     await _start(server)
     _settle_memory()
     print(_ready_line(server), flush=True)
     await stopping.wait()
     await server.stop()
+    if server.failure is not None:
+        raise CliError(f"the registry of {settings.config.data_dir} cannot be written any longer: {server.failure}")
 
 
 def _settle_memory() -> None:
@@ -88,14 +90,13 @@ async def _start(server: BrokerServer) -> None:
     import ssl
 
     from clarion.broker.identity import WrongFolderError
+    from clarion.cluster import StoreDamagedError
     from clarion.world.lock import FolderTakenError
 
     try:
         await server.start()
-    except FolderTakenError as error:
+    except (FolderTakenError, WrongFolderError, StoreDamagedError) as error:
         raise CliError(str(error)) from error
-    except WrongFolderError as error:
-        raise CliError(f"{error}; choose another --data-dir, or the right --node-id") from error
     except ssl.SSLError as error:
         raise CliError(f"the TLS certificate, key or client CA cannot be used: {error.reason or error}") from error
     except OSError as error:

@@ -6,22 +6,33 @@ a new id, by which the old one's files can be told apart after a crash in betwee
 
 from __future__ import annotations
 
+import json
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
-from clarion.cluster.store import EmbeddedStore
+from clarion.cluster.changes import change
+from clarion.cluster.coordination import (
+    OPERATIONS_MAX,
+    Compare,
+    CoordinationStore,
+    Delete,
+    Entry,
+    Operation,
+    Put,
+    Revision,
+    absent,
+)
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import TopicId
 from clarion.model.names import check_topic_name
 
-_PREFIX: Final = "topics/"
-_DELETING: Final = "deleting/"
-_PRODUCER_IDS: Final = "next-producer-id"
-_CLUSTER_ID: Final = "cluster-id"
-_PRODUCER_ID_BLOCK: Final = 1_000  # ids taken from the store at once, as in Kafka: a restart skips the rest of a block
+TOPICS: Final = "topics/"
+DELETING: Final = "deleting/"
+CLUSTER_ID: Final = "cluster-id"
+_TOPIC_BYTES_MAX: Final = 64 * 1024  # of a topic with its settings: far more than all that Kafka has
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,18 +44,25 @@ class Topic:
 
 
 class TopicRegistry:
-    def __init__(self, store: EmbeddedStore, new_id: Callable[[], UUID], *, partitions_max: int) -> None:
+    """Made by `load`. Reading is from memory; a change is in the store before anybody can read it here."""
+
+    def __init__(self, store: CoordinationStore, new_id: Callable[[], UUID], *, partitions_max: int) -> None:
         self._store = store
         self._new_id = new_id
         self._partitions_max = partitions_max
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[TopicId, Topic] = {}
         self._collisions: dict[str, str] = {}  # Kafka's metrics names take '.' and '_' for the same
-        self._producer_ids = iter(range(0))
+        self._revisions: dict[str, Revision] = {}  # by key, of topics and of what is being deleted
         self._partition_total = 0
-        self.cluster_id = self._known_or_new_cluster_id()
-        for key, value in store.items(_PREFIX):
-            self._remember(_read_topic(key.removeprefix(_PREFIX), value))
+        self.cluster_id = ""
+
+    @classmethod
+    async def load(cls, store: CoordinationStore, new_id: Callable[[], UUID], *, partitions_max: int) -> TopicRegistry:
+        registry = cls(store, new_id, partitions_max=partitions_max)
+        registry.cluster_id = await registry._known_or_new_cluster_id()
+        await registry._read_all()
+        return registry
 
     def __iter__(self) -> Iterator[Topic]:
         return iter(list(self._by_name.values()))
@@ -83,43 +101,58 @@ class TopicRegistry:
                 f"topic {name!r} collides with existing topic {twin!r}: '.' and '_' count as the same",
             )
 
-    def create(self, name: str, partition_count: int, overrides: Mapping[str, str]) -> Topic:
+    async def create(self, name: str, partition_count: int, overrides: Mapping[str, str]) -> Topic:
         topic = self.draft(name, partition_count, overrides)
-        self.add(topic)
+        await self.add(topic)
         return topic
 
     def draft(self, name: str, partition_count: int, overrides: Mapping[str, str]) -> Topic:
         """A topic that may be added: nobody knows of it yet."""
         self.check_new(name, partition_count)
-        return Topic(name, self._new_id(), partition_count, dict(overrides))
+        topic = Topic(name, self._new_id(), partition_count, dict(overrides))
+        _write_topic(topic)
+        return topic
 
-    def add(self, topic: Topic) -> None:
+    async def add(self, topic: Topic) -> None:
         """From here on it exists."""
-        self._save(topic)
+        await self._save(topic)
 
-    def delete(self, name: str) -> Topic:
+    async def delete(self, name: str) -> Topic:
         """From here on it does not exist; `forget_deleted` follows when its files are gone."""
         topic = self._known(name)
-        self._store.put(_DELETING + str(topic.id), name)
-        self._store.delete(_PREFIX + name)
-        self._forget(topic)
+        key, note = TOPICS + name, DELETING + str(topic.id)
+
+        def follow(revision: Revision) -> None:
+            self._forget(topic)
+            self._revisions[note] = revision
+
+        compares = [self._compare(key), self._compare(note)]
+        await self._change(compares, [Delete(key), Put(note, name.encode())], follow)
         return topic
 
     @property
     def being_deleted(self) -> frozenset[TopicId]:
         """Topics that no longer exist and of which files may be left."""
-        noted = {UUID(key.removeprefix(_DELETING)) for key, _ in self._store.items(_DELETING)}
+        noted = {UUID(key.removeprefix(DELETING)) for key in self._revisions if key.startswith(DELETING)}
         return frozenset(noted - self._by_id.keys())
 
-    def forget_deleted(self, topic_ids: Iterable[TopicId]) -> None:
-        for topic_id in topic_ids:
-            self._store.delete(_DELETING + str(topic_id))
+    async def forget_deleted(self, topic_ids: Iterable[TopicId]) -> None:
+        keys = [key for key in sorted(DELETING + str(topic_id) for topic_id in topic_ids) if key in self._revisions]
+        for at in range(0, len(keys), OPERATIONS_MAX):
+            await self._forget_notes(keys[at : at + OPERATIONS_MAX])
 
-    def grow(self, name: str, partition_count: int) -> Topic:
+    async def _forget_notes(self, keys: list[str]) -> None:
+        def follow(_: Revision) -> None:
+            for key in keys:
+                del self._revisions[key]
+
+        await self._change([self._compare(key) for key in keys], [Delete(key) for key in keys], follow)
+
+    async def grow(self, name: str, partition_count: int) -> Topic:
         topic = self._known(name)
         self.check_growth(topic, partition_count)
         grown = replace(topic, partition_count=partition_count)
-        self._save(grown)
+        await self._save(grown)
         return grown
 
     def check_growth(self, topic: Topic, partition_count: int) -> None:
@@ -133,30 +166,27 @@ class TopicRegistry:
             )
         self._check_room(partition_count - topic.partition_count)
 
-    def configure(self, name: str, overrides: Mapping[str, str]) -> Topic:
+    async def configure(self, name: str, overrides: Mapping[str, str]) -> Topic:
         changed = replace(self._known(name), overrides=dict(overrides))
-        self._save(changed)
+        await self._save(changed)
         return changed
 
-    def producer_id_at_hand(self) -> int | None:
-        """One of the block that was taken last; None if it is used up."""
-        return next(self._producer_ids, None)
+    async def _known_or_new_cluster_id(self) -> str:
+        while (known := await self._store.get(CLUSTER_ID)) is None:
+            fresh = Put(CLUSTER_ID, _base64_id(self._new_id()).encode())
+            await change(self._store, [absent(CLUSTER_ID)], [fresh], lambda _: None)
+        return known.value.decode()
 
-    def next_producer_id(self) -> int:
-        fresh = self.producer_id_at_hand()
-        if fresh is None:
-            first = int(self._store.get(_PRODUCER_IDS) or 0)
-            self._store.put(_PRODUCER_IDS, first + _PRODUCER_ID_BLOCK)
-            self._producer_ids = iter(range(first, first + _PRODUCER_ID_BLOCK))
-            fresh = next(self._producer_ids)
-        return fresh
-
-    def _known_or_new_cluster_id(self) -> str:
-        known = self._store.get(_CLUSTER_ID)
-        if known is None:
-            known = _base64_id(self._new_id())
-            self._store.put(_CLUSTER_ID, known)
-        return str(known)
+    async def _read_all(self) -> None:
+        self._by_name.clear()
+        self._by_id.clear()
+        self._collisions.clear()
+        self._revisions.clear()
+        self._partition_total = 0
+        for entry in (await self._store.range(TOPICS)).entries:
+            self._remember(_read_topic(entry), entry.mod_revision)
+        for entry in (await self._store.range(DELETING)).entries:
+            self._revisions[entry.key] = entry.mod_revision
 
     def _known(self, name: str) -> Topic:
         topic = self._by_name.get(name)
@@ -171,22 +201,37 @@ class TopicRegistry:
                 f"{self._partition_total} partitions exist, at most {self._partitions_max} may; {more} more do not fit",
             )
 
-    def _save(self, topic: Topic) -> None:
-        self._store.put(_PREFIX + topic.name, _write_topic(topic))
-        self._remember(topic)
+    async def _save(self, topic: Topic) -> None:
+        operation = Put(TOPICS + topic.name, _write_topic(topic))
+        await self._change(
+            [self._compare(operation.key)], [operation], lambda revision: self._remember(topic, revision)
+        )
 
-    def _remember(self, topic: Topic) -> None:
+    def _compare(self, key: str) -> Compare:
+        return Compare(key, self._revisions[key]) if key in self._revisions else absent(key)
+
+    async def _change(
+        self, compares: Sequence[Compare], operations: Sequence[Operation], follow: Callable[[Revision], None]
+    ) -> None:
+        """One change, in the store and then in memory; neither if somebody else has changed the same meanwhile."""
+        if not await change(self._store, compares, operations, follow):
+            await self._read_all()
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "somebody else changed the same topic; try again")
+
+    def _remember(self, topic: Topic, revision: Revision) -> None:
         known = self._by_name.get(topic.name)
         self._partition_total -= known.partition_count if known else 0
         self._by_name[topic.name] = topic
         self._by_id[topic.id] = topic
         self._collisions[_collision_key(topic.name)] = topic.name
+        self._revisions[TOPICS + topic.name] = revision
         self._partition_total += topic.partition_count
 
     def _forget(self, topic: Topic) -> None:
         del self._by_name[topic.name]
         del self._by_id[topic.id]
         del self._collisions[_collision_key(topic.name)]
+        del self._revisions[TOPICS + topic.name]
         self._partition_total -= topic.partition_count
 
 
@@ -194,11 +239,19 @@ def _collision_key(name: str) -> str:
     return name.replace(".", "_")
 
 
-def _write_topic(topic: Topic) -> dict[str, Any]:
-    return {"id": str(topic.id), "partitions": topic.partition_count, "settings": dict(topic.overrides)}
+def _write_topic(topic: Topic) -> bytes:
+    content = {"id": str(topic.id), "partitions": topic.partition_count, "settings": dict(topic.overrides)}
+    value = json.dumps(content, separators=(",", ":")).encode()
+    if len(value) > _TOPIC_BYTES_MAX:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG, f"{len(value)} bytes of settings; a topic has at most {_TOPIC_BYTES_MAX}"
+        )
+    return value
 
 
-def _read_topic(name: str, value: Any) -> Topic:
+def _read_topic(entry: Entry) -> Topic:
+    value = json.loads(entry.value)
+    name = entry.key.removeprefix(TOPICS)
     return Topic(name, UUID(value["id"]), int(value["partitions"]), dict(value["settings"]))
 
 

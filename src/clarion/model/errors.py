@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from enum import IntEnum
 
 
@@ -152,11 +151,11 @@ class ErrorCode(IntEnum):
 class KafkaError(Exception):
     """A peer's mistake or a refusal: it knows its wire code, and becomes a reply in one place (`broker.dispatch`)."""
 
-    def __init__(self, code: ErrorCode, message: str = "", *, records: Sequence[int] = ()) -> None:
+    def __init__(self, code: ErrorCode, message: str = "", *, record: int | None = None) -> None:
         super().__init__(message or code.name)
         self.code = code
         self.message = message
-        self.records = records  # which records of a batch it is about (KIP-467), where that is known
+        self.record = record  # which record of a batch it is about (KIP-467), where that is known
 
 
 class MalformedError(Exception):

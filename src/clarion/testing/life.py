@@ -147,7 +147,13 @@ class Life:
 
     async def _live(self) -> None:
         self._ending = self._loop.create_future()
-        self.server = BrokerServer(self._config, disk=self._disk, clock=self._clock, intercept=self._intercept)
+        self.server = BrokerServer(
+            self._config,
+            disk=self._disk,
+            clock=self._clock,
+            on_failure=self._on_failure,
+            intercept=self._intercept,
+        )
         await self.server.start()
         self._started.set_result(None)
         if await self._ending:
@@ -167,7 +173,13 @@ class Life:
         self._disk.cut_off()
         await server.groups.stop()
         server._flushers.abandon()
+        await server.store.close()
         server._claim.release()
+
+    def _on_failure(self) -> None:
+        assert self.server.failure is not None
+        self._journal.note_failure(self.server.failure)
+        self._finish(is_clean=True)
 
     def _on_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception") or RuntimeError(str(context.get("message")))

@@ -60,11 +60,8 @@ class Scene:
         topics.create(self.broker.bootstrap, SOURCE, 2)
 
     def set_retention(self, retention_ms: int) -> None:
-        wanted = {"retention.ms": str(retention_ms), "clarion.retention.grace.ms": "0"}
-        entries = [
-            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in wanted.items()
-        ]
-        resource = ConfigResource(ResourceType.TOPIC, SOURCE, incremental_configs=entries)
+        entry = ConfigEntry("retention.ms", str(retention_ms), incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.TOPIC, SOURCE, incremental_configs=[entry])
         admin = AdminClient({"bootstrap.servers": self.broker.bootstrap})
         admin.incremental_alter_configs([resource])[resource].result(15)
 

@@ -6,9 +6,6 @@ Each group is asked of its own coordinator.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from clarion.broker.apis.authorized_operations import GROUP_OPERATIONS
 from clarion.broker.broker import Broker, RequestContext
 from clarion.groups.coordinator import GroupCoordinator
 from clarion.model.errors import KafkaError
@@ -16,20 +13,14 @@ from clarion.wire.messages.k15_describe_groups import DescribedGroup, DescribeGr
 
 
 async def handle(broker: Broker, request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
-    has_operations = request.include_authorized_operations
-    return DescribeGroupsResponse(
-        groups=tuple([await _one(broker, one, context, has_operations=has_operations) for one in request.groups])
-    )
+    return DescribeGroupsResponse(groups=tuple([await _one(broker, group_id, context) for group_id in request.groups]))
 
 
-async def _one(broker: Broker, group_id: str, context: RequestContext, *, has_operations: bool) -> DescribedGroup:
+async def _one(broker: Broker, group_id: str, context: RequestContext) -> DescribedGroup:
     try:
         response: DescribeGroupsResponse = await broker.groups.call(
             group_id, GroupCoordinator.describe_groups, DescribeGroupsRequest(groups=(group_id,)), context
         )
     except KafkaError as error:
         return DescribedGroup(group_id=group_id, error_code=error.code)
-    (described,) = response.groups
-    if has_operations and not described.error_code:
-        return replace(described, authorized_operations=GROUP_OPERATIONS)
-    return described
+    return response.groups[0]

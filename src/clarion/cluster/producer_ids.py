@@ -1,0 +1,40 @@
+"""Ids for idempotent producers, in blocks: each is given out once, also over restarts."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from clarion.cluster.changes import change
+from clarion.cluster.coordination import CoordinationStore, Put, Revision, absent, unchanged
+
+NEXT_PRODUCER_ID: Final = "next-producer-id"
+_BLOCK: Final = 1_000  # ids taken from the store at once, as in Kafka: a restart skips the rest of a block
+
+
+class ProducerIds:
+    def __init__(self, store: CoordinationStore) -> None:
+        self._store = store
+        self._block = iter(range(0))
+        self._taking = asyncio.Lock()  # its own: a producer does not wait for topics that are being made
+
+    def at_hand(self) -> int | None:
+        """One of the block that was taken last; None if it is used up."""
+        return next(self._block, None)
+
+    async def next(self) -> int:
+        async with self._taking:
+            while (fresh := self.at_hand()) is None:
+                await self._take_block()
+            return fresh
+
+    async def _take_block(self) -> None:
+        """If another broker has taken the same block first, the next one is tried."""
+        known = await self._store.get(NEXT_PRODUCER_ID)
+        first = int(known.value) if known else 0
+        compare = unchanged(known) if known else absent(NEXT_PRODUCER_ID)
+
+        def use(_: Revision) -> None:
+            self._block = iter(range(first, first + _BLOCK))
+
+        await change(self._store, [compare], [Put(NEXT_PRODUCER_ID, b"%d" % (first + _BLOCK))], use)
