@@ -67,10 +67,21 @@ def test_epochs_come_back_and_must_grow(disk: SimDisk) -> None:
 def test_the_mark_of_a_clean_shutdown_vouches_for_one_start(disk: SimDisk) -> None:
     mark = CleanShutdown(disk, "/data")
     assert not mark.take()
-    mark.leave()
+    mark.leave(17)
+    assert read_file(disk, "/data/.kafka_cleanshutdown") == b'{"version":0,"brokerEpoch":17}'
     after = disk.power_loss()
-    assert CleanShutdown(after, "/data").take()
+    taken = CleanShutdown(after, "/data")
+    assert taken.take()
+    assert taken.broker_epoch == 17
     assert not CleanShutdown(after.power_loss(), "/data").take()
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"brokerEpoch":-1}', b'{"brokerEpoch":"x"}', b"\xff"])
+def test_a_mark_that_does_not_say_its_epoch_is_a_mark(disk: SimDisk, content: bytes) -> None:
+    replace_file(disk, "/data/.kafka_cleanshutdown", content)
+    mark = CleanShutdown(disk, "/data")
+    assert mark.take()
+    assert mark.broker_epoch is None
 
 
 def test_the_topic_id_is_written_as_kafka_writes_it() -> None:

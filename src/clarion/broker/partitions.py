@@ -45,7 +45,6 @@ class Partitions:
         files: FileCache,
         defaults: TopicSettings,
         commits: GroupCommit,
-        leader_epoch: int,
     ) -> None:
         self._disk = disk
         self._clock = clock
@@ -53,7 +52,7 @@ class Partitions:
         self._files = files
         self._commits = commits
         self.defaults = defaults
-        self.leader_epoch = leader_epoch
+        self.leader_epoch = -1  # until `lead`
         self._by_topic: dict[str, list[Partition]] = {}
 
     def __iter__(self) -> Iterator[Partition]:
@@ -95,6 +94,17 @@ class Partitions:
                 cut += opened.log.recovery.cut_bytes
                 self._by_topic.setdefault(topic.name, []).append(opened)
         return StartReport(sum(1 for _ in self), was_clean, cut)
+
+    @property
+    def latest_epoch(self) -> int:
+        """The latest in which a leader has written into any of these logs; -1 if none has."""
+        return max((partition.log.epochs.latest for partition in self), default=-1)
+
+    def lead(self, leader_epoch: int) -> None:
+        """Begin a term: from here on messages may be written."""
+        self.leader_epoch = leader_epoch
+        for partition in self:
+            partition.leader_epoch = leader_epoch
 
     def make(self, topic: Topic, up_to: int | None = None) -> list[Partition]:
         """Make the files of a new topic, or of the partitions `up_to` which it grows; `adopt` puts them to use."""

@@ -150,7 +150,6 @@ class BrokerServer:
             FileCache(self._disk, _open_files_max(config)),
             _defaults(config),
             self.commits,
-            await next_broker_epoch(self.store, -1),
         )
         self._clean_shutdown = CleanShutdown(self._disk, config.data_dir)
         was_clean = self._clean_shutdown.take()
@@ -160,6 +159,7 @@ class BrokerServer:
         )
         self._taken.push_async_callback(self._close_files)
         await self._registry.forget_deleted(deleted)
+        self._partitions.lead(await next_broker_epoch(self.store, self._latest_epoch()))
         log.info("partitions_opened", count=report.partitions, clean=report.was_clean, cut_bytes=report.cut_bytes)
 
     def _prepare(self) -> None:
@@ -207,7 +207,12 @@ class BrokerServer:
         partitions.close_all()
         self._offset_files.save(self._offset_files.take(partitions))
         if all(partition.log.failed is None for partition in partitions):
-            self._clean_shutdown.leave()
+            self._clean_shutdown.leave(partitions.leader_epoch)
+
+    def _latest_epoch(self) -> int:
+        """After a clean stop its mark says it; else the logs were read just now, and know. The store may be older."""
+        marked = self._clean_shutdown.broker_epoch
+        return self._partitions.latest_epoch if marked is None else marked
 
 
 def _defaults(config: BrokerConfig) -> TopicSettings:

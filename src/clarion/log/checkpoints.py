@@ -10,6 +10,7 @@ A file that cannot be read counts as absent, with a warning: everything in it ca
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Final
@@ -113,20 +114,35 @@ def _natural(text: str) -> int:
 
 
 class CleanShutdown:
-    """The mark that every log was closed and is on disk, so that the next start need not scan."""
+    """The mark that every log was closed and is on disk, so that the next start need not scan.
+
+    It also says the epoch of the broker that left it, as Kafka's does: no log has a later one.
+    """
 
     def __init__(self, disk: Disk, data_dir: str) -> None:
         self._disk = disk
         self._data_dir = data_dir
         self._path = f"{data_dir}/{CLEAN_SHUTDOWN}"
+        self.broker_epoch: int | None = None  # after `take`; None if nobody has said it
 
-    def leave(self) -> None:
-        replace_file(self._disk, self._path, b'{"version":0,"brokerEpoch":-1}')
+    def leave(self, broker_epoch: int) -> None:
+        content = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
+        replace_file(self._disk, self._path, content.encode())
 
     def take(self) -> bool:
         """Whether the last shutdown was clean. The mark is gone afterwards, durably: it vouches for one start only."""
         if not self._disk.exists(self._path):
             return False
+        self.broker_epoch = _broker_epoch(read_file(self._disk, self._path))
         self._disk.remove(self._path)
         self._disk.sync_folder(self._data_dir)
         return True
+
+
+def _broker_epoch(content: bytes) -> int | None:
+    """None where older versions have written -1, and where it cannot be read: then the logs have to be asked."""
+    try:
+        epoch = json.loads(content)["brokerEpoch"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return epoch if isinstance(epoch, int) and epoch >= 0 else None
