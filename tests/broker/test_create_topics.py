@@ -91,6 +91,8 @@ async def test_validate_only_changes_nothing(tmp_path):
         (wanted("t", retention_ms=None), ErrorCode.INVALID_CONFIG),
         (wanted("t", no_such_setting="1"), ErrorCode.INVALID_CONFIG),
         (wanted("__consumer_offsets"), ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+        (wanted("__transaction_state"), ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+        (wanted("__share_group_state"), ErrorCode.TOPIC_AUTHORIZATION_FAILED),
     ],
 )
 async def test_what_cannot_be_is_refused_with_a_reason(tmp_path, topic, code):

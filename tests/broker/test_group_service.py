@@ -17,6 +17,7 @@ from clarion.wire.messages.k09_offset_fetch import OffsetFetchRequest, OffsetFet
 from clarion.wire.messages.k10_find_coordinator import FindCoordinatorRequest
 from clarion.wire.messages.k11_join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from clarion.wire.messages.k12_heartbeat import HeartbeatRequest
+from clarion.wire.messages.k15_describe_groups import DescribeGroupsRequest
 from clarion.wire.messages.k16_list_groups import ListGroupsRequest
 from clarion.wire.messages.k42_delete_groups import DeleteGroupsRequest
 from clarion.wire.messages.k47_offset_delete import (
@@ -25,6 +26,7 @@ from clarion.wire.messages.k47_offset_delete import (
     OffsetDeleteRequestTopic,
 )
 from clarion.wire.messages.k68_consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from clarion.wire.messages.k69_consumer_group_describe import ConsumerGroupDescribeRequest
 from tests.broker.disks import StoryDisk
 from tests.broker.harness import Client, Node, running, until
 
@@ -281,6 +283,28 @@ async def test_a_group_named_twice_is_deleted_once_and_answered_once(tmp_path):
         await commit(node, 7)
         reply = await node.ask(DeleteGroupsRequest(groups_names=("g", "g")), 2)
         assert [(one.group_id, one.error_code) for one in reply.results] == [("g", 0)]
+
+
+@pytest.mark.parametrize("is_asked", [False, True])
+async def test_what_may_be_done_with_a_group_is_told_who_asks(tmp_path, is_asked):
+    """Without an authorizer that is everything: read, delete, describe, and the same of its settings (KIP-430)."""
+    everything = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11 if is_asked else -(2**31)
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic()
+        await commit(node, 7, group="classic")
+        beat = ConsumerGroupHeartbeatRequest(
+            group_id="consumer",
+            member_id="m",
+            member_epoch=0,
+            subscribed_topic_names=("t",),
+            rebalance_timeout=1000,
+            topic_partitions=(),
+        )
+        assert (await node.ask(beat, 1)).error_code == 0
+        classic = DescribeGroupsRequest(groups=("classic", "none"), include_authorized_operations=is_asked)
+        modern = ConsumerGroupDescribeRequest(group_ids=("consumer", "none"), include_authorized_operations=is_asked)
+        for reply in (await node.ask(classic, 6), await node.ask(modern, 1)):
+            assert [one.authorized_operations for one in reply.groups] == [everything, -(2**31)]
 
 
 async def test_a_member_that_waits_is_let_go_when_the_broker_stops(tmp_path):

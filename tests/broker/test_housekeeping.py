@@ -87,6 +87,21 @@ async def test_a_message_goes_when_its_time_is_over_and_its_bytes_go_too(tmp_pat
         assert node.partition().next_offset == 4
 
 
+async def test_a_backfill_of_old_messages_stays_for_the_grace_period_and_is_told_of_once(tmp_path, clock, caplog):
+    async with keeping(tmp_path, clock) as node:
+        await node.topic(partitions=2)
+        kept = Kept(node, clock)
+        for partition in (0, 1):
+            old = batch(b"from long ago", at=clock.now_ms() - 1000 * HOUR * 1000)
+            assert (await node.client.produce({("t", partition): old}))["t", partition].error_code == 0
+        for _ in range(4):
+            await kept.pass_time(60)
+            assert await kept.read() == [b"from long ago"]
+        assert caplog.text.count("messages_too_old_to_stay") == 1
+        await kept.pass_time(61)
+        assert await kept.read() == []
+
+
 async def test_a_topic_keeps_no_more_bytes_than_it_may(tmp_path, clock):
     async with keeping(tmp_path, clock) as node:
         one = len(batch(b"x" * 1000))

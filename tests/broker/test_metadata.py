@@ -106,7 +106,7 @@ async def test_topics_are_found_by_id_from_version_12_on(tmp_path):
         request = MetadataRequest(topics=(MetadataRequestTopic(topic_id=known), MetadataRequestTopic(topic_id=unknown)))
         found, missing = (await node.ask(request, 12)).topics
         assert (found.error_code, found.name, found.topic_id) == (0, "orders", known)
-        assert (missing.error_code, missing.topic_id) == (ErrorCode.UNKNOWN_TOPIC_ID, unknown)
+        assert (missing.error_code, missing.topic_id, missing.name) == (ErrorCode.UNKNOWN_TOPIC_ID, unknown, None)
         for topic in (await node.ask(request, 11)).topics:
             assert topic.error_code == ErrorCode.INVALID_REQUEST
 

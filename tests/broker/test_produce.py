@@ -12,6 +12,7 @@ from clarion.broker.config import Durability
 from clarion.model.errors import ErrorCode
 from clarion.wire.apis import PRODUCE
 from clarion.wire.batch import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, read_header
+from clarion.wire.compression import Codec
 from clarion.wire.frames import parse_request_header, request_frame
 from clarion.wire.records import decode_batch
 from tests.broker.disks import StoryDisk
@@ -40,6 +41,18 @@ async def test_every_version_writes(tmp_path, version):
             produced = (await node.client.produce({place: batch(b"a", b"b")}, version=version))[place]
             assert (produced.error_code, produced.base_offset) == (0, offset)
         assert await values(node) == [b"a", b"b"] * 2
+
+
+@pytest.mark.parametrize("version", versions_of("Produce"))
+async def test_zstd_is_taken_from_the_version_on_that_knows_it(tmp_path, version):
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic()
+        place = (node.broker.known_topic("t").id, 0) if version >= 13 else T0
+        assert await refusal(node, batch(b"v"), place, version=version) == 0
+        code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE if version < 7 else ErrorCode.NONE
+        for _ in range(2):
+            assert await refusal(node, batch(b"v", compression=Codec.ZSTD), place, version=version) == code
+        assert await refusal(node, batch(b"v", compression=Codec.LZ4), place, version=version) == 0
 
 
 # How safe is safe
@@ -251,11 +264,18 @@ def with_attributes(bits: int) -> bytes:
 REFUSED = {
     "no records": (None, ErrorCode.INVALID_RECORD),
     "empty records": (b"", ErrorCode.INVALID_RECORD),
-    "less than a header": (batch(b"v")[:40], ErrorCode.CORRUPT_MESSAGE),
-    "a cut batch": (batch(b"v" * 100)[:-3], ErrorCode.CORRUPT_MESSAGE),
+    "less than a header": (batch(b"v")[:40], ErrorCode.INVALID_RECORD),
+    "less than a length": (b"\0" * 11, ErrorCode.INVALID_RECORD),
+    "a batch shorter than a header": (changed(batch(b"v")[:40], 8, (28).to_bytes(4, "big")), ErrorCode.CORRUPT_MESSAGE),
+    "a negative length": (changed(batch(b"v"), 8, b"\xff" * 4), ErrorCode.CORRUPT_MESSAGE),
+    "a cut batch": (batch(b"v" * 100)[:-3], ErrorCode.INVALID_RECORD),
+    "a batch and a rest": (batch(b"v") + b"xyz", ErrorCode.INVALID_RECORD),
+    "garbage": (b"garbage, not a batch" * 10, ErrorCode.CORRUPT_MESSAGE),
     "two batches": (batch(b"v") * 2, ErrorCode.INVALID_RECORD),
     "a flipped bit": (changed(batch(b"value"), 65, b"X"), ErrorCode.CORRUPT_MESSAGE),
-    "an old format": (changed(batch(b"v"), 16, b"\1"), ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT),
+    "the format before": (changed(batch(b"v"), 16, b"\1"), ErrorCode.INVALID_RECORD),
+    "the first format": (changed(batch(b"v"), 16, b"\0"), ErrorCode.INVALID_RECORD),
+    "a format of the future": (changed(batch(b"v"), 16, b"\3"), ErrorCode.CORRUPT_MESSAGE),
     "a control batch": (with_attributes(CONTROL), ErrorCode.INVALID_RECORD),
     "the broker's own time": (with_attributes(LOG_APPEND_TIME), ErrorCode.INVALID_TIMESTAMP),
     "a transaction": (with_attributes(TRANSACTIONAL), ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
@@ -371,7 +391,7 @@ async def test_producers_are_known_after_a_restart(tmp_path, is_clean):
 
 async def test_producers_are_known_after_retention_has_taken_all_their_messages(tmp_path):
     async with running(tmp_path, **QUICK) as node:
-        await node.topic(retention_ms="1000")
+        await node.topic(retention_ms="1000", clarion_retention_grace_ms="0")
         for sequence in range(3):
             records = batch(b"v", at=now_ms() - HOUR_MS, producer_id=7, producer_epoch=0, base_sequence=sequence)
             await node.client.produce({T0: records})

@@ -18,7 +18,8 @@ DEFAULTS = TopicSettings()
 
 
 def topic(**overrides):
-    """Settings by Kafka's names, with underscores for dots."""
+    """Settings by Kafka's names, with underscores for dots; what is expired goes at once unless told otherwise."""
+    overrides.setdefault("clarion_retention_grace_ms", 0)
     return parse({name.replace("_", "."): str(value) for name, value in overrides.items()}, DEFAULTS)
 
 

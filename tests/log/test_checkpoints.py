@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clarion.log.checkpoints import RECOVERY_POINTS, Checkpoints, CleanShutdown, format_epochs, load_epochs
+from clarion.log.checkpoints import (
+    PARTITION_OFFSETS,
+    CleanShutdown,
+    SavedOffsets,
+    format_epochs,
+    load_epochs,
+    load_offsets,
+    load_partitions,
+    save_partitions,
+)
 from clarion.log.folder import format_metadata, parse_metadata
 from clarion.log.producer_snapshot import (
     ProducerEntry,
@@ -31,29 +40,44 @@ def disk() -> SimDisk:
     return one
 
 
-def test_offsets_are_written_as_kafka_writes_them(disk: SimDisk) -> None:
-    offsets = {TopicPartition("orders", 0): 4711, TopicPartition("a-b.c", 12): 0}
-    Checkpoints(disk, "/data").save_recovery_points(offsets)
-    assert read_file(disk, f"/data/{RECOVERY_POINTS}") == b"0\n2\na-b.c 12 0\norders 0 4711\n"
-    assert Checkpoints(disk, "/data").recovery_points() == offsets
-    assert Checkpoints(disk, "/data").start_offsets() == {}
+OFFSETS = {(TOPIC_ID, 12): SavedOffsets(0, 7, 5), (TOPIC_ID, 0): SavedOffsets(3, 4711, 4711)}
+PATH = f"/data/{PARTITION_OFFSETS}"
+
+
+def test_offsets_are_written_in_kafkas_form_by_topic_id(disk: SimDisk) -> None:
+    save_partitions(disk, PATH, OFFSETS)
+    lines = [f"{TOPIC_ID.hex} 0 3 4711 4711", f"{TOPIC_ID.hex} 12 0 7 5"]
+    assert read_file(disk, PATH).decode() == "\n".join(["1", "2", *lines, ""])
+    assert load_partitions(disk, PATH) == OFFSETS
+
+
+def test_offsets_by_name_are_read_as_kafka_writes_them(disk: SimDisk) -> None:
+    replace_file(disk, "/data/by-name", b"0\n2\na-b.c 12 0\norders 0 4711\n")
+    assert load_offsets(disk, "/data/by-name") == {TopicPartition("orders", 0): 4711, TopicPartition("a-b.c", 12): 0}
+    assert load_offsets(disk, "/data/nowhere") == {}
 
 
 def test_a_torn_checkpoint_counts_as_absent_at_every_length(disk: SimDisk) -> None:
-    files = Checkpoints(disk, "/data")
-    files.save_start_offsets({TopicPartition("t", 0): 10, TopicPartition("t", 1): 20})
-    whole = read_file(disk, "/data/log-start-offset-checkpoint")
+    save_partitions(disk, PATH, OFFSETS)
+    whole = read_file(disk, PATH)
     for length in range(len(whole)):
-        replace_file(disk, "/data/log-start-offset-checkpoint", whole[:length])
-        assert files.start_offsets() == {}
+        replace_file(disk, PATH, whole[:length])
+        assert load_partitions(disk, PATH) == {}
 
 
 @pytest.mark.parametrize(
     "garbage", [b"1\n0\n", b"0\n1\nt 0\n", b"0\n1\nt 0 -5\n", b"0\n1\nt x 5\n", b"\xff\xfe", b"0\n2\nt 0 5\n"]
 )
 def test_garbage_counts_as_absent(disk: SimDisk, garbage: bytes) -> None:
-    replace_file(disk, "/data/replication-offset-checkpoint", garbage)
-    assert Checkpoints(disk, "/data").high_watermarks() == {}
+    replace_file(disk, PATH, garbage)
+    assert load_offsets(disk, PATH) == {}
+    assert load_partitions(disk, PATH) == {}
+
+
+@pytest.mark.parametrize("fields", ["no-id 0 1 2 3", f"{TOPIC_ID.hex} 0 1 2", f"{TOPIC_ID.hex} 0 -1 2 3"])
+def test_a_line_that_is_not_one_spoils_the_file(disk: SimDisk, fields: str) -> None:
+    replace_file(disk, PATH, f"1\n2\n{TOPIC_ID.hex} 1 1 2 3\n{fields}\n".encode())
+    assert load_partitions(disk, PATH) == {}
 
 
 def test_epochs_come_back_and_must_grow(disk: SimDisk) -> None:

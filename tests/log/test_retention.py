@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clarion.log.retention import TRIM_ALWAYS_BYTES, Noticed, is_worth_trimming, plan_retention
+from clarion.log.retention import TRIM_ALWAYS_BYTES, Arrivals, Noticed, is_worth_trimming, plan_retention
 from clarion.log.views import view_of
 from clarion.wire.batch import read_header, stamp_log_append_time
 from clarion.wire.compression import Codec
@@ -289,6 +289,67 @@ def test_the_start_is_the_first_message_that_has_not_expired(tmp_path_factory, b
     assert log.start_offset == expected
     assert offsets(log) == list(range(expected, len(ages)))
     log.abandon()
+
+
+# ------------------------------------------------------------------------------------------------ grace
+
+WITH_GRACE = topic(retention_ms=10 * SECOND, clarion_retention_grace_ms=60 * SECOND)
+
+
+def test_what_arrives_too_old_to_stay_can_be_read_for_the_grace_period(log):
+    one_each(log, 20_000, 90_000)
+    plan = sweep(log, WITH_GRACE, NOW)
+    assert (offsets(log), plan.arrived_expired) == ([0, 1], False), "the first was too old by less than the grace"
+    assert offsets_after(log, NOW + 59_999) == [0, 1]
+    assert offsets_after(log, NOW + 60_000) == []
+
+
+def test_a_backfill_is_noticed(log):
+    one_each(log, 90_000)
+    assert sweep(log, WITH_GRACE, NOW).arrived_expired
+    assert not sweep(log, WITH_GRACE, NOW + 60_000).arrived_expired, "it has gone"
+
+
+def offsets_after(log, now_ms, **seen):
+    sweep(log, WITH_GRACE, now_ms, **seen)
+    return offsets(log)
+
+
+def test_a_restart_neither_shortens_nor_renews_the_grace_period(log, tmp_path):
+    one_each(log, 90_000)
+    log = restarted(log, tmp_path / "t-0")
+    assert offsets_after(log, NOW + 59_999) == [0]
+    assert offsets_after(log, NOW + 60_000) == []
+    log.abandon()
+
+
+def test_in_a_file_that_is_written_to_all_the_time_old_messages_go_all_the_same(log):
+    arrivals = Arrivals()
+    arrived = []
+    for second in range(200):
+        now = NOW + second * SECOND
+        append(log, [(None, b"x", now - 20_000)], now_ms=now)
+        arrived.append(now)
+        arrivals.note(log.next_offset, now, WITH_GRACE.retention_grace_ms)
+        offsets_after(log, now, arrivals=arrivals)
+        assert all(at < now - 59_000 for at in arrived[: log.start_offset]), "not before the grace period is over"
+        assert all(at > now - 70_000 for at in arrived[log.start_offset :]), "and not much later"
+
+
+def test_what_is_known_of_arrivals_is_bounded_and_forgotten_when_the_clock_goes_back():
+    arrivals = Arrivals()
+    for second in range(10_000):
+        arrivals.note(second, NOW + second * SECOND, 60 * SECOND)
+    assert len(arrivals._seen) <= 12
+    assert arrivals.before(NOW + 9_939 * SECOND) >= 9_930
+    arrivals.note(10_000, NOW, 60 * SECOND)
+    assert arrivals.before(NOW - 1) == 0
+
+
+def test_the_grace_period_does_not_keep_more_bytes_than_allowed(log):
+    one_each(log, 90_000, 90_000)
+    sweep(log, topic(retention_bytes=1, clarion_retention_grace_ms=60 * SECOND), NOW)
+    assert offsets(log) == [1]
 
 
 # ------------------------------------------------------------------------------------------------ size

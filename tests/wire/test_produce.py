@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode as KioError
-from kio.static.primitive import i32Timedelta
+from kio.static.primitive import i32, i32Timedelta
 
 from clarion.model.errors import MalformedError
 from clarion.model.ids import NO_TOPIC_ID
@@ -91,6 +91,8 @@ PRODUCED = [
         [
             PartitionProduced(1, 6, -1, current_leader=(3, 9)),
             PartitionProduced(2, 87, -1, 1_700_000_000_000, 5, "a record without a key"),
+            PartitionProduced(4, 87, -1, error_message="one", bad_records=(7,)),
+            PartitionProduced(5, 87, -1, error_message="many", bad_records=range(0, 300, 2)),
             PartitionProduced(3, 0, 2**40, 1_700_000_000_000, 17, "", (1, 2)),
         ],
     ),
@@ -102,6 +104,13 @@ PRODUCED = [
 @pytest.mark.parametrize("produced", [PRODUCED, PRODUCED[:1], []])
 def test_a_response_is_written_as_kio_writes_it(version, produced):
     kio = oracle.schema("produce", version, "response")
+
+    def record_errors(row: PartitionProduced):
+        kind = getattr(kio, "BatchIndexAndErrorMessage", None)  # v8+
+        return tuple(
+            kind(batch_index=i32(number), batch_index_error_message=row.error_message)
+            for number in (row.bad_records if kind else ())
+        )
 
     def partition(row: PartitionProduced):
         leader = (
@@ -115,7 +124,7 @@ def test_a_response_is_written_as_kio_writes_it(version, produced):
             base_offset=row.base_offset,
             log_append_time=None if at < 0 else datetime.fromtimestamp(at / 1000, UTC),
             log_start_offset=row.log_start_offset,
-            record_errors=(),
+            record_errors=record_errors(row),
             error_message=row.error_message,
             **leader,
         )

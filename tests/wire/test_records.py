@@ -14,7 +14,9 @@ from kafka.record.default_records import DefaultRecordBatchBuilder as PyBuilder
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.wire.batch import HEADER_BYTES, check_produced_batch, read_header, stamp_log_append_time
 from clarion.wire.compression import Codec
+from clarion.wire.limits import WorkBudget
 from clarion.wire.records import (
+    RECORDS_NAMED_MAX,
     Record,
     assemble_batch,
     check_deep,
@@ -234,6 +236,21 @@ def test_a_cut_off_or_changed_batch_is_corrupt():
     assert refusal(changed) is ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
 
 
+@pytest.mark.parametrize("bad", [[2], [0, 1, 9], list(range(10))])
+def test_all_records_without_a_key_are_named(bad):
+    batch = encode_batch([(None if number in bad else b"k", b"v", (), NOW) for number in range(10)])
+    with pytest.raises(KafkaError) as caught:
+        check_deep(batch, read_header(batch), keys_required=True)
+    assert (caught.value.code, list(caught.value.records)) == (ErrorCode.INVALID_RECORD, bad)
+
+
+def test_a_refusal_names_a_bounded_number_of_records():
+    batch = encode_batch([(None, b"v", (), NOW)] * (RECORDS_NAMED_MAX + 500))
+    with pytest.raises(KafkaError) as caught:
+        check_deep(batch, read_header(batch), keys_required=True)
+    assert list(caught.value.records) == list(range(RECORDS_NAMED_MAX))
+
+
 def test_a_compression_bomb_is_refused():
     bomb = encode_batch([(None, bytes(10**7), (), NOW)], compression=Codec.ZSTD)
     assert len(bomb) < 2000
@@ -272,6 +289,36 @@ def test_no_record_is_later_than_its_batch_says():
 def test_records_without_a_timestamp_are_accepted():
     batch = encode_batch([(b"k", b"v", (), -1)])
     check_deep(batch, read_header(batch), keys_required=True)
+
+
+def test_a_budget_pays_for_records_headers_and_unpacked_bytes_of_all_batches():
+    batch = encode_batch([(b"k", b"v" * 50, (("a", b"1"), ("b", None)), NOW)] * 10, compression=Codec.ZSTD)
+    size = len(records_data(batch, read_header(batch)))
+    budget = WorkBudget(steps=70, unpacked_bytes=3 * size)
+    check_deep(batch, read_header(batch), keys_required=True, budget=budget)
+    assert (budget.steps_left, budget.unpacked_bytes_left) == (70 - 10 * 3, 2 * size)
+    check_deep(batch, read_header(batch), keys_required=True, budget=budget)
+    with pytest.raises(KafkaError, match="2 headers") as caught:
+        check_deep(batch, read_header(batch), keys_required=True, budget=budget)
+    assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
+    with pytest.raises(KafkaError, match="unpack to too many bytes in all"):
+        check_deep(batch, read_header(batch), keys_required=True, budget=budget)
+
+
+def test_what_cannot_be_unpacked_costs_as_well():
+    """A hundred bombs in one request must not each be tried."""
+    bomb = encode_batch([(b"k", bytes(10**6), (), NOW)], compression=Codec.ZSTD)
+    budget = WorkBudget(steps=1000, unpacked_bytes=1000)
+    with pytest.raises(KafkaError, match="more than 1000 bytes"):
+        check_deep(bomb, read_header(bomb), keys_required=True, budget=budget)
+    assert budget.unpacked_bytes_left == 0
+
+
+def test_a_large_request_has_earned_more_work_than_a_small_one():
+    small, large, largest = map(WorkBudget.for_bytes, (1000, 10**6, 10**8))
+    assert small.steps_left < large.steps_left < largest.steps_left
+    assert small.unpacked_bytes_left < large.unpacked_bytes_left < largest.unpacked_bytes_left
+    assert small.batch_bytes_max == largest.batch_bytes_max, "memory for one batch does not grow"
 
 
 # ------------------------------------------------------------------------------------------------ fuzz

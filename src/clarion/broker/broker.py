@@ -10,6 +10,7 @@ from clarion.broker.config import BrokerConfig
 from clarion.broker.fetch_sessions import FetchSessions
 from clarion.broker.metadata_cache import MetadataCache
 from clarion.broker.partitions import Partitions
+from clarion.broker.preparing import Preparing
 from clarion.broker.threads import in_thread
 from clarion.broker.waiting import WaitingProduces
 from clarion.cluster import ProducerIds, SettingsRegistry, Topic, TopicRegistry
@@ -67,6 +68,7 @@ class Broker:
         self.cleaner: Cleaner  # likewise
         self.closed_to_clients = INTERNAL_TOPICS  # topics that only the broker itself makes and writes
         self.waiting_produces = WaitingProduces()
+        self.preparing = Preparing()
         self.produce_habits: dict[bytes, Habit] = {}
         self.sessions = FetchSessions(config.limits.fetch_sessions_max, lambda: new_session_id(randomness))
         # Each may hold the unpacked batch and a thread for a tenth of a second: those who ask wait in line for two.

@@ -18,6 +18,7 @@ from clarion.log.cleaned import CleanedSegment
 from clarion.log.compaction import CompactionResult, compact, let_others_run, plan_compaction
 from clarion.log.folder import remove_if_there
 from clarion.log.retention import (
+    Arrivals,
     Noticed,
     RetentionPlan,
     apply_retention,
@@ -27,6 +28,7 @@ from clarion.log.retention import (
 )
 from clarion.log.views import LogView, headers_of, swap_in, view_of
 from clarion.model.errors import KafkaError
+from clarion.model.ids import TopicId
 from clarion.model.topic_settings import TopicSettings
 from clarion.replication import Partition
 from clarion.wire.batch import HAS_DELETE_HORIZON
@@ -57,9 +59,10 @@ class Quiet:
 class Memory:
     """What the cleaner remembers of one partition between two looks."""
 
-    __slots__ = ("first_dirty", "held_by", "next_horizon_ms", "noticed", "quiet")
+    __slots__ = ("arrivals", "first_dirty", "held_by", "next_horizon_ms", "noticed", "quiet")
 
     def __init__(self) -> None:
+        self.arrivals = Arrivals()
         self.noticed: Noticed | None = None
         self.quiet: Quiet | None = None
         self.held_by: tuple[str, ...] = ()
@@ -74,12 +77,14 @@ class Cleaner:
         self._memories: dict[Partition, Memory] = {}
         self._busy: dict[Partition, asyncio.Future[None]] = {}
         self._is_stopping = False
+        self._told_of_old: set[TopicId] = set()
         self.retention_messages_total = 0
         self.compaction_saved_bytes_total = 0
 
     def forget_gone(self) -> None:
         for partition in [one for one in self._memories if one.is_gone]:
             del self._memories[partition]
+            self._told_of_old.discard(partition.topic_id)
 
     async def settle(self, partitions: Iterable[Partition]) -> None:
         """Returns when nothing is being done to these any longer."""
@@ -99,27 +104,50 @@ class Cleaner:
         deleted = partition.log.take_deleted(now_ms)
         if deleted:
             await self._alone(partition, "removal", in_thread(partial(_remove, self._disk, deleted)))
+        memory.arrivals.note(partition.next_offset, now_ms, partition.settings.retention_grace_ms)
         if partition.settings.is_deleted and not self._is_quiet(partition, memory, now_ms):
             await self._alone(partition, "retention", self._retain(partition, memory, now_ms))
 
     async def _retain(self, partition: Partition, memory: Memory, now_ms: int) -> None:
         view = view_of(partition.log)
         settings = partition.settings
-        limit, holds, noticed = partition.high_watermark.offset, self._holds(partition), memory.noticed
+        limit, holds = partition.high_watermark.offset, self._holds(partition)
 
         def decide() -> tuple[RetentionPlan, int]:
-            plan = plan_retention(view, settings, now_ms, limit_offset=limit, holds=holds, noticed=noticed)
+            plan = plan_retention(
+                view,
+                settings,
+                now_ms,
+                limit_offset=limit,
+                holds=holds,
+                noticed=memory.noticed,
+                arrivals=memory.arrivals,
+            )
             return plan, _first_timestamp(view)
 
         plan, first_timestamp = await in_thread(decide)
         if not self._is_alive(partition):
             return
         memory.noticed, memory.held_by = plan.noticed, plan.held_by
+        if plan.arrived_expired:
+            self._tell_of_old(partition)
         if plan.reason:
             self._apply(partition, plan, now_ms)
             await self._trim(partition)
         elif first_timestamp >= 0 and not plan.noticed and not plan.held_by:
             memory.quiet = Quiet(view, settings, first_timestamp)
+
+    def _tell_of_old(self, partition: Partition) -> None:
+        """Once per topic: whoever writes such messages should know that they will not stay."""
+        if partition.topic_id not in self._told_of_old:
+            self._told_of_old.add(partition.topic_id)
+            log.warning(
+                "messages_too_old_to_stay",
+                topic=partition.tp.topic,
+                retention_ms=partition.settings.retention_ms,
+                grace_ms=partition.settings.retention_grace_ms,
+                reason="their own timestamps are older than retention.ms; they go when the grace period is over",
+            )
 
     def _apply(self, partition: Partition, plan: RetentionPlan, now_ms: int) -> None:
         before = partition.start_offset

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from clarion.cluster import Topic
 from clarion.model.errors import ErrorCode
-from clarion.model.ids import NO_TOPIC_ID, TopicId
+from clarion.model.ids import TopicId
 from clarion.model.names import is_internal
 from clarion.wire.metadata import PartitionMetadata, TopicMetadata, encode_topic
 
@@ -36,8 +36,8 @@ class MetadataCache:
         return encoded
 
     @staticmethod
-    def missing(code: ErrorCode, version: int, name: str = "", topic_id: TopicId = NO_TOPIC_ID) -> bytes:
-        return encode_topic(version, TopicMetadata(int(code), name, topic_id, is_internal(name), []))
+    def missing(code: ErrorCode, version: int, name: str | None, topic_id: TopicId) -> bytes:
+        return encode_topic(version, TopicMetadata(int(code), name, topic_id, is_internal(name or ""), []))
 
     def _describe(self, topic: Topic) -> TopicMetadata:
         node = [self._broker.node_id]

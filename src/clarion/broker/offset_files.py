@@ -1,56 +1,91 @@
-"""The checkpoint files of the whole data directory: where logs start, how far they are flushed, how far committed.
+"""The checkpoint file of the whole data directory: where logs start, how far they are flushed, how far committed.
 
-They only ever save work: a start after a crash checks what lies behind the recovery point, and a start offset that was
-moved by retention or DeleteRecords is not forgotten.
+It only ever saves work: a start after a crash checks what lies behind the recovery point, and a start offset that was
+moved by retention or DeleteRecords is not forgotten. What it says is said of a topic's id, never of a name alone.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import NamedTuple
 
-from clarion.log.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS, START_OFFSETS, load_offsets, save_offsets
+from clarion.cluster import Topic
+from clarion.log.checkpoints import (
+    HIGH_WATERMARKS,
+    PARTITION_OFFSETS,
+    RECOVERY_POINTS,
+    START_OFFSETS,
+    PartitionId,
+    SavedOffsets,
+    load_epochs,
+    load_offsets,
+    load_partitions,
+    save_partitions,
+)
+from clarion.log.folder import EPOCHS, remove_if_there
 from clarion.model.ids import TopicPartition
 from clarion.replication import Partition
-from clarion.world import Disk
+from clarion.world import Disk, event_log
 
-Offsets = dict[TopicPartition, int]
+log = event_log("broker")
 
-
-class Snapshot(NamedTuple):
-    starts: Offsets
-    flushed: Offsets
-    watermarks: Offsets
+Snapshot = dict[PartitionId, SavedOffsets]
 
 
 class OffsetFiles:
     def __init__(self, disk: Disk, data_dir: str) -> None:
         self._disk = disk
         self._data_dir = data_dir
+        self._path = os.path.join(data_dir, PARTITION_OFFSETS)
         self._saved: Snapshot | None = None
 
-    def load(self) -> Snapshot:
-        return Snapshot(self._load(START_OFFSETS), self._load(RECOVERY_POINTS), self._load(HIGH_WATERMARKS))
+    def load(self, topics: Iterable[Topic], *, was_clean: bool) -> Snapshot:
+        """`was_clean`: the last process stopped cleanly, so what it wrote down last is of the topics of today."""
+        if self._disk.exists(self._path):
+            return load_partitions(self._disk, self._path)
+        return self._import(topics, was_clean)
 
     def take(self, partitions: Iterable[Partition]) -> Snapshot:
-        snapshot = Snapshot({}, {}, {})
-        for one in partitions:
-            snapshot.flushed[one.tp] = one.log.flushed.offset
-            snapshot.watermarks[one.tp] = one.high_watermark.offset
-            if one.start_offset:
-                snapshot.starts[one.tp] = one.start_offset
-        return snapshot
+        return {
+            (one.topic_id, one.tp.partition): SavedOffsets(
+                one.start_offset, one.log.flushed.offset, one.high_watermark.offset
+            )
+            for one in partitions
+        }
 
     def save(self, snapshot: Snapshot) -> None:
-        """Write the files that changed. The log's flush came first, so what they say is true whenever a crash comes."""
-        saved = self._saved or Snapshot({}, {}, {})
-        for name, offsets, before in zip(
-            (START_OFFSETS, RECOVERY_POINTS, HIGH_WATERMARKS), snapshot, saved, strict=True
-        ):
-            if offsets != before or self._saved is None:
-                save_offsets(self._disk, os.path.join(self._data_dir, name), offsets)
-        self._saved = snapshot
+        """Write the file if it changed. The log's flush came first, so what it says is true whenever a crash comes."""
+        if snapshot != self._saved:
+            save_partitions(self._disk, self._path, snapshot)
+            self._saved = snapshot
 
-    def _load(self, name: str) -> Offsets:
-        return load_offsets(self._disk, os.path.join(self._data_dir, name))
+    # The files by name of an earlier version
+
+    def _import(self, topics: Iterable[Topic], was_clean: bool) -> Snapshot:
+        """Their entries may be those of a topic that was deleted and made again under its name since they were written.
+
+        Not after a clean stop, whose last act was to write them. After any other a recovery point is not believed,
+        which costs a scan; a start offset only as far as the log itself has given up what lies before.
+        """
+        names = [os.path.join(self._data_dir, name) for name in (START_OFFSETS, RECOVERY_POINTS, HIGH_WATERMARKS)]
+        starts, flushed, watermarks = (load_offsets(self._disk, name) for name in names)
+        imported: Snapshot = {}
+        for topic in topics:
+            for index in range(topic.partition_count):
+                tp = TopicPartition(topic.name, index)
+                start = starts.get(tp, 0)
+                if was_clean:
+                    imported[topic.id, index] = SavedOffsets(start, flushed.get(tp, 0), watermarks.get(tp, 0))
+                elif start:
+                    imported[topic.id, index] = SavedOffsets(min(start, self._first_epoch_start(tp)), 0, 0)
+        if imported:
+            log.info("checkpoints_imported", partitions=len(imported))
+        self.save(imported)
+        for name in names:
+            remove_if_there(self._disk, name)
+        return imported
+
+    def _first_epoch_start(self, tp: TopicPartition) -> int:
+        """Where the first leader epoch begins: a log that moves its start moves it along, in its own folder."""
+        epochs = load_epochs(self._disk, os.path.join(self._data_dir, str(tp), EPOCHS))
+        return epochs[0][1] if epochs else 0

@@ -10,6 +10,7 @@ from typing import Final
 from clarion.broker.leftovers import DELETED, new_name, settle_leftovers
 from clarion.broker.offset_files import Snapshot
 from clarion.cluster import Topic
+from clarion.log.checkpoints import NOTHING_SAVED
 from clarion.log.config import LogConfig
 from clarion.log.files import FileCache
 from clarion.log.log import Log
@@ -89,8 +90,8 @@ class Partitions:
             settings = self.settings_of(topic)
             for index in range(topic.partition_count):
                 tp = TopicPartition(topic.name, index)
-                start, flushed = saved.starts.get(tp, 0), saved.flushed.get(tp, 0)
-                opened = self._open(topic, tp, settings, was_clean, start, flushed, self._files)
+                known = saved.get((topic.id, index), NOTHING_SAVED)
+                opened = self._open(topic, tp, settings, was_clean, known.start, known.recovery_point, self._files)
                 cut += opened.log.recovery.cut_bytes
                 self._by_topic.setdefault(topic.name, []).append(opened)
         return StartReport(sum(1 for _ in self), was_clean, cut)

@@ -153,9 +153,9 @@ class BrokerServer:
         )
         self._clean_shutdown = CleanShutdown(self._disk, config.data_dir)
         was_clean = self._clean_shutdown.take()
-        deleted = self._registry.being_deleted
+        topics, deleted = list(self._registry), self._registry.being_deleted
         report = self._partitions.open_all(
-            list(self._registry), self._offset_files.load(), was_clean=was_clean, deleted=deleted
+            topics, self._offset_files.load(topics, was_clean=was_clean), was_clean=was_clean, deleted=deleted
         )
         self._taken.push_async_callback(self._close_files)
         await self._registry.forget_deleted(deleted)
@@ -174,6 +174,7 @@ class BrokerServer:
             self._partitions,
         )
         self._taken.callback(self.broker.waiting_produces.close)
+        self._taken.push_async_callback(self.broker.preparing.stop)
         self.broker.cleaner = Cleaner(self.broker, self._disk)
         self.dispatch = Dispatch(self.broker)
         self._taken.push_async_callback(self.dispatch.stop)

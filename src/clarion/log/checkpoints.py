@@ -1,9 +1,16 @@
-"""Kafka's checkpoint files: a version line, a count, and one line per entry; replaced as a whole.
+"""Checkpoint files in Kafka's form: a version line, a count, and one line per entry; replaced as a whole.
 
-    0                           0
-    2                           1
-    orders 0 4711               3 4711          (leader-epoch-checkpoint: epoch, start offset)
-    orders 1 12
+    1                                                      0
+    2                                                      1
+    6f1c8a2e3b7d4f579d0a0123456789ab 0 12 4711 4711        3 4711
+    6f1c8a2e3b7d4f579d0a0123456789ab 1 0 12 12
+
+    partition-offset-checkpoint: topic id, partition,      leader-epoch-checkpoint, version 0:
+    start offset, recovery point, high watermark           epoch, start offset
+
+Kafka has three files for what is in the first, by the topic's name. A name may be given to another topic, which the
+offsets of the first must not reach: its messages would be taken for deleted, or for flushed. So entries go by id, and
+Kafka's files are only read, where an earlier version of this broker has left them.
 
 A file that cannot be read counts as absent, with a warning: everything in it can be found again, only slower.
 """
@@ -13,53 +20,61 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
+from uuid import UUID
 
-from clarion.model.ids import TopicPartition
+from clarion.model.ids import TopicId, TopicPartition
 from clarion.world import Disk, event_log, read_file, replace_file
 
 log = event_log("log")
 
+PARTITION_OFFSETS: Final = "partition-offset-checkpoint"
+# Kafka's, by name.
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 START_OFFSETS: Final = "log-start-offset-checkpoint"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
+_KAFKAS: Final = "0"
+_BY_ID: Final = "1"
 
 
-class Checkpoints:
-    """The three checkpoint files of a data directory."""
+class SavedOffsets(NamedTuple):
+    """What is written down of one partition."""
 
-    def __init__(self, disk: Disk, data_dir: str) -> None:
-        self._disk = disk
-        self._data_dir = data_dir
-
-    def recovery_points(self) -> dict[TopicPartition, int]:
-        """Up to where each log is known to be on disk; a start after a crash scans from there."""
-        return load_offsets(self._disk, f"{self._data_dir}/{RECOVERY_POINTS}")
-
-    def start_offsets(self) -> dict[TopicPartition, int]:
-        return load_offsets(self._disk, f"{self._data_dir}/{START_OFFSETS}")
-
-    def high_watermarks(self) -> dict[TopicPartition, int]:
-        return load_offsets(self._disk, f"{self._data_dir}/{HIGH_WATERMARKS}")
-
-    def save_recovery_points(self, offsets: Mapping[TopicPartition, int]) -> None:
-        save_offsets(self._disk, f"{self._data_dir}/{RECOVERY_POINTS}", offsets)
-
-    def save_start_offsets(self, offsets: Mapping[TopicPartition, int]) -> None:
-        save_offsets(self._disk, f"{self._data_dir}/{START_OFFSETS}", offsets)
-
-    def save_high_watermarks(self, offsets: Mapping[TopicPartition, int]) -> None:
-        save_offsets(self._disk, f"{self._data_dir}/{HIGH_WATERMARKS}", offsets)
+    start: int
+    recovery_point: int  # up to where the log is known to be on disk; a start after a crash scans from there
+    high_watermark: int
 
 
-def save_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, int]) -> None:
-    lines = sorted(f"{tp.topic} {tp.partition} {offset}" for tp, offset in offsets.items())
-    replace_file(disk, path, format_lines(lines))
+NOTHING_SAVED: Final = SavedOffsets(0, 0, 0)
+PartitionId = tuple[TopicId, int]
+
+
+def save_partitions(disk: Disk, path: str, offsets: Mapping[PartitionId, SavedOffsets]) -> None:
+    lines = sorted(
+        f"{topic_id.hex} {index} {one.start} {one.recovery_point} {one.high_watermark}"
+        for (topic_id, index), one in offsets.items()
+    )
+    replace_file(disk, path, format_lines(lines, _BY_ID))
+
+
+def load_partitions(disk: Disk, path: str) -> dict[PartitionId, SavedOffsets]:
+    """Empty if the file is absent or unreadable."""
+    try:
+        fields = [line.split(" ") for line in _load_lines(disk, path, _BY_ID)]
+        return {
+            (UUID(hex=topic_id), _natural(index)): SavedOffsets(
+                _natural(start), _natural(recovery_point), _natural(watermark)
+            )
+            for topic_id, index, start, recovery_point, watermark in fields
+        }
+    except ValueError as error:
+        log.warning("checkpoint_ignored", file=path, reason=str(error))
+        return {}
 
 
 def load_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
-    """Empty if the file is absent or unreadable."""
+    """One of Kafka's files by name. Empty if it is absent or unreadable."""
     try:
         lines = _load_lines(disk, path)
         return {
@@ -88,11 +103,11 @@ def load_epochs(disk: Disk, path: str) -> list[tuple[int, int]] | None:
     return None
 
 
-def format_lines(lines: list[str]) -> bytes:
-    return "".join(f"{line}\n" for line in ["0", str(len(lines)), *lines]).encode("ascii")
+def format_lines(lines: list[str], version: str = _KAFKAS) -> bytes:
+    return "".join(f"{line}\n" for line in [version, str(len(lines)), *lines]).encode("ascii")
 
 
-def _load_lines(disk: Disk, path: str) -> list[str]:
+def _load_lines(disk: Disk, path: str, version: str = _KAFKAS) -> list[str]:
     try:
         data = read_file(disk, path)
     except FileNotFoundError:
@@ -100,7 +115,7 @@ def _load_lines(disk: Disk, path: str) -> list[str]:
     lines = data.decode("ascii").split("\n")
     if len(lines) < 3 or lines[-1] != "":
         raise ValueError("it is cut off")
-    if lines[0] != "0":
+    if lines[0] != version:
         raise ValueError(f"version {lines[0]!r} is unknown")
     if _natural(lines[1]) != len(lines) - 3:
         raise ValueError(f"it has {len(lines) - 3} entries and says {lines[1]}")

@@ -4,6 +4,9 @@ What is promised, after every sweep:
 - Time. A message whose timestamp is more than `retention.ms` old is no longer readable, to the message, even inside a
   batch: the log's start moves behind it. Only a prefix of a log can go: a message behind a younger one stays until that
   one expires.
+- Grace. What has been in the log for less than `clarion.retention.grace.ms` does not go by time: a backfill of old
+  messages can be read before it expires. How long a message has been there is known from the sweeps that saw it
+  (`Arrivals`) and from when its segment was last written to, which a restart does not forget.
 - Size. The readable batches add up to at most `retention.bytes`, to the batch; the newest batch stays unless the
   limit is 0.
 - Disk. Files whose messages have all expired are gone (after `file.delete.delay.ms`). The active segment is rolled as
@@ -27,6 +30,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from clarion.log.cleaned import CleanedFile, CleanedSegment
+from clarion.log.hops import LOOK_BYTES
 from clarion.log.views import LogView, SegmentView, appended_ms, batches_of, headers_of, read_batch
 from clarion.model.errors import KafkaError
 from clarion.model.ids import LogPosition
@@ -48,6 +52,31 @@ class Noticed(NamedTuple):
     at_ms: int
 
 
+class Arrivals:
+    """How far the log reached when: what lies before an offset has been there since then at the latest."""
+
+    __slots__ = ("_seen",)
+
+    def __init__(self) -> None:
+        self._seen: list[Noticed] = []  # both rise
+
+    def note(self, next_offset: int, now_ms: int, grace_ms: int) -> None:
+        """Every sweep says how far the log reaches; a few of them per grace period are enough."""
+        if self._seen and self._seen[-1].at_ms > now_ms:
+            self._seen.clear()  # the clock went back: nothing is known by the new time
+        if not self._seen or now_ms - self._seen[-1].at_ms >= grace_ms / _ARRIVALS_KEPT:
+            self._seen.append(Noticed(next_offset, now_ms))
+            if len(self._seen) > 1 and self._seen[1].at_ms <= now_ms - grace_ms:
+                del self._seen[0]
+
+    def before(self, at_ms: int) -> int:
+        """What lies before this offset was in the log by that time."""
+        return max((seen.offset for seen in self._seen if seen.at_ms <= at_ms), default=0)
+
+
+_ARRIVALS_KEPT: Final = 10  # so a message may stay a tenth longer than the grace period
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionPlan:
     new_start_offset: int
@@ -55,6 +84,7 @@ class RetentionPlan:
     reason: str = ""  # "time", "size", or empty where nothing goes
     held_by: tuple[str, ...] = ()  # groups without which more would go
     noticed: Noticed | None = None  # to be given to the next plan of this log
+    arrived_expired: bool = False  # the first messages were too old to stay when they arrived; only grace keeps them
 
 
 def plan_retention(
@@ -65,22 +95,25 @@ def plan_retention(
     limit_offset: int,
     holds: Mapping[str, int | None] | None = None,
     noticed: Noticed | None = None,
+    arrivals: Arrivals | None = None,
 ) -> RetentionPlan:
     """Where the log should start. Nothing from `limit_offset` (the high watermark) on goes.
 
     `holds`: for every group that holds deletion back, its committed offset, or None if it has none.
+    `noticed`, `arrivals`: what earlier sweeps saw of this log.
     """
     if not settings.is_deleted:
         return RetentionPlan(new_start_offset=view.start_offset, noticed=noticed)
     time = _Time(view.disk, now_ms, settings, noticed, view.next_offset)
-    by_time = _start_by_time(view, settings.retention_ms, time)
+    settled = _settled(view, now_ms - settings.retention_grace_ms, arrivals)
+    by_time = _start_by_time(view, settings.retention_ms, time, settled)
     by_size = _start_by_size(view, settings.retention_bytes)
     wanted = min(max(by_time, by_size), limit_offset)
     start = wanted
     held_by: tuple[str, ...] = ()
     if holds and wanted > view.start_offset:
         forced = max(
-            _start_by_time(view, settings.retention_hold_max_ms, time),
+            _start_by_time(view, settings.retention_hold_max_ms, time, settled),
             _start_by_size(view, settings.retention_hold_max_bytes),
         )
         start, held_by = _held(wanted, forced, holds)
@@ -91,6 +124,7 @@ def plan_retention(
         reason="" if start == view.start_offset else "time" if by_time >= by_size else "size",
         held_by=held_by,
         noticed=time.noticed_after(start),
+        arrived_expired=settled <= view.start_offset < view.next_offset and _has_arrived_expired(view, settings, time),
     )
 
 
@@ -154,13 +188,35 @@ class _Time:
         return Noticed(self._next_offset, self.now_ms) if self._has_met_strange else None
 
 
-def _start_by_time(view: LogView, retention_ms: int, time: _Time) -> int:
+def _settled(view: LogView, since_ms: int, arrivals: Arrivals | None) -> int:
+    """What lies before this offset has been in the log since then."""
+    offset = arrivals.before(since_ms) if arrivals else 0
+    for segment in view.segments:
+        if segment.next_offset > offset:
+            if appended_ms(view.disk, segment) > since_ms:
+                break
+            offset = segment.next_offset
+    return min(offset, view.next_offset)
+
+
+def _has_arrived_expired(view: LogView, settings: TopicSettings, time: _Time) -> bool:
+    """Whether the first batch is older than the retention time and the grace period together, yet still in grace."""
+    if settings.retention_ms < 0:
+        return False
+    latest = time.now_ms - settings.retention_ms - settings.retention_grace_ms
+    first = next(headers_of(view.disk, view.segments[0], view.start_position, LOOK_BYTES), None)
+    return first is not None and time.is_believed(first[0]) and first[0].max_timestamp < latest
+
+
+def _start_by_time(view: LogView, retention_ms: int, time: _Time, settled: int) -> int:
     """The first message that has not expired. Each batch is looked at once in its life: the start moves with it."""
-    if retention_ms < 0:
+    if retention_ms < 0 or settled <= view.start_offset:
         return view.start_offset
     cutoff = time.now_ms - retention_ms
     for number, segment in enumerate(view.segments):
         for header, position in headers_of(view.disk, segment, view.start_position if number == 0 else 0):
+            if header.base_offset >= settled:
+                return settled
             if time.of(header, segment) >= cutoff:
                 return max(view.start_offset, _first_unexpired(view.disk, segment, position, header, cutoff, time))
     return view.next_offset

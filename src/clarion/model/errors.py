@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 
 
@@ -151,11 +152,11 @@ class ErrorCode(IntEnum):
 class KafkaError(Exception):
     """A peer's mistake or a refusal: it knows its wire code, and becomes a reply in one place (`broker.dispatch`)."""
 
-    def __init__(self, code: ErrorCode, message: str = "", *, record: int | None = None) -> None:
+    def __init__(self, code: ErrorCode, message: str = "", *, records: Sequence[int] = ()) -> None:
         super().__init__(message or code.name)
         self.code = code
         self.message = message
-        self.record = record  # which record of a batch it is about (KIP-467), where that is known
+        self.records = records  # which records of a batch it is about (KIP-467), where that is known
 
 
 class MalformedError(Exception):

@@ -10,7 +10,8 @@ TOPIC_NAME_LENGTH_MAX = 249  # Kafka's limit: "<topic>-<partition>" must still f
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 OFFSETS_TOPIC = "__consumer_offsets"
-INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC})
+# The last two come with transactions and share groups; reserved now, since a client's topic would be in the way then.
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, "__transaction_state", "__share_group_state"})
 
 
 def check_topic_name(name: str) -> None:

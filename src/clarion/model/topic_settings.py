@@ -318,6 +318,15 @@ class TopicSettings:
         check=one_of("header", "deep"),
         synonyms=("clarion.validation",),
     )
+    retention_grace_ms: int = setting(
+        "clarion.retention.grace.ms",
+        5 * 60_000,
+        Kind.LONG,
+        "How long a message stays at least after it arrived, however old its own timestamp is: `retention.ms` does not "
+        "delete it before. 0 deletes old messages at the next check.",
+        check=at_least(0),
+        synonyms=("clarion.retention.grace.ms",),
+    )
     retention_hold_groups: tuple[str, ...] = setting(
         "clarion.retention.hold.groups",
         (),

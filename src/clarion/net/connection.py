@@ -39,6 +39,7 @@ class Connection(asyncio.BufferedProtocol):
         "_backlog",
         "_frames",
         "_is_ending",
+        "_is_held",
         "_is_paused",
         "_is_reading",
         "_is_sending_cold",
@@ -73,6 +74,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_paused = False
         self._is_reading = True
         self._is_ending = False
+        self._is_held = False
         self._is_sending_cold = False
         self._will_go_on = False
         self.peer = ""
@@ -142,7 +144,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def is_idle(self) -> bool:
         """Nothing is owed to the client: no request waits, no reply is on its way."""
-        return not self._replies and not self._ready and not self._out and not self._backlog
+        return not (self._is_held or self._replies or self._ready or self._out or self._backlog)
 
     # Requests in
 
@@ -184,8 +186,22 @@ class Connection(asyncio.BufferedProtocol):
         elif not self.unfinished_since:
             self.unfinished_since = self.last_active
 
+    def hold(self) -> None:
+        """Begin no further request until `release`: the one just taken is heavy, or must not be overtaken."""
+        self._is_held = True
+
+    def release(self) -> None:
+        self._is_held = False
+        if not self._is_reading:
+            self._go_on_soon()
+
     def _must_wait(self) -> bool:
-        return bool(self._out) or self._is_paused or len(self._replies) >= self._server.limits.requests_in_flight_max
+        return (
+            self._is_held
+            or bool(self._out)
+            or self._is_paused
+            or len(self._replies) >= self._server.limits.requests_in_flight_max
+        )
 
     def _keep(self, frames: Sequence[memoryview]) -> None:
         if not self._is_ending:

@@ -47,6 +47,7 @@ class Run:
     client: Mapping[str, str] = field(default_factory=dict)  # connector options for every topic: TLS and the like
     starting: Mapping[str, str] = field(default_factory=dict)  # connector options that say where a new pipeline begins
     ending: Mapping[str, str] = field(default_factory=dict)  # the same for where a batch ends
+    may_split: bool = False  # no target keeps the order of a partition, so that several tasks may read one
     observations: dict[str, Any] = field(default_factory=dict, compare=False)  # what a batch counted on its way
 
     @property
@@ -85,6 +86,11 @@ class Target(Protocol):
     @property
     def output_modes(self) -> tuple[str, ...]:
         """Which output modes of a streaming query it can take."""
+        ...
+
+    @property
+    def keeps_order(self) -> bool:
+        """Whether messages of a partition are to arrive here in their order."""
         ...
 
     def prepare(self, spark: SparkSession, run: Run) -> None:

@@ -146,6 +146,7 @@ class Play:
             client=plan.client,
             starting=plan.starting or {"startingOffsets": "earliest"},
             ending=plan.ending,
+            may_split=not any(each.keeps_order for each in pipeline.writes),
         )
         self._query: StreamingQuery | BatchQuery | None = None
         self._next_look = 0.0

@@ -36,6 +36,10 @@ class Table:
     def output_modes(self) -> tuple[str, ...]:
         return _OUTPUT_MODES[self.mode]
 
+    @property
+    def keeps_order(self) -> bool:
+        return False
+
     def missing(self, run: Run) -> str | None:
         return None
 

@@ -57,6 +57,10 @@ class Topic:
     def output_modes(self) -> tuple[str, ...]:
         return OUTPUT_MODES
 
+    @property
+    def keeps_order(self) -> bool:
+        return True
+
     def matches(self, name: str) -> bool:
         return re.fullmatch(self.pattern, name) is not None if self.pattern else name in self.names
 
@@ -85,7 +89,8 @@ class Topic:
 
         subscription = {"subscribePattern": self.pattern} if self.pattern else {"subscribe": ",".join(self.names)}
         reader = (spark.readStream if streaming else spark.read).format(FORMAT)
-        options = {**self.connection(run), **subscription, "groupId": run.group, **run.starting, **self.options}
+        ours = {"groupId": run.group, "splitPartitions": str(run.may_split).lower(), **run.starting}
+        options = {**self.connection(run), **subscription, **ours, **self.options}
         ending = {} if streaming else run.ending
         return rows_of(reader.options(**options, **ending).load(), self, run)
 

@@ -8,6 +8,7 @@ else. This room never sees a socket or a request.
 from clarion.replication.flush_threads import FlushThreads, LoopThreads, Threads
 from clarion.replication.group_commit import GroupCommit
 from clarion.replication.partition import Appended, Partition, Watcher
+from clarion.replication.preparation import Preparation
 from clarion.replication.producers import ProducerStates
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "GroupCommit",
     "LoopThreads",
     "Partition",
+    "Preparation",
     "ProducerStates",
     "Threads",
     "Watcher",

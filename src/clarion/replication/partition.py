@@ -22,6 +22,7 @@ from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import LogPosition, TopicId, TopicPartition
 from clarion.model.topic_settings import TopicSettings
 from clarion.replication.group_commit import FlushTicket, GroupCommit
+from clarion.replication.preparation import Preparation, check_size, preparation_for
 from clarion.replication.producer_files import FlushWithProducers, recall_older, save_producers
 from clarion.replication.producers import KnownBatch, ProducerStates
 from clarion.wire.batch import (
@@ -34,7 +35,7 @@ from clarion.wire.batch import (
     stamp,
     stamp_log_append_time,
 )
-from clarion.wire.records import check_deep
+from clarion.wire.limits import WorkBudget
 from clarion.world import NO_ROOM, Disk, event_log
 
 log = event_log("replication")
@@ -86,6 +87,7 @@ class Partition:
         self.watchers: dict[Watcher, None] = {}
         self.is_flushing = False
         self.is_gone = False
+        self.preparing = 0  # requests whose batches for this partition are in a thread, or wait for one
         self.bytes_in_total = 0
         self.messages_in_total = 0
         self.bytes_out_total = 0
@@ -103,7 +105,7 @@ class Partition:
         self._is_durable = settings.is_durable
         self._bytes_max = settings.max_message_bytes
         self._stamps_time = settings.is_log_append_time
-        self._checks_deep = settings.is_validated_deeply
+        self.preparation: Preparation | None = preparation_for(self.tp.topic, settings)
         self._after_max_ms = settings.message_timestamp_after_max_ms
         self._before_max_ms = settings.message_timestamp_before_max_ms
         if self.log.failed is not None or self.is_gone:
@@ -125,10 +127,21 @@ class Partition:
 
     def append(self, batch: memoryview, now_ms: int) -> Appended:
         """Check one produced batch, give it its place and write it. KafkaError says why it is refused."""
+        if self.preparation is not None:
+            return self.append_prepared(self.preparation(batch, WorkBudget.for_bytes(len(batch))), now_ms)
         if len(batch) >= HEADER_BYTES:
             # Before the check, which reads the header anyway: both fields sit outside the checksum.
             stamp(batch, self.log.next_offset, self.leader_epoch)
-        header = check_produced_batch(batch)
+        return self._append_checked(batch, check_produced_batch(batch), now_ms)
+
+    def append_prepared(self, batch: memoryview, now_ms: int) -> Appended:
+        """The same for what a `preparation` has returned. Meanwhile the topic may have been deleted."""
+        if self.is_gone:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.tp} has been deleted")
+        stamp(batch, self.log.next_offset, self.leader_epoch)
+        return self._append_checked(batch, read_header(batch), now_ms)
+
+    def _append_checked(self, batch: memoryview, header: BatchHeader, now_ms: int) -> Appended:
         self._admit(batch, header, now_ms)
         if header.producer_id >= 0:
             try:
@@ -155,17 +168,11 @@ class Partition:
         return False
 
     def _admit(self, batch: memoryview, header: BatchHeader, now_ms: int) -> None:
-        if len(batch) > self._bytes_max:
-            raise KafkaError(
-                ErrorCode.MESSAGE_TOO_LARGE,
-                f"a batch of {len(batch)} bytes; {self.tp.topic} takes at most {self._bytes_max} (max.message.bytes)",
-            )
+        check_size(batch, self.tp.topic, self._bytes_max)
         if header.attributes & _NOT_FOR_CLIENTS:
             raise _refused_attribute(header)
         if not self._stamps_time:
             self._check_time(header, now_ms)
-        if self._checks_deep:
-            check_deep(batch, header, keys_required=self.settings.is_compacted)
 
     def _check_time(self, header: BatchHeader, now_ms: int) -> None:
         if header.max_timestamp > now_ms + self._after_max_ms:

@@ -42,8 +42,11 @@ NO_SEQUENCE: Final = -1
 _HEADER = Struct(">qiibIhiqqqhii")
 _BASE_OFFSET = Struct(">q")
 _EPOCH = Struct(">i")
+_LENGTH = Struct(">i")
+_LENGTH_AT: Final = 8
 _MAX_TIMESTAMP_AT: Final = 35
 _CRC = Struct(">I")
+_MAGIC_AT: Final = 16
 _CRC_AT: Final = 17
 _CRC_FROM: Final = 21
 _ATTRIBUTES = Struct(">h")
@@ -134,25 +137,39 @@ def check_produced_batch(batch: memoryview) -> BatchHeader:
     The records inside are not decoded: `records.check_deep` does that where a topic asks for it.
     """
     size = len(batch)
-    if size < LENGTH_PREFIX_BYTES + 5:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "a record batch is cut off before its header ends")
-    magic = batch[16]
-    if magic != MAGIC:
-        raise KafkaError(
-            ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
-            f"message format v{magic} is not supported; produce with format v2 (Kafka 0.11 or newer)",
-        )
-    if size < HEADER_BYTES:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "a record batch is cut off before its header ends")
+    if size < HEADER_BYTES or batch[_MAGIC_AT] != MAGIC:
+        raise _no_batch(batch)
     header = _make(BatchHeader, _HEADER.unpack_from(batch, 0))
     if header.batch_length + LENGTH_PREFIX_BYTES != size:
-        if 0 < header.batch_length + LENGTH_PREFIX_BYTES < size:
-            raise KafkaError(ErrorCode.INVALID_RECORD, "a partition's data must be exactly one record batch")
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "a record batch says another length than it has")
+        raise _other_length(header.batch_length, size)
     if crc32c(batch[_CRC_FROM:]) != header.crc:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "a record batch does not match its CRC")
     _check_claims(header, size)
     return header
+
+
+def _no_batch(data: memoryview) -> KafkaError:
+    """As Kafka tells them apart: an older format or too few bytes are INVALID_RECORD, any other magic is damage."""
+    if len(data) <= _MAGIC_AT:
+        return KafkaError(ErrorCode.INVALID_RECORD, "a record batch is cut off before its header ends")
+    magic = data[_MAGIC_AT]
+    if magic < MAGIC:
+        return KafkaError(
+            ErrorCode.INVALID_RECORD,
+            f"message format v{magic} is not supported; produce with format v2 (Kafka 0.11 or newer)",
+        )
+    if magic > MAGIC:
+        return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"there is no message format v{magic}")
+    return _other_length(_LENGTH.unpack_from(data, _LENGTH_AT)[0], len(data))
+
+
+def _other_length(batch_length: int, size: int) -> KafkaError:
+    told = batch_length + LENGTH_PREFIX_BYTES
+    if told > size:
+        return KafkaError(ErrorCode.INVALID_RECORD, f"a record batch of {told} bytes is cut off after {size}")
+    if told < HEADER_BYTES:
+        return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"a record batch cannot have {told} bytes")
+    return KafkaError(ErrorCode.INVALID_RECORD, "a partition's data must be exactly one record batch")
 
 
 _RECORD_BYTES_MIN: Final = (

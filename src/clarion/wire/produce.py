@@ -8,7 +8,7 @@ Left out: errors of single records (the list is always empty) and the endpoints 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -77,8 +77,8 @@ class PartitionProduced(NamedTuple):
     error_message: str | None = None
     current_leader: tuple[int, int] | None = None
     """(id, epoch), from v10 on."""
-    bad_record: int | None = None
-    """The record of the batch that the error is about (KIP-467), from v8 on."""
+    bad_records: Sequence[int] = ()
+    """The records of the batch that the error is about (KIP-467), from v8 on."""
 
 
 TopicProduced = tuple[str, UUID, list[PartitionProduced]]
@@ -275,7 +275,6 @@ def _decode_plain_partitions(body: memoryview, at: int) -> tuple[list[ProducePar
 # index, error code, base offset, append time, log start; then no record errors and no message
 _PLACE = Struct(">ihqqq")
 _FLEXIBLE_PLACE = Struct(">ihqqqBBB")
-_NO_RECORD_ERRORS: Final = b"\1"
 _LEADER_TAG = Struct(">BBBiiB")  # one tagged field, number 0, nine bytes: id, epoch, no tags
 
 
@@ -300,11 +299,10 @@ def _flexible_partition(version: int, produced: PartitionProduced) -> bytes:
     place = _PLACE.pack(*produced[:5])
     leader = produced.current_leader
     tags = NO_TAGS if leader is None or version < 10 else _LEADER_TAG.pack(1, 0, 9, *leader, 0)
-    record_errors = _NO_RECORD_ERRORS
-    if produced.bad_record is not None:
-        message = compact_nullable_string(produced.error_message)
-        record_errors = b"\2" + INT32.pack(produced.bad_record) + message + NO_TAGS
-    return place + record_errors + compact_nullable_string(produced.error_message) + tags
+    message = compact_nullable_string(produced.error_message)
+    end = message + NO_TAGS
+    record_errors = b"".join([INT32.pack(number) + end for number in produced.bad_records])
+    return place + compact_count(len(produced.bad_records)) + record_errors + message + tags
 
 
 def _encode_plain(version: int, topics: list[TopicProduced], throttle_ms: int) -> bytes:
@@ -324,7 +322,6 @@ def _plain_partition(version: int, produced: PartitionProduced) -> bytes:
     place = _PLACE.pack(*produced[:5])
     if version >= 8:
         message = nullable_string(produced.error_message)
-        if produced.bad_record is None:
-            return place + INT32.pack(0) + message
-        return place + INT32.pack(1) + INT32.pack(produced.bad_record) + message + message
+        record_errors = b"".join([INT32.pack(number) + message for number in produced.bad_records])
+        return place + INT32.pack(len(produced.bad_records)) + record_errors + message
     return place if version >= 5 else place[:-_LOG_START_BYTES]

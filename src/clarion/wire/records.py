@@ -33,14 +33,12 @@ from clarion.wire.batch import (
     read_header,
 )
 from clarion.wire.compression import compress, decompress
+from clarion.wire.limits import UNPACKED_BYTES_MAX, WorkBudget
 from clarion.wire.varints import ZIGZAG, length_of, put, read_long
 from clarion.world.disk import Buffer
 
-# A producer fills batches of at most a few megabytes before it compresses them; sixty-four leave ample room.
-DECOMPRESSED_BYTES_MAX: Final = 64 * 1024 * 1024
-
-# Looking at one takes a microsecond or two, and everybody waits meanwhile. Clients put a few thousand into a batch.
-RECORDS_CHECKED_MAX: Final = 100_000
+DECOMPRESSED_BYTES_MAX: Final = UNPACKED_BYTES_MAX
+RECORDS_NAMED_MAX: Final = 1_000  # in one refusal of some 60 KB; who has more bad ones hears of them next time
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -92,6 +90,19 @@ def records_data(batch: Buffer, header: BatchHeader, decompressed_bytes_max: int
     return decompress(header.compression, memoryview(batch)[HEADER_BYTES:], decompressed_bytes_max)
 
 
+def unpack_records(batch: Buffer, header: BatchHeader, budget: WorkBudget) -> bytes:
+    """The same within a budget, which pays for it."""
+    if not budget.unpacked_bytes_left:
+        raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, "the batches of this request unpack to too many bytes in all")
+    try:
+        data = records_data(batch, header, budget.batch_bytes_max)
+    except KafkaError:
+        budget.note_failed_unpacking()
+        raise
+    budget.spend_bytes(len(data))
+    return data
+
+
 # ------------------------------------------------------------------------------------------------ reading
 
 
@@ -108,12 +119,15 @@ def _records(data: bytes, header: BatchHeader) -> Iterator[Record]:
         )
 
 
-def scan_spans(data: bytes, header: BatchHeader) -> Iterator[RecordSpan]:
+def scan_spans(data: bytes, header: BatchHeader, budget: WorkBudget | None = None) -> Iterator[RecordSpan]:
     """Where each record is. What this yields is consistent with the header, down to the last byte.
 
     Written in one piece because it runs once per record: numbers of one byte, nearly all of them, are read in line.
+    Without a budget a batch costs whatever it contains: sixty-four megabytes may be thirty-three million headers.
     """
     _check_claims(header)
+    if budget is not None:
+        budget.spend_steps(header.record_count, "records")
     last_delta, last_allowed, size, at = -1, header.last_offset_delta, len(data), 0
     zigzag = ZIGZAG
     try:
@@ -144,7 +158,7 @@ def scan_spans(data: bytes, header: BatchHeader) -> Iterator[RecordSpan]:
                 at += length
             elif length < -1:
                 raise _lie(f"a value of {length} bytes")
-            if (at + 1 if data[at] == 0 else _skip_headers(data, at, end)) != end:
+            if (at + 1 if data[at] == 0 else _skip_headers(data, at, end, budget)) != end:
                 raise _lie(f"a record does not end where it says, at {end}")
             yield start, after_timestamp, end, shift, delta, key, value_at, at
             at = end
@@ -193,10 +207,12 @@ def _read_headers(data: bytes, at: int, end: int) -> Headers:
     return tuple(headers)
 
 
-def _skip_headers(data: bytes, at: int, end: int) -> int:
+def _skip_headers(data: bytes, at: int, end: int, budget: WorkBudget | None) -> int:
     count, at = read_long(data, at)
     if not 0 <= count <= (end - at) // 2:  # a header has at least two lengths
         raise _lie(f"{count} headers in {end - at} bytes")
+    if budget is not None:
+        budget.spend_steps(count, "headers")
     for _ in range(count):
         length, at = read_long(data, at)
         if length < 0 or at + length > end:
@@ -234,36 +250,40 @@ def _lie(what: str) -> KafkaError:
 # ------------------------------------------------------------------------------------------------ deep validation
 
 
-def check_deep(
-    batch: Buffer, header: BatchHeader, *, keys_required: bool, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX
-) -> None:
+def check_deep(batch: Buffer, header: BatchHeader, *, keys_required: bool, budget: WorkBudget | None = None) -> None:
     """What `check_produced_batch` cannot see: that the records are there, dense, in time, and keyed where they must be.
 
-    `header` has passed `check_produced_batch`; the CRC is not computed again.
+    `header` has passed `check_produced_batch`; the CRC is not computed again. The budget bounds time and memory.
     """
+    budget = budget or WorkBudget.for_bytes(len(batch))
     if header.last_offset_delta != header.record_count - 1:
         raise _lie(f"{header.record_count} records up to offset delta {header.last_offset_delta}")
-    if header.record_count > RECORDS_CHECKED_MAX:
-        # This error makes Kafka's own client cut the batch in two and send it again.
-        raise KafkaError(
-            ErrorCode.MESSAGE_TOO_LARGE,
-            f"a batch of {header.record_count} records; where they are validated one by one, "
-            f"at most {RECORDS_CHECKED_MAX} are taken",
-        )
     # With as many rising deltas as there are places for them, they can only be 0, 1, 2, …: `scan_spans` sees to it.
     base, latest = header.base_timestamp, LONG_MAX if header.is_log_append_time else header.max_timestamp
-    data = records_data(batch, header, decompressed_bytes_max)
-    for number, (_, _, _, shift, _, key, _, _) in enumerate(scan_spans(data, header)):
+    data = unpack_records(batch, header, budget)
+    keyless: list[int] = []
+    mistimed: list[int] = []
+    for number, (_, _, _, shift, _, key, _, _) in enumerate(scan_spans(data, header, budget)):
         if keys_required and key is None:
-            raise KafkaError(
-                ErrorCode.INVALID_RECORD, "a compacted topic accepts no record without a key", record=number
-            )
-        if not NO_TIMESTAMP <= base + shift <= latest:
-            raise KafkaError(
-                ErrorCode.INVALID_TIMESTAMP,
-                f"a record's timestamp {base + shift} is past its batch's max {latest}",
-                record=number,
-            )
+            keyless.append(number)
+        elif not NO_TIMESTAMP <= base + shift <= latest:
+            mistimed.append(number)
+        else:
+            continue
+        if len(keyless) + len(mistimed) == RECORDS_NAMED_MAX:
+            break
+    if keyless or mistimed:
+        raise _refused_records(keyless, mistimed)
+
+
+def _refused_records(keyless: list[int], mistimed: list[int]) -> KafkaError:
+    """All of them are named, as in Kafka: a client fails these for good and sends the others again."""
+    named = sorted(keyless + mistimed)
+    if mistimed:
+        return KafkaError(
+            ErrorCode.INVALID_TIMESTAMP, "a record's timestamp is past its batch's greatest", records=named
+        )
+    return KafkaError(ErrorCode.INVALID_RECORD, "a compacted topic accepts no record without a key", records=named)
 
 
 # ------------------------------------------------------------------------------------------------ writing

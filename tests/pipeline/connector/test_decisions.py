@@ -11,7 +11,7 @@ from clarion.pipeline.kafka.offsets import TopicPartition
 from clarion.pipeline.kafka.range_progress import OffsetRange
 from clarion.pipeline.source.admission import admit
 from clarion.pipeline.source.offsets import StreamOffsets
-from clarion.pipeline.source.planning import ROWS_PER_CORE_LARGE, ROWS_PER_TASK_MIN, plan
+from clarion.pipeline.source.planning import ROWS_PER_TASK_LARGE, ROWS_PER_TASK_MIN, Tasks, plan
 from tests.pipeline.kafka.messages import unhurried
 
 ID = UUID(int=7)
@@ -82,31 +82,65 @@ def test_nothing_to_read_is_no_task():
     assert plan([a_range(0, 5, 5), a_range(1, 9, 3)], cores=2) == []
 
 
-def test_a_large_partition_is_read_by_several_tasks():
-    assert plan([a_range(0, 0, 4 * ROWS_PER_TASK_MIN)], cores=2) == [
+def test_a_large_partition_is_read_by_one_task_in_its_order():
+    large = a_range(0, 0, 40 * ROWS_PER_TASK_LARGE)
+    assert plan([large], cores=8) == [[large]]
+
+
+def test_partitions_are_shared_out_whole():
+    sizes = [9, 5, 4, 3, 3]
+    ranges = [a_range(nth, 0, size * ROWS_PER_TASK_MIN) for nth, size in enumerate(sizes)]
+    tasks = plan(ranges, cores=2)
+    assert [[one.partition for one in task] for task in tasks] == [[0, 3], [1, 2, 4]]
+
+
+def test_large_amounts_have_more_tasks_than_the_driver_has_cores():
+    """The driver's machine need not be the cluster."""
+    ranges = [a_range(partition, 0, ROWS_PER_TASK_LARGE) for partition in range(16)]
+    assert plan(ranges, cores=2) == [[one] for one in ranges]
+
+
+def test_where_order_cannot_matter_a_partition_is_split():
+    assert plan([a_range(0, 0, 4 * ROWS_PER_TASK_MIN)], 2, Tasks(may_split=True)) == [
         [a_range(0, 0, 2 * ROWS_PER_TASK_MIN)],
         [a_range(0, 2 * ROWS_PER_TASK_MIN, 4 * ROWS_PER_TASK_MIN)],
     ]
 
 
-def test_large_batches_have_two_tasks_per_core():
-    assert len(plan([a_range(0, 0, 2 * ROWS_PER_CORE_LARGE)], cores=2)) == 4
-
-
 def test_as_many_tasks_as_asked_for():
-    assert len(plan([a_range(0, 0, 1000)], cores=2, tasks_min=7)) == 7
-    assert len(plan([a_range(0, 0, 3)], cores=2, tasks_min=7)) == 3
+    assert len(plan([a_range(0, 0, 1000)], 2, Tasks(least=7))) == 7
+    assert len(plan([a_range(0, 0, 3)], 2, Tasks(least=7))) == 3
+
+
+def test_partitions_stay_whole_if_there_are_as_many_as_the_tasks_asked_for():
+    ranges = [a_range(partition, 0, 10 + partition) for partition in range(4)]
+    assert plan(ranges, 1, Tasks(least=4)) == [[one] for one in ranges]
+
+
+def test_a_task_has_no_more_rows_than_asked_for():
+    tasks = plan([a_range(0, 0, 1000), a_range(1, 0, 10)], 2, Tasks(rows_max=300))
+    assert max(sum(one.rows_max for one in task) for task in tasks) <= 300
+    whole = [a_range(0, 0, 100), a_range(1, 0, 120)]
+    assert plan(whole, 2, Tasks(rows_max=150)) == [[one] for one in whole]
+
+
+asked = st.builds(
+    Tasks,
+    least=st.none() | st.integers(1, 50),
+    rows_max=st.none() | st.integers(5_000, 100_000),
+    may_split=st.booleans(),
+)
 
 
 @unhurried
 @given(
     st.lists(st.tuples(st.integers(0, 100_000), st.integers(0, 300_000)), min_size=1, max_size=20),
     st.integers(1, 16),
-    st.none() | st.integers(1, 50),
+    asked,
 )
-def test_every_offset_is_read_once_and_tasks_are_equal(sizes, cores, tasks_min):
+def test_every_offset_is_read_once_and_whole_partitions_unless_told_otherwise(sizes, cores, asked):
     ranges = [a_range(partition, start, start + rows) for partition, (start, rows) in enumerate(sizes)]
-    tasks = plan(ranges, cores, tasks_min)
+    tasks = plan(ranges, cores, asked)
     pieces = sorted((one for task in tasks for one in task), key=lambda one: (one.partition, one.start))
     joined: dict[int, list[int]] = {}
     for piece in pieces:
@@ -115,9 +149,11 @@ def test_every_offset_is_read_once_and_tasks_are_equal(sizes, cores, tasks_min):
         assert bounds[1] == piece.start
         bounds[1] = piece.end
     assert joined == {one.partition: [one.start, one.end] for one in ranges if one.rows_max}
-    rows = [sum(one.rows_max for one in task) for task in tasks]
-    assert not rows or max(rows) - min(rows) <= 1
-    assert len(tasks) <= max(2 * cores, tasks_min or 0)
+    assert all(tasks)
+    if asked == Tasks():
+        assert len(pieces) == len(joined)
+    if asked.rows_max:
+        assert all(sum(one.rows_max for one in task) <= asked.rows_max for task in tasks)
 
 
 # ------------------------------------------------------------------------------------------------ offsets

@@ -8,7 +8,7 @@ import pytest
 from clarion.pipeline.connector_options import CLIENT_NAMES
 from clarion.pipeline.sink.options import SINK_CLIENT_NAMES, SINK_NAMES
 from clarion.pipeline.source.options import BYTES_PER_TRIGGER_DEFAULT, SOURCE_CLIENT_NAMES, SOURCE_NAMES
-from clarion.pipeline.source.rows import SCHEMA_WITH_HEADERS
+from clarion.pipeline.source.rows import arrow_schema
 from tests.pipeline.connector.frames import PATIENCE_S
 from tests.pipeline.topics import contents, create, fill, numbered
 
@@ -40,7 +40,7 @@ def test_every_option_is_on_the_page(name):
     assert re.search(rf"^\|[^|]*`{re.escape(name)}`", PAGE, re.MULTILINE) or f"the option `{name}`" in PAGE
 
 
-@pytest.mark.parametrize("name", SCHEMA_WITH_HEADERS.names)
+@pytest.mark.parametrize("name", arrow_schema(with_headers=True, with_topic_id=True).names)
 def test_every_column_is_on_the_page(name):
     assert re.search(rf"^\|[^|]*`{name}`", PAGE, re.MULTILINE)
 

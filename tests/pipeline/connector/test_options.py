@@ -173,7 +173,7 @@ def test_options_reach_their_place():
     assert settings.fetch.with_headers
     assert not settings.fail_on_data_loss
     assert settings.group_id == "g"
-    assert settings.min_partitions == 9
+    assert settings.tasks.least == 9
     assert settings.limits.bytes_max == 1000
     assert settings.fetch.isolation == READ_UNCOMMITTED
     assert settings.fetch.fetch_bytes == 1048576

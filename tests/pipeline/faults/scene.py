@@ -60,8 +60,11 @@ class Scene:
         topics.create(self.broker.bootstrap, SOURCE, 2)
 
     def set_retention(self, retention_ms: int) -> None:
-        entry = ConfigEntry("retention.ms", str(retention_ms), incremental_operation=AlterConfigOpType.SET)
-        resource = ConfigResource(ResourceType.TOPIC, SOURCE, incremental_configs=[entry])
+        wanted = {"retention.ms": str(retention_ms), "clarion.retention.grace.ms": "0"}
+        entries = [
+            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in wanted.items()
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, SOURCE, incremental_configs=entries)
         admin = AdminClient({"bootstrap.servers": self.broker.bootstrap})
         admin.incremental_alter_configs([resource])[resource].result(15)
 

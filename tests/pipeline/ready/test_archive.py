@@ -1,16 +1,20 @@
 """Topics into tables: every message once, whatever happens to the query."""
 
 import shutil
+import threading
+from collections import Counter
 from datetime import UTC, date, datetime
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
 
-from clarion.pipeline import archive
-from clarion.pipeline.lake import compact, read_table
+from clarion.pipeline import archive, latest
+from clarion.pipeline.lake import compact, delta, read_table
 from clarion.pipeline.ready.topic_link import HOLD_GROUPS, TopicLink
-from clarion.pipeline.runner import BATCH, ONCE
+from clarion.pipeline.runner import BATCH, ONCE, Plan, Runner
 from tests.pipeline.ready.conftest import DAY_MS, NOON
+from tests.waiting import wait_for
 
 
 def day(milliseconds: int) -> date:
@@ -102,6 +106,36 @@ def test_a_topic_made_anew_is_archived_beside_the_old_one(house, unique: str) ->
 
     counts = read_table(house.spark, house.lake("events")).groupBy(F.col("value").cast("string"), "topic_id").count()
     assert sorted((row[0], row["count"]) for row in counts.collect()) == [("new", 4), ("old", 6)]
+
+
+@pytest.mark.parametrize("kind", [archive, latest])
+def test_a_topic_made_anew_while_its_table_is_kept_is_taken_for_what_it_is(house, unique: str, kind) -> None:
+    """What the runner builds once, at its start, must not know the topic's id: the rows know it."""
+    house.make_topic(unique)
+    house.send(unique, [b"old"] * 10)
+    made = kind(unique, house.lake("events"), options={"failOnDataLoss": "false", "kafka.metadata.max.age.ms": "100"})
+    runner = Runner([made], Plan(house.bootstrap, state_dir=house.state), lambda progresses: None)
+    player = threading.Thread(target=runner.run, args=(lambda config: house.spark,))
+    player.start()
+    try:
+        wait_for(lambda: rows_in(house) == {"old": 10}, seconds=90, what="the old topic's rows")
+        house.delete_topic(unique)
+        house.make_topic(unique)
+        house.send(unique, [b"new"] * 6)
+        expected = {"old": 10, "new": 6} if kind is archive else {"old": 4, "new": 6}
+        wait_for(lambda: rows_in(house) == expected, seconds=90, what="the new topic's rows")
+    finally:
+        runner.stop()
+        player.join(60)
+    assert runner.progresses[0].state == "stopped", runner.progresses[0].last_error
+
+
+def rows_in(house) -> dict[str, int]:
+    path = house.lake("events")
+    if not delta.exists(path):
+        return {}
+    values = pa.table(delta.open_table(path).to_pyarrow_table())["value"].to_pylist()
+    return dict(Counter(each.decode() for each in values))
 
 
 def test_json_becomes_columns_and_what_is_no_json_is_kept(house, unique: str) -> None:

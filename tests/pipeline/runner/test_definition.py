@@ -4,6 +4,7 @@ import pytest
 
 from clarion.pipeline import DefinitionError, pipeline, table, topic
 from clarion.pipeline.definition import Source, Target
+from clarion.pipeline.runner import Plan, Play
 
 LOGS = topic("logs", json="level string")
 
@@ -99,3 +100,16 @@ def test_bad_records_have_a_topic_named_after_the_pipeline_unless_told_otherwise
     assert topic("logs", json="a int", quarantine="bad").quarantine_for("errors") == "bad"
     assert topic("logs", json="a int", on_bad="drop").quarantine_for("errors") is None
     assert topic("logs").quarantine_for("errors") is None
+
+
+@pytest.mark.parametrize(
+    ("writes", "may_split"),
+    [
+        (topic("errors"), False),
+        (table("lake/errors"), True),
+        ([table("lake/errors"), topic("errors")], False),
+    ],
+)
+def test_a_partition_is_read_by_several_tasks_only_where_no_target_keeps_its_order(writes, may_split):
+    play = Play(declare(writes=writes), Plan("localhost:9092"))
+    assert play._run.may_split == may_split

@@ -14,13 +14,17 @@ from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
+from clarion.broker.preparing import Waiting
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import TopicId
 from clarion.net import Connection, PendingReply, Reply
 from clarion.replication import Appended, Partition
 from clarion.wire.apis import PRODUCE
+from clarion.wire.batch import HEADER_BYTES, read_header
+from clarion.wire.compression import Codec
 from clarion.wire.fields import UNREADABLE
 from clarion.wire.frames import RequestHeader, reply_head
+from clarion.wire.limits import WorkBudget
 from clarion.wire.produce import (
     PartitionProduced,
     ProduceRequest,
@@ -38,9 +42,12 @@ ACKS_NONE: Final = 0
 ACKS_LEADER: Final = 1
 ACKS_ALL: Final = -1
 FIRST_VERSION_WITH_IDS: Final = 13
-_FIRST_VERSION_WITH_LOG_START: Final = 5
+_FIRST_VERSION_WITH_ZSTD: Final = 7
 _HABITS_MAX: Final = 4096
 _BEGINNING_BYTES_MAX: Final = 512  # of a request; a client's name may have 32 KB, and is not worth remembering then
+# Where batches are looked through, so much of a request is done in the turn in which it came: about a millisecond.
+_STEPS_AT_ONCE: Final = 500
+_UNPACKED_BYTES_AT_ONCE: Final = 64 * 1024
 _CORRELATION = Struct(">i")
 _CORRELATION_AT: Final = 4
 _CLIENT_ID_AT: Final = 8
@@ -53,8 +60,7 @@ def serve(
 ) -> Reply | PendingReply | None:
     request = decode_request(frame[header.body_at :], header.api_version)
     results: list[TopicResult] = []
-    uncommitted: list[Uncommitted] = []
-    has_failed = False
+    placed = Placed(broker, connection, header, request, results)
     now_ms = broker.clock.now_ms()
     for topic in request.topics:
         produced: list[PartitionProduced] = []
@@ -62,27 +68,135 @@ def serve(
         for index, records in topic.partitions:
             try:
                 partition = _find(broker, header, topic, index)
-                appended = _append(partition, request, records, now_ms)
+                batch = _checked(request, records, header.api_version)
+                if partition.preparation is not None or partition.preparing:
+                    prepared = placed.prepare_at_once(partition, batch)
+                    if prepared is None:
+                        placed.put_off(partition, batch, produced, index)
+                        continue
+                    appended = partition.append_prepared(prepared, now_ms)
+                else:
+                    appended = partition.append(batch, now_ms)
             except KafkaError as error:
-                has_failed = True
-                produced.append(_refused(index, error))
+                placed.refuse(produced, index, error)
                 continue
-            if request.acks == ACKS_ALL and appended.last_offset >= partition.high_watermark.offset:
-                uncommitted.append(Uncommitted(partition, appended.last_offset, produced, len(produced)))
-            produced.append(
-                PartitionProduced(
-                    index, 0, appended.base_offset, appended.log_append_time_ms, partition.log.start_offset
-                )
-            )
-    if request.acks == ACKS_NONE:
-        if has_failed:
-            connection.close()
-        return None
-    if request.records_at and not has_failed:
+            placed.note(partition, appended, produced, index)
+    if placed.waiting:
+        return placed.prepare(len(frame))
+    if request.records_at and not placed.has_failed and partition.preparation is None:
         _note_habit(broker, connection, header, request, frame)
-    if uncommitted:
-        return WaitingProduce(broker, header, results, uncommitted).wait(connection, request.timeout_ms)
-    return _reply(header, results)
+    return placed.answer()
+
+
+class Placed:
+    """What has become of the batches of one request so far."""
+
+    __slots__ = (
+        "_broker",
+        "_connection",
+        "_header",
+        "_pending",
+        "_places",
+        "_request",
+        "_results",
+        "_small",
+        "_uncommitted",
+        "has_failed",
+        "waiting",
+    )
+
+    def __init__(
+        self,
+        broker: Broker,
+        connection: Connection,
+        header: RequestHeader,
+        request: ProduceRequest,
+        results: list[TopicResult],
+    ) -> None:
+        self._broker = broker
+        self._connection = connection
+        self._header = header
+        self._request = request
+        self._results = results
+        self._uncommitted: list[Uncommitted] = []
+        self._pending: PendingReply | None = None
+        self._small: WorkBudget | None = None  # for what is prepared at once
+        self.has_failed = False
+        self.waiting: list[Waiting] = []
+        self._places: list[tuple[list[PartitionProduced], int]] = []  # of what is waiting, in the reply
+
+    def note(self, partition: Partition, appended: Appended, produced: list[PartitionProduced], index: int) -> None:
+        if self._request.acks == ACKS_ALL and appended.last_offset >= partition.high_watermark.offset:
+            self._uncommitted.append(Uncommitted(partition, appended.last_offset, produced, len(produced)))
+        produced.append(_taken(partition, appended, index))
+
+    def refuse(self, produced: list[PartitionProduced], index: int, error: KafkaError) -> None:
+        self.has_failed = True
+        produced.append(_refused(index, error))
+
+    def answer(self) -> Reply | PendingReply | None:
+        if self._request.acks == ACKS_NONE:
+            if self.has_failed:
+                self._connection.close()
+            return None
+        if self._uncommitted:
+            waiting = WaitingProduce(self._broker, self._header, self._results, self._uncommitted)
+            return waiting.wait(self._pending or PendingReply(self._connection), self._request.timeout_ms)
+        return _reply(self._header, self._results)
+
+    # What is prepared in a thread
+
+    def prepare_at_once(self, partition: Partition, records: memoryview) -> memoryview | None:
+        """None if that takes too long, or others are waiting, or the batch is bad: a thread finds out which."""
+        preparation = partition.preparation
+        if partition.preparing or preparation is None or len(records) > _UNPACKED_BYTES_AT_ONCE:
+            return None
+        if self._small is None:
+            self._small = WorkBudget(_STEPS_AT_ONCE, _UNPACKED_BYTES_AT_ONCE)
+        try:
+            return preparation(records, self._small)
+        except KafkaError:
+            return None
+
+    def put_off(self, partition: Partition, records: memoryview, produced: list[PartitionProduced], index: int) -> None:
+        self._broker.preparing.check_room(len(records))
+        self.waiting.append(Waiting(partition, records))
+        self._places.append((produced, len(produced)))
+        produced.append(PartitionProduced(index, 0, -1))
+
+    def prepare(self, frame_bytes: int) -> PendingReply | None:
+        """The whole request has one budget, whatever the number of its partitions."""
+        self._connection.hold()
+        self._broker.preparing.add(self.waiting, WorkBudget.for_bytes(frame_bytes), self._finish)
+        if self._request.acks != ACKS_NONE:
+            self._pending = PendingReply(self._connection)
+        return self._pending
+
+    def _finish(self) -> None:
+        now_ms = self._broker.clock.now_ms()
+        for one, (produced, at) in zip(self.waiting, self._places, strict=True):
+            self._append(one, produced, at, now_ms)
+        # What needed no preparation may have been committed meanwhile.
+        self._uncommitted = [one for one in self._uncommitted if not one.is_committed]
+        reply = self.answer()
+        self._connection.release()
+        if self._pending is not None and reply is not self._pending and reply is not None:
+            assert not isinstance(reply, PendingReply)
+            self._pending.resolve(reply)
+
+    def _append(self, one: Waiting, produced: list[PartitionProduced], at: int, now_ms: int) -> None:
+        partition, index = one.partition, produced[at].index
+        try:
+            if one.error is not None:
+                raise one.error
+            appended = partition.append_prepared(one.batch, now_ms)
+        except KafkaError as error:
+            self.has_failed = True
+            produced[at] = _refused(index, error)
+            return
+        produced[at] = _taken(partition, appended, index)
+        if self._request.acks == ACKS_ALL:
+            self._uncommitted.append(Uncommitted(partition, appended.last_offset, produced, at))
 
 
 def serve_again(broker: Broker, connection: Connection, frame: memoryview) -> Reply | PendingReply | None:
@@ -102,7 +216,7 @@ def _note_habit(
     broker: Broker, connection: Connection, header: RequestHeader, request: ProduceRequest, frame: memoryview
 ) -> None:
     at = header.body_at + request.records_at
-    if header.api_version < _FIRST_VERSION_WITH_LOG_START or at > _BEGINNING_BYTES_MAX:
+    if header.api_version < _FIRST_VERSION_WITH_ZSTD or at > _BEGINNING_BYTES_MAX:
         return
     connection.habit_at = at
     habits, beginning = broker.produce_habits, _beginning(frame, at)
@@ -156,7 +270,7 @@ class Habit:
             result = self._result(produced)
             uncommitted = [Uncommitted(partition, appended.last_offset, result[2], 0)]
             waiting = WaitingProduce(broker, self._header(correlation_id), [result], uncommitted)
-            return waiting.wait(connection, self._timeout_ms)
+            return waiting.wait(PendingReply(connection), self._timeout_ms)
         return self._reply.fill(correlation_id, appended.base_offset, appended.log_append_time_ms, start_offset)
 
     def _header(self, correlation_id: int) -> RequestHeader:
@@ -178,18 +292,28 @@ def _find(broker: Broker, header: RequestHeader, topic: ProduceTopic, index: int
     return broker.partitions.get(name, index)
 
 
-def _append(partition: Partition, request: ProduceRequest, records: memoryview | None, now_ms: int) -> Appended:
+def _checked(request: ProduceRequest, records: memoryview | None, version: int) -> memoryview:
     if not -1 <= request.acks <= 1:
         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is 0, 1 or all (-1), not {request.acks}")
     if request.transactional_id is not None:
         raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not supported yet")
     if not records:
         raise KafkaError(ErrorCode.INVALID_RECORD, "there is no record batch to append")
-    return partition.append(records, now_ms)
+    if version < _FIRST_VERSION_WITH_ZSTD and _is_zstd(records):  # consumers of that age could not read it
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Produce v{version} knows no zstd")
+    return records
+
+
+def _is_zstd(records: memoryview) -> bool:
+    return len(records) >= HEADER_BYTES and read_header(records).compression == Codec.ZSTD
+
+
+def _taken(partition: Partition, appended: Appended, index: int) -> PartitionProduced:
+    return PartitionProduced(index, 0, appended.base_offset, appended.log_append_time_ms, partition.log.start_offset)
 
 
 def _refused(index: int, error: KafkaError) -> PartitionProduced:
-    return PartitionProduced(index, int(error.code), -1, -1, -1, error.message or None, bad_record=error.record)
+    return PartitionProduced(index, int(error.code), -1, -1, -1, error.message or None, bad_records=error.records)
 
 
 def _reply(header: RequestHeader, results: list[TopicResult]) -> Reply:
@@ -232,8 +356,8 @@ class WaitingProduce:
         self._pending: PendingReply | None = None
         self.deadline = 0.0
 
-    def wait(self, connection: Connection, timeout_ms: int) -> PendingReply:
-        self._pending = PendingReply(connection)
+    def wait(self, pending: PendingReply, timeout_ms: int) -> PendingReply:
+        self._pending = pending
         self.deadline = self._broker.waiting_produces.add(self, timeout_ms)
         for one in self._uncommitted:
             one.partition.when_committed(one.last_offset, partial(self._on_commit, one))

@@ -68,7 +68,8 @@ async def _topic(broker: Broker, asked: MetadataRequestTopic, version: int, *, m
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a topic without name and id")
         topic = broker.registry.find(asked.name) or await _create(broker, asked.name, may_create=may_create)
     except KafkaError as error:
-        return broker.metadata.missing(error.code, version, asked.name or "", asked.topic_id)
+        name = (asked.name or "") if asked.topic_id == NO_TOPIC_ID else None  # of an unknown id nobody knows the name
+        return broker.metadata.missing(error.code, version, name, asked.topic_id)
     return broker.metadata.topic(topic, version)
 
 

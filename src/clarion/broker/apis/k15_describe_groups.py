@@ -6,6 +6,9 @@ Each group is asked of its own coordinator.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from clarion.broker.apis.authorized_operations import GROUP_OPERATIONS
 from clarion.broker.broker import Broker, RequestContext
 from clarion.groups.coordinator import GroupCoordinator
 from clarion.model.errors import KafkaError
@@ -13,14 +16,20 @@ from clarion.wire.messages.k15_describe_groups import DescribedGroup, DescribeGr
 
 
 async def handle(broker: Broker, request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
-    return DescribeGroupsResponse(groups=tuple([await _one(broker, group_id, context) for group_id in request.groups]))
+    has_operations = request.include_authorized_operations
+    return DescribeGroupsResponse(
+        groups=tuple([await _one(broker, one, context, has_operations=has_operations) for one in request.groups])
+    )
 
 
-async def _one(broker: Broker, group_id: str, context: RequestContext) -> DescribedGroup:
+async def _one(broker: Broker, group_id: str, context: RequestContext, *, has_operations: bool) -> DescribedGroup:
     try:
         response: DescribeGroupsResponse = await broker.groups.call(
             group_id, GroupCoordinator.describe_groups, DescribeGroupsRequest(groups=(group_id,)), context
         )
     except KafkaError as error:
         return DescribedGroup(group_id=group_id, error_code=error.code)
-    return response.groups[0]
+    (described,) = response.groups
+    if has_operations and not described.error_code:
+        return replace(described, authorized_operations=GROUP_OPERATIONS)
+    return described

@@ -5,6 +5,9 @@ v1 member type. Each group is asked of its own coordinator.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from clarion.broker.apis.authorized_operations import GROUP_OPERATIONS
 from clarion.broker.broker import Broker, RequestContext
 from clarion.groups.coordinator import GroupCoordinator
 from clarion.model.errors import KafkaError
@@ -18,12 +21,13 @@ from clarion.wire.messages.k69_consumer_group_describe import (
 async def handle(
     broker: Broker, request: ConsumerGroupDescribeRequest, context: RequestContext
 ) -> ConsumerGroupDescribeResponse:
+    has_operations = request.include_authorized_operations
     return ConsumerGroupDescribeResponse(
-        groups=tuple([await _one(broker, group_id, context) for group_id in request.group_ids])
+        groups=tuple([await _one(broker, one, context, has_operations=has_operations) for one in request.group_ids])
     )
 
 
-async def _one(broker: Broker, group_id: str, context: RequestContext) -> DescribedGroup:
+async def _one(broker: Broker, group_id: str, context: RequestContext, *, has_operations: bool) -> DescribedGroup:
     try:
         response: ConsumerGroupDescribeResponse = await broker.groups.call(
             group_id,
@@ -33,4 +37,7 @@ async def _one(broker: Broker, group_id: str, context: RequestContext) -> Descri
         )
     except KafkaError as error:
         return DescribedGroup(group_id=group_id, error_code=error.code)
-    return response.groups[0]
+    (described,) = response.groups
+    if has_operations and not described.error_code:
+        return replace(described, authorized_operations=GROUP_OPERATIONS)
+    return described

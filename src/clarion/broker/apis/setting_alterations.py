@@ -13,7 +13,7 @@ from clarion.broker.apis.config_entries import ResourceType
 from clarion.broker.broker import Broker
 from clarion.cluster import Topic
 from clarion.model.errors import ErrorCode, KafkaError
-from clarion.model.names import is_internal
+from clarion.model.names import OFFSETS_TOPIC
 from clarion.model.topic_settings import TOPIC_SETTINGS, parse
 
 Change = Callable[[Mapping[str, str]], Mapping[str, str]]
@@ -48,7 +48,7 @@ def check_named_once(names: Iterable[str]) -> None:
 
 def _check(broker: Broker, topic: Topic, overrides: Mapping[str, str]) -> None:
     settings = parse(overrides, broker.partitions.defaults)
-    if is_internal(topic.name) and (not settings.is_compacted or settings.is_deleted):
+    if topic.name == OFFSETS_TOPIC and (not settings.is_compacted or settings.is_deleted):
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,
             f"cleanup.policy of {topic.name} stays 'compact': it holds what groups have committed",

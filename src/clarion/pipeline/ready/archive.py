@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from clarion.pipeline.definition import DefinitionError, MicroBatch, Pipeline, Run, check
 from clarion.pipeline.kafka.offsets import TopicPartition
-from clarion.pipeline.ready.columns import origin_columns, partition_columns, raw_rows, typed_rows, with_topic_ids
+from clarion.pipeline.ready.columns import origin_columns, partition_columns, raw_rows, typed_rows
 from clarion.pipeline.ready.topic_link import Layout, TopicLink, names_matching
 from clarion.pipeline.table_reference import Table, table
 from clarion.pipeline.topic_reference import FORMAT, Topic, topic
@@ -121,18 +121,19 @@ class ArchiveSource:
         connection = self.topic.connection(run)
         link = TopicLink(connection)
         layout = link.layout(names_matching(link, self.topic.names, self.topic.pattern))
-        subscription = {"subscribe": ",".join(sorted(layout)), "includeHeaders": "true"}
+        # A name may be given anew while we run; which topic a message belongs to, its source knows.
+        subscription = {"subscribe": ",".join(sorted(layout)), "includeHeaders": "true", "includeTopicId": "true"}
         schema = self._schema(spark, {**connection, **subscription})
         options = {
             **connection,
             **subscription,
             **({"groupId": run.group} if streaming else run.ending),
+            "splitPartitions": str(run.may_split).lower(),
             **self._starting(run, layout),
             **self.topic.options,
         }
         reader = (spark.readStream if streaming else spark.read).format(FORMAT).options(**options)
-        messages = with_topic_ids(reader.load(), {each: topic_id for each, (topic_id, _) in layout.items()})
-        return self.shape.rows(messages, schema)
+        return self.shape.rows(reader.load(), schema)
 
     def _starting(self, run: Run, layout: Layout) -> dict[str, str]:
         """Where the table ends. Spark asks only if there is no checkpoint, or for a batch."""
@@ -163,6 +164,7 @@ class ArchiveTarget:
     topic: Topic
     holds: bool = True
     output_modes: tuple[str, ...] = field(default=("append",))
+    keeps_order: bool = False
 
     @property
     def description(self) -> str:

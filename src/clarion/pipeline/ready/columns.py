@@ -11,7 +11,7 @@ Times are UTC whatever the session's time zone says: a row's folder must not dep
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from clarion.pipeline.definition import DefinitionError
@@ -26,15 +26,6 @@ _BESIDE: Final = ("key", "headers", *ORIGIN, "timestamp", "timestampType")
 _CORRUPT: Final = "__corrupt"
 _ROW: Final = "__row"
 _NOT_IN_A_NAME: Final = re.compile(r"[ ,;{}()\n\t=.]")
-
-
-def with_topic_ids(messages: DataFrame, ids: Mapping[str, str]) -> DataFrame:
-    """The connector's columns and which topic it was: a name may be given anew, an id is not."""
-    from pyspark.sql import functions as F
-
-    pairs = [F.lit(each) for pair in sorted(ids.items()) for each in pair]
-    topic_id = F.create_map(*pairs)[F.col("topic")] if pairs else F.lit(None).cast("string")
-    return messages.withColumn("topic_id", topic_id)
 
 
 def raw_rows(messages: DataFrame, by: str) -> DataFrame:

@@ -69,6 +69,7 @@ class LatestTarget:
     topic: Topic
     prefix: str  # of the columns that say where a message came from
     output_modes: tuple[str, ...] = field(default=("append",))
+    keeps_order: bool = False
 
     @property
     def description(self) -> str:

@@ -134,6 +134,7 @@ class ReplayTarget:
     keeps_partitions: bool = False
     keeps_timestamps: bool = True
     output_modes: tuple[str, ...] = field(default=("append",))
+    keeps_order: bool = True
 
     @property
     def description(self) -> str:

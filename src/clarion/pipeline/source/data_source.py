@@ -22,7 +22,8 @@ class ClarionSource(DataSource):
 
     def schema(self) -> StructType:
         """Asked by `load()`, so a wrong option is refused there."""
-        return message_schema(with_headers=source_settings(self.options).include_headers)
+        settings = source_settings(self.options)
+        return message_schema(with_headers=settings.include_headers, with_topic_id=settings.include_topic_id)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from clarion.pipeline.source.history_reader import HistoryReader

@@ -25,7 +25,7 @@ from clarion.pipeline.lake.ranges import Origin
 from clarion.pipeline.source.bounds import AtTimes, Earliest
 from clarion.pipeline.source.options import SourceSettings
 from clarion.pipeline.source.reader import BatchReader, task_ranges
-from clarion.pipeline.source.rows import SCHEMA, SCHEMA_WITH_HEADERS
+from clarion.pipeline.source.rows import arrow_schema
 from clarion.pipeline.workers import cores
 
 FILES_PER_TASK_MAX: Final = 64  # so that a long past is read by more tasks than there are cores, and one can fail alone
@@ -62,7 +62,8 @@ class HistoryReader(BatchReader):
         if not isinstance(partition, TaskFiles):
             yield from super().read(partition)
             return
-        schema = SCHEMA_WITH_HEADERS if self._settings.include_headers else SCHEMA
+        settings = self._settings
+        schema = arrow_schema(with_headers=settings.include_headers, with_topic_id=settings.include_topic_id)
         for path in partition.paths:
             yield from read_file(path, partition.wanted, schema)
 

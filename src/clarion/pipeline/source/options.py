@@ -15,6 +15,7 @@ from clarion.pipeline.kafka.offsets import READ_COMMITTED, READ_UNCOMMITTED, Top
 from clarion.pipeline.kafka.range_reader import FetchSettings
 from clarion.pipeline.kafka.settings import ClientSettings
 from clarion.pipeline.source.bounds import ENDING_NAMES, STARTING_NAMES, Bound, ending_bound, starting_bound
+from clarion.pipeline.source.planning import Tasks
 
 SOURCE_NAMES: Final = (
     "subscribe",
@@ -28,7 +29,10 @@ SOURCE_NAMES: Final = (
     "maxOffsetsPerTrigger",
     "maxBytesPerTrigger",
     "minPartitions",
+    "maxRecordsPerPartition",
+    "splitPartitions",
     "includeHeaders",
+    "includeTopicId",
     "failOnDataLoss",
     "groupId",
     "history",
@@ -81,8 +85,9 @@ class SourceSettings:
     ending: Bound | None
     takes_latest_without_time: bool  # where no message is as late as asked for: begin at the end, instead of failing
     limits: Limits
-    min_partitions: int | None
+    tasks: Tasks
     include_headers: bool
+    include_topic_id: bool
     fail_on_data_loss: bool
     group_id: str | None
     fetch: FetchSettings
@@ -104,8 +109,13 @@ def source_settings(given: Mapping[str, str]) -> SourceSettings:
             "startingOffsetsByTimestampStrategy", {"error": False, "latest": True}, False
         ),
         limits=_limits(options),
-        min_partitions=options.number("minPartitions", None),
+        tasks=Tasks(
+            least=options.number("minPartitions", None),
+            rows_max=options.number("maxRecordsPerPartition", None),
+            may_split=options.boolean("splitPartitions", False),
+        ),
         include_headers=include_headers,
+        include_topic_id=options.boolean("includeTopicId", False),
         fail_on_data_loss=options.boolean("failOnDataLoss", True),
         group_id=options.text("groupId", None) or options.text("group.id", None),
         fetch=_fetch(options, include_headers),

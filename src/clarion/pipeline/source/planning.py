@@ -1,38 +1,69 @@
 """Which task reads what. Pure.
 
-A task costs some milliseconds before it reads anything, so there are few: as many as the rows are worth, at most two
-for each core. All ranges are laid end to end and cut into equal lengths; small ranges thereby share a task, and a large
-one is read by several.
+A task costs some milliseconds before it reads anything, so there are few: as many as the rows are worth. By default a
+partition is read by one task, whole and in order, so that whatever is written behind it (another topic) keeps that
+order; small partitions share a task. Where order cannot matter, or where more tasks are asked for than there are
+partitions, all ranges are laid end to end and cut into equal lengths.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from clarion.pipeline.kafka.range_progress import OffsetRange
 
 # Reading this many rows takes about as long as a task takes to start.
 ROWS_PER_TASK_MIN: Final = 25_000
-TASKS_PER_CORE_MAX: Final = 2
-# From here on a second task per core pays: the cores then finish together although some are slower.
-ROWS_PER_CORE_LARGE: Final = 500_000
+# From here on a task more costs nothing to speak of, however many cores there are; and the cores finish together
+# although some are slower.
+ROWS_PER_TASK_LARGE: Final = 250_000
 
 
-def plan(ranges: Sequence[OffsetRange], cores: int, tasks_min: int | None = None) -> list[list[OffsetRange]]:
+@dataclass(frozen=True, slots=True)
+class Tasks:
+    """What was asked for."""
+
+    least: int | None = None  # tasks
+    rows_max: int | None = None  # of one task
+    may_split: bool = False  # a partition over several tasks, for no other reason than speed
+
+
+def plan(ranges: Sequence[OffsetRange], cores: int, asked: Tasks | None = None) -> list[list[OffsetRange]]:
     """The ranges of each task; empty ranges are left out."""
+    asked = asked or Tasks()
     wanted = sorted((one for one in ranges if one.rows_max), key=lambda one: (one.topic, one.partition, one.start))
     total = sum(one.rows_max for one in wanted)
     if not total:
         return []
-    return _cut(wanted, total, _task_count(total, cores, tasks_min))
+    count = min(max(_worthwhile(total, cores), asked.least or 1, -(-total // (asked.rows_max or total))), total)
+    if asked.may_split or (asked.least or 1) > len(wanted):
+        return _cut(wanted, total, count)
+    tasks = _share_out(wanted, min(count, len(wanted)))
+    is_too_large = asked.rows_max is not None and max(map(_rows, tasks)) > asked.rows_max
+    return _cut(wanted, total, count) if is_too_large else tasks
 
 
-def _task_count(rows: int, cores: int, tasks_min: int | None) -> int:
-    most = cores * (TASKS_PER_CORE_MAX if rows >= cores * ROWS_PER_CORE_LARGE else 1)
-    count = min(most, -(-rows // ROWS_PER_TASK_MIN))
-    return min(max(count, tasks_min or 1), rows)
+def _worthwhile(rows: int, cores: int) -> int:
+    return max(min(cores, -(-rows // ROWS_PER_TASK_MIN)), rows // ROWS_PER_TASK_LARGE)
+
+
+def _rows(task: Sequence[OffsetRange]) -> int:
+    return sum(one.rows_max for one in task)
+
+
+def _share_out(ranges: Sequence[OffsetRange], count: int) -> list[list[OffsetRange]]:
+    """Whole ranges, the largest first, each to the task that has least; of one partition all to the same task."""
+    tasks: list[list[OffsetRange]] = [[] for _ in range(count)]
+    rows = [0] * count
+    owners: dict[tuple[str, int], int] = {}
+    for one in sorted(ranges, key=lambda one: -one.rows_max):
+        nth = owners.setdefault((one.topic, one.partition), min(range(count), key=rows.__getitem__))
+        tasks[nth].append(one)
+        rows[nth] += one.rows_max
+    placed = [sorted(task, key=lambda one: (one.topic, one.partition, one.start)) for task in tasks if task]
+    return sorted(placed, key=lambda task: (task[0].topic, task[0].partition))
 
 
 def _cut(ranges: Sequence[OffsetRange], total: int, count: int) -> list[list[OffsetRange]]:

@@ -71,7 +71,7 @@ def on_loss(settings: SourceSettings) -> OnLoss:
 
 
 def task_ranges(ranges: Sequence[OffsetRange], settings: SourceSettings) -> list[InputPartition]:
-    tasks = plan(ranges, cores(), settings.min_partitions)
+    tasks = plan(ranges, cores(), settings.tasks)
     return [TaskRanges(tuple(one)) for one in tasks] or [TaskRanges(())]
 
 
@@ -82,7 +82,7 @@ def read_task(partition: InputPartition, settings: SourceSettings) -> Iterator[p
         return
     client = kept_client(settings.client)
     for rows, ranges in read_ranges(client, partition.ranges, settings.fetch, on_loss(settings)):
-        yield from record_batches(rows, ranges)
+        yield from record_batches(rows, ranges, with_topic_id=settings.include_topic_id)
 
 
 freeze_in_workers()

@@ -22,8 +22,8 @@ COLUMNS: Final = (
     ("timestamp", TIMESTAMP_TYPE),
     ("timestampType", pa.int32()),
 )
-SCHEMA: Final = pa.schema(COLUMNS)
-SCHEMA_WITH_HEADERS: Final = pa.schema([*COLUMNS, ("headers", HEADERS_TYPE)])
+HEADERS: Final = ("headers", HEADERS_TYPE)
+TOPIC_ID: Final = ("topic_id", pa.string())
 
 # Larger batches leave the processor's cache on their way through the socket to the JVM (measured: 2 to 10 thousand
 # rows).
@@ -31,21 +31,29 @@ ROWS_PER_BATCH_MAX: Final = 10_000
 BYTES_PER_BATCH: Final = 2 * 1024 * 1024
 
 
-def record_batches(rows: Rows, ranges: Sequence[OffsetRange]) -> Iterator[pa.RecordBatch]:
+def arrow_schema(*, with_headers: bool, with_topic_id: bool) -> pa.Schema:
+    """`schema.message_schema` has the same in Spark's words."""
+    return pa.schema([*COLUMNS, *([HEADERS] if with_headers else []), *([TOPIC_ID] if with_topic_id else [])])
+
+
+def record_batches(
+    rows: Rows, ranges: Sequence[OffsetRange], *, with_topic_id: bool = False
+) -> Iterator[pa.RecordBatch]:
     """The rows in pieces of a good size."""
     columns = [
         rows.key,
         rows.value,
-        _topics(rows, ranges),
+        _texts(rows, [one.topic for one in ranges]),
         number_column(_partitions(rows, ranges), pa.int32()),
         rows.offset,
         rows.timestamp,
         rows.timestamp_type,
     ]
-    schema = SCHEMA
     if rows.headers is not None:
         columns.append(rows.headers)
-        schema = SCHEMA_WITH_HEADERS
+    if with_topic_id:
+        columns.append(_texts(rows, [str(one.topic_id) for one in ranges]))
+    schema = arrow_schema(with_headers=rows.headers is not None, with_topic_id=with_topic_id)
     whole = pa.RecordBatch.from_arrays(columns, schema=schema)
     step = _rows_per_batch(whole)
     if whole.num_rows <= step:
@@ -60,11 +68,12 @@ def _rows_per_batch(whole: pa.RecordBatch) -> int:
     return max(1, min(ROWS_PER_BATCH_MAX, fitting))
 
 
-def _topics(rows: Rows, ranges: Sequence[OffsetRange]) -> pa.Array:
-    names = sorted({one.topic for one in ranges})
+def _texts(rows: Rows, by_range: Sequence[str]) -> pa.Array:
+    """One text for all rows of a range."""
+    names = sorted(set(by_range))
     if len(names) == 1:
         return pa.repeat(pa.scalar(names[0]), rows.count)
-    which = np.array([names.index(one.topic) for one in ranges], np.int32)[rows.run]
+    which = np.array([names.index(one) for one in by_range], np.int32)[rows.run]
     return pa.DictionaryArray.from_arrays(number_column(which, pa.int32()), names).cast(pa.string())
 
 

@@ -25,6 +25,8 @@ MESSAGE = (
 HEADER = StructType().add("key", StringType()).add("value", BinaryType())
 
 
-def message_schema(*, with_headers: bool) -> StructType:
+def message_schema(*, with_headers: bool, with_topic_id: bool) -> StructType:
     fields = StructType(list(MESSAGE.fields))
-    return fields.add("headers", ArrayType(HEADER)) if with_headers else fields
+    if with_headers:
+        fields = fields.add("headers", ArrayType(HEADER))
+    return fields.add("topic_id", StringType()) if with_topic_id else fields

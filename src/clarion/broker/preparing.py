@@ -1,0 +1,110 @@
+"""Produced batches that are prepared off the event loop, and appended in the order in which they came.
+
+Some topics want a batch looked through, or changed, before it is appended (`replication/preparation.py`). What is small
+is done at once. The rest of a request is copied and waits here; one thread prepares request after request, and each is
+appended on the event loop as soon as it is prepared, before the next one is begun. So nothing is overtaken:
+
+    same partition     a partition with something waiting (`Partition.preparing`) takes nothing at once
+    same connection    a connection with something waiting is held: none of its further requests is begun
+
+One thread, because the work holds the interpreter's lock most of the time: two would only slow down everybody else.
+Partitions whose topics want no preparation never wait here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from clarion.model.errors import ErrorCode, KafkaError
+from clarion.replication import Partition, Preparation
+from clarion.wire.limits import WorkBudget
+from clarion.world import event_log
+
+log = event_log("broker")
+
+# Waiting batches of all clients together. A client whose batch does not fit is told to send it again.
+WAITING_BYTES_MAX: Final = 64 * 1024 * 1024
+
+
+class Waiting:
+    """One batch, and what became of it."""
+
+    __slots__ = ("batch", "error", "partition", "preparation")
+
+    def __init__(self, partition: Partition, records: memoryview) -> None:
+        self.partition = partition
+        self.preparation: Preparation | None = partition.preparation
+        self.batch = memoryview(bytearray(records))  # the socket's buffer is about to be used again
+        self.error: KafkaError | None = None
+
+    def prepare(self, budget: WorkBudget) -> None:
+        """In a thread. What goes wrong with one batch does not concern the others of its request."""
+        try:
+            if self.preparation is not None:
+                self.batch = self.preparation(self.batch, budget)
+        except KafkaError as error:
+            self.error = error
+        except Exception as error:
+            log.error("preparation_failed", partition=self.partition.tp, error=error)
+            self.error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker could not look into this batch")
+
+
+Finish = Callable[[], None]
+
+
+class Preparing:
+    def __init__(self) -> None:
+        self._queue: deque[tuple[Sequence[Waiting], WorkBudget, Finish]] = deque()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="prepare")
+        self._running: asyncio.Task[None] | None = None
+        self._waiting_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def check_room(self, size: int) -> None:
+        if self._queue and self._waiting_bytes + size > WAITING_BYTES_MAX:
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "too many batches wait to be validated; send it again")
+        self._waiting_bytes += size
+
+    def add(self, batches: Sequence[Waiting], budget: WorkBudget, finish: Finish) -> None:
+        """`finish` is called on the loop when all are prepared: it is to append them, or to tell their errors.
+
+        The room of each has been taken with `check_room`. Once the broker stops, `finish` may never be called.
+        """
+        for one in batches:
+            one.partition.preparing += 1
+        self._queue.append((batches, budget, finish))
+        if self._running is None:
+            self._running = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        """What is not prepared by now is not appended, and nobody has been told that it is."""
+        self._queue.clear()
+        if self._running is not None:
+            await asyncio.gather(self._running, return_exceptions=True)
+        self._thread.shutdown(wait=False)
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._queue:
+            batches, budget, finish = self._queue[0]
+            sizes = sum([len(one.batch) for one in batches])
+            await loop.run_in_executor(self._thread, _prepare_all, batches, budget)
+            if not self._queue:
+                return  # the broker stops
+            self._queue.popleft()
+            self._waiting_bytes -= sizes
+            for one in batches:
+                one.partition.preparing -= 1
+            finish()
+        self._running = None
+
+
+def _prepare_all(batches: Sequence[Waiting], budget: WorkBudget) -> None:
+    for one in batches:
+        one.prepare(budget)

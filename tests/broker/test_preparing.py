@@ -1,0 +1,239 @@
+"""Batches that are looked through before they are appended: bounded work, off the event loop, in order of arrival."""
+
+import asyncio
+import threading
+from contextlib import contextmanager
+
+import pytest
+
+from clarion.broker import preparing
+from clarion.broker.config import Durability
+from clarion.model.errors import ErrorCode
+from clarion.wire.batch import read_header
+from clarion.wire.compression import Codec
+from clarion.wire.records import assemble_batch, encode_batch
+from clarion.wire.varints import put
+from tests.broker.harness import Client, Node, running, until
+from tests.broker.talk import batch, now_ms, produce_frame, read_produced
+from tests.loop_turns import watched_turns
+
+T0, T1 = ("t", 0), ("t", 1)
+QUICK = {"durability": Durability.PAGE_CACHE}
+COMPACTED = {"cleanup_policy": "compact"}
+
+
+def of_headers(count: int) -> bytes:
+    """One record with this many empty headers, in two bytes each; a few kilobytes when compressed."""
+    body = bytearray(b"\0\0\0\2k\2v")  # attributes, timestamp delta, offset delta, key, value
+    put(body, count)
+    body += bytes(2 * count)
+    data = bytearray()
+    put(data, len(body))
+    data += body
+    return bytes(assemble_batch(_header(), data))
+
+
+def of_zeros(size: int) -> bytes:
+    return bytes(encode_batch([(b"k", bytes(size), (), now_ms())], compression=Codec.ZSTD))
+
+
+def of_records(count: int) -> bytes:
+    at = now_ms()
+    return bytes(encode_batch([(b"k", b"v", (), at)] * count, compression=Codec.ZSTD))
+
+
+def _header():
+    return read_header(encode_batch([(b"k", b"v", (), now_ms())], compression=Codec.ZSTD))
+
+
+async def code(client: Client, records: bytes, place=T0, **how) -> ErrorCode:
+    return ErrorCode((await client.produce({place: records}, **how))[place].error_code)
+
+
+class Held:
+    """A preparation that waits for the test, then does what the topic wants."""
+
+    def __init__(self, then) -> None:
+        self._then = then
+        self.may_go = threading.Event()
+        self.calls = 0
+
+    def __call__(self, records, budget):
+        self.calls += 1
+        assert self.may_go.wait(20)
+        return self._then(records, budget)
+
+
+@contextmanager
+def held(node: Node, index: int = 0):
+    partition = node.partition("t", index)
+    preparation = partition.preparation = Held(partition.preparation)
+    try:
+        yield preparation
+    finally:
+        preparation.may_go.set()
+
+
+LARGE = 100_000  # bytes: not prepared at once
+
+
+# What it may cost
+
+
+@pytest.mark.parametrize("headers", [60_000, 33_000_000])
+async def test_a_record_of_millions_of_headers_holds_up_nobody(tmp_path, headers):
+    bomb = of_headers(headers)
+    assert len(bomb) < 5_000
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic(**COMPACTED)
+        async with watched_turns():
+            refused = await code(node.client, bomb)
+        assert refused is (ErrorCode.NONE if headers < 100_000 else ErrorCode.MESSAGE_TOO_LARGE)
+        assert node.partition().next_offset == (0 if refused else 1)
+
+
+async def test_a_batch_of_a_hundred_thousand_records_holds_up_nobody(tmp_path):
+    large, too_large = of_records(99_000), of_records(120_000)
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic(clarion_validation="deep")
+        async with watched_turns():
+            assert await code(node.client, large) is ErrorCode.NONE
+        assert await code(node.client, too_large) is ErrorCode.MESSAGE_TOO_LARGE
+        assert node.partition().next_offset == 99_000
+
+
+async def test_bombs_in_one_request_are_counted_together(tmp_path):
+    bomb = of_zeros(30 << 20)
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic(partitions=20, **COMPACTED)
+        async with watched_turns():
+            produced = await node.client.produce({("t", index): bomb for index in range(20)})
+        taken = [index for (_, index), one in produced.items() if one.error_code == 0]
+        assert taken == [0, 1]
+        assert {one.error_code for (_, index), one in produced.items() if index > 2} == {ErrorCode.MESSAGE_TOO_LARGE}
+        assert [node.partition("t", index).next_offset for index in range(4)] == [1, 1, 0, 0]
+
+
+async def test_headers_and_records_of_one_request_are_counted_together(tmp_path):
+    many = of_headers(70_000)
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic(partitions=3, **COMPACTED)
+        produced = await node.client.produce({T0: many, T1: many, ("t", 2): batch(b"v", keys=[b"k"])})
+        codes = [ErrorCode(one.error_code) for one in produced.values()]
+        assert codes == [ErrorCode.NONE, ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.NONE]
+        assert "70000 headers" in produced[T1].error_message
+
+
+async def test_waiting_batches_have_a_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr(preparing, "WAITING_BYTES_MAX", 2 * LARGE)
+    async with running(tmp_path, **QUICK) as node, node.another() as other:
+        await node.topic(partitions=2, **COMPACTED)
+        large = batch(bytes(LARGE), keys=[b"k"])
+        with held(node) as preparation:
+            node.client.post(produce_frame({T0: large}))
+            await until(lambda: preparation.calls)
+            assert await code(other, large, T1) is ErrorCode.REQUEST_TIMED_OUT
+        assert read_produced(await node.client.next_frame(), 9)[T0].error_code == 0
+        assert await code(other, large, T1) is ErrorCode.NONE
+
+
+# In order
+
+
+async def test_nobody_overtakes_a_batch_that_is_being_prepared(tmp_path):
+    async with running(tmp_path, **QUICK) as node, node.another() as other, node.another() as third:
+        await node.topic(partitions=2, **COMPACTED)
+        with held(node) as preparation:
+            node.client.post(produce_frame({T0: batch(b"first" + bytes(LARGE), keys=[b"k"])}))
+            await until(lambda: preparation.calls)
+            node.client.post(produce_frame({T0: batch(b"third", keys=[b"k"])}))  # the same connection waits
+            other.post(produce_frame({T0: batch(b"second", keys=[b"k"])}))  # so does the same partition
+            await until(lambda: len(node.broker.preparing) == 2)
+            assert await code(third, batch(b"v", keys=[b"k"]), T1) is ErrorCode.NONE  # and nobody else
+            assert node.partition().next_offset == 0
+        for client, offset in ((node.client, 0), (other, 1), (node.client, 2)):
+            assert read_produced(await client.next_frame(), 9)[T0].base_offset == offset
+        values = (await node.client.fetch({T0: 0})).values()
+        assert [value.rstrip(b"\0") for value in values] == [b"first", b"second", b"third"]
+
+
+async def test_a_producers_sequences_stay_in_order(tmp_path):
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic(**COMPACTED)
+        with held(node) as preparation:
+            for number, size in enumerate((LARGE, 0, LARGE, 0, 0)):
+                how = {"producer_id": 7, "producer_epoch": 0, "base_sequence": number}
+                node.client.post(produce_frame({T0: batch(bytes(size), keys=[b"k"], **how)}))
+            await until(lambda: preparation.calls)
+        for offset in range(5):
+            produced = read_produced(await node.client.next_frame(), 9)[T0]
+            assert (produced.error_code, produced.base_offset) == (0, offset)
+
+
+async def test_a_request_with_both_kinds_of_topics_is_answered_once_and_whole(tmp_path):
+    """Also with a flush to wait for, which the plain partition's batch may have had long before the other's."""
+    async with running(tmp_path) as node:
+        await node.topic(**COMPACTED)
+        await node.topic("plain")
+        with held(node) as preparation:
+            node.client.post(produce_frame({T0: batch(bytes(LARGE), keys=[b"k"]), ("plain", 0): batch(b"v")}))
+            await until(lambda: preparation.calls and node.partition("plain").high_watermark.offset == 1)
+        produced = read_produced(await node.client.next_frame(), 9)
+        assert {place: (one.error_code, one.base_offset) for place, one in produced.items()} == {
+            T0: (0, 0),
+            ("plain", 0): (0, 0),
+        }
+        assert node.partition().high_watermark.offset == 1
+
+
+async def test_a_topic_that_wants_no_more_preparation_lets_what_waits_go_first(tmp_path):
+    async with running(tmp_path, **QUICK) as node, node.another() as other:
+        await node.topic(clarion_validation="deep")
+        with held(node) as preparation:
+            node.client.post(produce_frame({T0: batch(b"first" + bytes(LARGE))}))
+            await until(lambda: preparation.calls)
+            await node.broker.configure_topic("t", lambda _: {})
+            assert node.partition().preparation is None
+            other.post(produce_frame({T0: batch(b"second")}))
+            await until(lambda: len(node.broker.preparing) == 2)
+        assert read_produced(await node.client.next_frame(), 9)[T0].base_offset == 0
+        assert read_produced(await other.next_frame(), 9)[T0].base_offset == 1
+
+
+# What comes in between
+
+
+async def test_a_topic_deleted_meanwhile_takes_nothing(tmp_path):
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic(**COMPACTED)
+        partition = node.partition()
+        with held(node) as preparation:
+            node.client.post(produce_frame({T0: batch(bytes(LARGE), keys=[b"k"])}))
+            await until(lambda: preparation.calls)
+            await node.broker.delete_topic("t")
+        produced = read_produced(await node.client.next_frame(), 9)[T0]
+        assert produced.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert partition.next_offset == 0
+
+
+async def test_without_acknowledgements_a_refused_batch_closes_the_connection(tmp_path):
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic(**COMPACTED)
+        node.client.post(produce_frame({T0: batch(bytes(LARGE), keys=[b"k"])}, acks=0))
+        node.client.post(produce_frame({T0: batch(bytes(LARGE), keys=[None])}, acks=0))
+        assert await node.client.is_refused()
+        assert node.partition().next_offset == 1
+
+
+async def test_a_broker_that_stops_appends_nothing_afterwards(tmp_path):
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic(partitions=2, **COMPACTED)
+        partition = node.partition()
+        with held(node) as preparation:
+            node.client.post(produce_frame({T0: batch(bytes(LARGE), keys=[b"k"])}))
+            await until(lambda: preparation.calls)
+            stopping = asyncio.ensure_future(node.server.stop(drain_seconds=0))
+            await until(lambda: not len(node.broker.preparing))
+            assert not stopping.done()
+        await stopping
+        assert partition.next_offset == 0
