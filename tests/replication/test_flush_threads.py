@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 
+import pytest
+
 from clarion.replication import FlushThreads
 
 
@@ -80,3 +82,34 @@ async def test_abandoned_work_that_has_not_begun_never_does() -> None:
     gate.set()
     threads.close()
     assert done == ["first"]
+
+
+async def test_without_a_new_thread_the_ones_there_are_do_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads, done = FlushThreads(3), asyncio.Event()
+    threads.start(lambda: None, lambda error: None)
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    gate = threading.Event()
+    threads.start(lambda: gate.wait(5) and None, lambda error: None)
+    threads.start(lambda: None, lambda error: done.set())
+    gate.set()
+    await asyncio.wait_for(done.wait(), 5)
+    threads.close()
+
+
+async def test_a_first_thread_that_cannot_be_had_leaves_nothing_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads, done = FlushThreads(1), asyncio.Event()
+    with monkeypatch.context() as poor:
+        poor.setattr(threading.Thread, "start", lambda thread: _raise(RuntimeError("can't start new thread")))
+        with pytest.raises(RuntimeError):
+            threads.start(lambda: None, lambda error: None)
+    threads.start(lambda: None, lambda error: done.set())
+    await asyncio.wait_for(done.wait(), 5)
+    threads.close()
+
+
+def _raise(error: Exception) -> None:
+    raise error

@@ -8,14 +8,17 @@ import errno
 import pytest
 
 from clarion.log.config import LogConfig
+from clarion.log.flush import FlushTicket
 from clarion.log.log import Log
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import TopicPartition
 from clarion.model.topic_settings import TopicSettings
-from clarion.replication import GroupCommit, Partition, ProducerStates
+from clarion.replication import GroupCommit, LoopThreads, Partition, ProducerStates
 from clarion.replication import group_commit as module
+from clarion.replication.flush_threads import OnDone, Work
 from clarion.wire.records import encode_batch
 from tests.log.batches import TOPIC_ID
+from tests.replication.bench import HeldExecutor, turns
 from tests.sim.disk import SimDisk
 
 NOW_MS = 1_700_000_000_000
@@ -77,3 +80,69 @@ async def test_a_partition_that_fails_before_its_flush_begins_holds_up_no_other(
     bad.log.failed = OSError(errno.EIO, "broken in between")
     assert await kept is ErrorCode.NONE
     assert await failed is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+class NoThreadAtFirst(LoopThreads):
+    def __init__(self, refusals: int) -> None:
+        super().__init__()
+        self.refusals = refusals
+
+    def start(self, work: Work, on_done: OnDone) -> None:
+        if self.refusals:
+            self.refusals -= 1
+            raise RuntimeError("can't start new thread")
+        super().start(work, on_done)
+
+
+async def test_a_thread_that_cannot_be_started_is_asked_for_again(disk: SimDisk):
+    commits = GroupCommit(NoThreadAtFirst(2))
+    several = [partition(disk, commits, number) for number in range(4)]
+    assert await asyncio.gather(*map(outcome, several)) == [ErrorCode.NONE] * 4
+    assert await asyncio.gather(*map(outcome, several)) == [ErrorCode.NONE] * 4
+    assert not any(one.is_flushing for one in several)
+
+
+@pytest.mark.parametrize("error", [ValueError("a mistake"), KafkaError(ErrorCode.CORRUPT_MESSAGE, "damaged")])
+async def test_whatever_a_flush_raises_before_it_begins_is_told_and_hits_no_other(disk: SimDisk, error: Exception):
+    commits = GroupCommit()
+    bad, good = partition(disk, commits, 0), partition(disk, commits, 1)
+
+    def begin_flush() -> None:
+        raise error
+
+    bad.log.begin_flush = begin_flush  # type: ignore[assignment,method-assign]
+    assert await asyncio.gather(outcome(bad), outcome(good)) == [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NONE]
+    assert not bad.is_flushing
+    assert await outcome(good) is ErrorCode.NONE
+
+
+async def test_a_mistake_while_a_flush_is_settled_ends_no_later_flush(disk: SimDisk):
+    commits = GroupCommit()
+    bad, good = partition(disk, commits, 0), partition(disk, commits, 1)
+    finish_flush = bad.log.finish_flush
+    mistakes = [ValueError("a mistake")]
+
+    def stumble(ticket: FlushTicket) -> None:
+        if mistakes:
+            raise mistakes.pop()
+        finish_flush(ticket)
+
+    bad.log.finish_flush = stumble  # type: ignore[method-assign]
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+    assert await asyncio.gather(outcome(bad), outcome(good)) == [ErrorCode.NONE] * 2
+    assert not bad.is_flushing
+
+
+async def test_many_partitions_that_are_due_at_once_keep_few_files_open(disk: SimDisk):
+    executor = HeldExecutor()
+    commits = GroupCommit(LoopThreads(executor))
+    many = [partition(disk, commits, number) for number in range(60)]
+    answers = [asyncio.ensure_future(outcome(one)) for one in many]
+    most = 0
+    await asyncio.sleep(0)
+    while not all(one.done() for one in answers):
+        await turns()
+        most = max(most, len(executor.held))
+        await executor.run()
+    assert {await one for one in answers} == {ErrorCode.NONE}
+    assert 8 <= most <= 16

@@ -20,7 +20,10 @@ OnDone = Callable[[BaseException | None], None]
 
 class Threads(Protocol):
     def start(self, work: Work, on_done: OnDone) -> None:
-        """Do the work in a thread, then call `on_done` in the loop, with what went wrong or None."""
+        """Do the work in a thread, then call `on_done` in the loop, with what went wrong or None.
+
+        RuntimeError if there is no thread to be had now; `on_done` is never called then.
+        """
         ...
 
     def close(self) -> None:
@@ -41,12 +44,20 @@ class FlushThreads:
         self._under_way = 0
 
     def start(self, work: Work, on_done: OnDone) -> None:
+        if len(self._threads) < min(self._under_way + 1, self._count_max):
+            self._add_thread()
         self._under_way += 1
-        if len(self._threads) < min(self._under_way, self._count_max):
-            thread = Thread(target=self._run, name=f"clarion-flush-{len(self._threads)}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
         self._queue.put((work, on_done))
+
+    def _add_thread(self) -> None:
+        thread = Thread(target=self._run, name=f"clarion-flush-{len(self._threads)}", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            if not self._threads:
+                raise
+            return  # the machine has no more to give; those that there are do it one after the other
+        self._threads.append(thread)
 
     def close(self) -> None:
         self._let_go()

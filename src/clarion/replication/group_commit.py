@@ -5,12 +5,14 @@
                                done: the watermark moves, everybody who waited    └→ next fdatasync
                                is answered
 
-At most one flush per partition is under way; partitions flush side by side in a few threads.
+At most one flush per partition is under way; partitions flush side by side in a few threads. Whatever goes wrong with
+one of them, its waiting clients are told, and the others are flushed as ever.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Iterable
 from functools import partial
 from typing import Final, Protocol
@@ -20,7 +22,8 @@ from clarion.world import NO_DESCRIPTOR, event_log
 
 log = event_log("replication")
 
-_TRY_AGAIN_SECONDS: Final = 0.2  # descriptors and room come back when somebody closes or deletes something
+_TRY_AGAIN_SECONDS: Final = 0.2  # descriptors, threads and room come back when somebody lets go of something
+_UNDER_WAY_MAX: Final = 16  # each holds its files open; as many as the threads work on, and the next for each
 
 
 class FlushTicket(Protocol):
@@ -51,7 +54,8 @@ class GroupCommit:
     def __init__(self, threads: Threads | None = None) -> None:
         self._threads = threads or LoopThreads()
         self._loop = asyncio.get_running_loop()
-        self._due: list[Flushable] = []
+        self._due: list[Flushable] = []  # of this turn
+        self._waiting: deque[Flushable] = deque()  # for others to be done
         self._running: dict[Flushable, asyncio.Future[None]] = {}
         self._is_stopped = False
         self.flushes_total = 0
@@ -78,46 +82,64 @@ class GroupCommit:
         self._is_stopped = True
 
     def _start_due(self) -> None:
-        due, self._due = self._due, []
-        for partition in due:
-            self._start(partition)
+        self._waiting += self._due
+        self._due = []
+        self._start_waiting()
+
+    def _start_again(self, partition: Flushable) -> None:
+        self._waiting.append(partition)
+        self._start_waiting()
+
+    def _start_waiting(self) -> None:
+        while self._waiting and len(self._running) < _UNDER_WAY_MAX:
+            self._start(self._waiting.popleft())
 
     def _start(self, partition: Flushable) -> None:
         if self._is_stopped:
             return
         try:
             ticket = partition.begin_flush()
-        except OSError as error:
-            self._fail(partition, error, may_try_again=error.errno in NO_DESCRIPTOR)
-            return
-        if ticket is None:
-            partition.is_flushing = False
+            if ticket is None:
+                partition.is_flushing = False
+                return
+            self._threads.start(ticket.run, partial(self._finish, partition, ticket))
+        except Exception as error:
+            self._fail(partition, error, may_try_again=_passes(error))
             return
         self.flushes_total += 1
         self._running[partition] = self._loop.create_future()
-        self._threads.start(ticket.run, partial(self._finish, partition, ticket))
 
     def _finish(self, partition: Flushable, ticket: FlushTicket, error: BaseException | None) -> None:
         self._running.pop(partition).set_result(None)
-        if isinstance(error, asyncio.CancelledError):
-            partition.is_flushing = False
-            return
-        if error is not None:
-            self._fail(partition, error, may_try_again=ticket.may_try_again)
-            return
+        try:
+            if error is None:
+                self._settle(partition, ticket)
+            elif isinstance(error, asyncio.CancelledError):
+                partition.is_flushing = False
+            else:
+                self._fail(partition, error, may_try_again=ticket.may_try_again)
+        finally:
+            self._start_waiting()
+
+    def _settle(self, partition: Flushable, ticket: FlushTicket) -> None:
         try:
             partition.finish_flush(ticket)
-        finally:
+        finally:  # a reader may fail to hear the news; that stops no flush
             if partition.needs_flush:
-                self._start(partition)
+                self._waiting.append(partition)  # behind those that wait
             else:
                 partition.is_flushing = False
 
     def _fail(self, partition: Flushable, error: BaseException, *, may_try_again: bool) -> None:
         if may_try_again:
             log.warning("flush_put_off", reason=str(error))
-            self._loop.call_later(_TRY_AGAIN_SECONDS, self._start, partition)
+            self._loop.call_later(_TRY_AGAIN_SECONDS, self._start_again, partition)
             return
         # What the kernel could not write it may have dropped: a later flush that succeeds would prove nothing.
         partition.is_flushing = False
         partition.fail_flush(error)
+
+
+def _passes(error: Exception) -> bool:
+    """Whether it leaves nothing in doubt: no descriptor, or no thread."""
+    return isinstance(error, RuntimeError) or (isinstance(error, OSError) and error.errno in NO_DESCRIPTOR)
