@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import random
+
+import pytest
 
 from clarion.log.cleaned import CleanedFile
 from clarion.log.dump import DumpedBatch, dump_segment
@@ -17,6 +21,14 @@ def replace_first_two(log: Log, disk: SimDisk, kept: list[bytes]) -> None:
         for one in kept:
             cleaned.append(read_header(one), one)
         log.replace_segments(cleaned.finish([0, 3]))
+
+
+def lasting_disk() -> SimDisk:
+    disk = SimDisk()
+    disk.make_folder("/data")
+    disk.sync_folder("/")
+    disk.operations.clear()
+    return disk
 
 
 def prepared(disk: SimDisk) -> tuple[Log, list[bytes]]:
@@ -57,10 +69,7 @@ def test_a_crash_at_any_point_leaves_all_of_the_old_or_all_of_the_new() -> None:
     replace_first_two(log, complete, kept)
     outcomes = set()
     for crash_at in range(first, len(complete.operations) + 1):
-        disk = SimDisk()
-        disk.make_folder("/data")
-        disk.sync_folder("/")
-        disk.operations.clear()
+        disk = lasting_disk()
         log, _ = prepared(disk)
         disk.crash_at = len(disk.operations) + crash_at - first
         try:
@@ -72,6 +81,71 @@ def test_a_crash_at_any_point_leaves_all_of_the_old_or_all_of_the_new() -> None:
             assert found in (written, kept + written[6:])
             outcomes.add(len(found))
     assert outcomes == {8, 12}
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE])
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_swap_without_a_descriptor_takes_no_log_offline(code: int, number: int) -> None:
+    disk = lasting_disk()
+    log, written = prepared(disk)
+    kept, countdown = [written[1], written[5]], iter([*range(number, -1, -1)])
+    disk.fail_when(lambda what: what.kind == "sync_folder" and next(countdown) == 0, code)
+    for _ in range(2 - number):
+        with contextlib.suppress(OSError):
+            replace_first_two(log, disk, kept)
+    assert log.failed is None
+    assert list(log.batches(0)) == kept + written[6:]
+    written.append(append(log))
+    log.flush()
+    found = open_log(disk.power_loss(), clean=False, recovery_point=6)
+    assert list(found.batches(0)) == kept + written[6:]
+
+
+def test_a_swap_that_could_not_be_announced_never_happens_later() -> None:
+    """Its files would take the place of whatever is in the log by the next start."""
+    disk = lasting_disk()
+    log, written = prepared(disk)
+    for kind in ("rename", "sync_folder"):
+        disk.fail_when(lambda what, kind=kind: what.kind == kind, errno.EMFILE)
+        with pytest.raises(OSError):
+            replace_first_two(log, disk, [written[1], written[5]])
+        assert not [name for name in disk.names(log.folder) if name.endswith((".swap", ".cleaned"))]
+    assert list(open_log(disk, clean=False).batches(0)) == written
+
+
+def test_after_a_failed_last_sync_of_a_swap_memory_and_disk_agree() -> None:
+    disk = lasting_disk()
+    log, written = prepared(disk)
+    kept, countdown = [written[1], written[5]], iter([1, 0])
+    disk.fail_when(lambda what: what.kind == "sync_folder" and next(countdown) == 0, errno.EIO)
+    with pytest.raises(OSError):
+        replace_first_two(log, disk, kept)
+    assert log.failed is not None, "whether the names will last nobody knows"
+    assert list(log.batches(0)) == kept + written[6:]
+
+
+def test_deleting_without_a_descriptor_takes_no_log_offline() -> None:
+    disk = lasting_disk()
+    log, written = prepared(disk)
+    disk.fail_when(lambda what: what.kind == "sync_folder", errno.EMFILE)
+    log.advance_start(7)
+    assert log.failed is None
+    assert list(log.batches(7)) == written[7:]
+    written.append(append(log))
+    log.flush()
+    assert "00000000000000000000.log" not in disk.power_loss().names(log.folder), "the next flush made it last"
+
+
+def test_a_flush_without_a_descriptor_takes_no_log_offline() -> None:
+    disk = SimDisk()
+    log = open_log(disk)
+    append(log)
+    disk.fail_when(lambda what: what.kind == "sync_folder", errno.EMFILE)
+    with pytest.raises(OSError):
+        log.flush()
+    assert log.failed is None
+    log.flush()
+    assert log.flushed == log.end
 
 
 def test_a_dump_names_every_batch_and_the_damaged_ones() -> None:

@@ -200,8 +200,7 @@ class Log:
         try:
             self._folder.disk.sync_folder(self.folder)
         except OSError as error:
-            if error.errno not in NO_DESCRIPTOR:
-                self.fail(error)
+            self._fail_unless_passing(error, NO_DESCRIPTOR)
             raise
 
     def _undo_write(self, error: OSError) -> None:
@@ -213,8 +212,7 @@ class Log:
             self._segments.note_cut()
         except OSError as second:
             self.fail(second)
-        if error.errno not in (*NO_ROOM, *NO_DESCRIPTOR):
-            self.fail(error)
+        self._fail_unless_passing(error)
 
     def _note_epoch(self, header: BatchHeader, epochs: LeaderEpochs) -> None:
         self._epoch = header.leader_epoch
@@ -328,8 +326,12 @@ class Log:
     def flush(self) -> None:
         """All three steps at once; blocks."""
         ticket = self.begin_flush()
-        with self._failing():
+        try:
             ticket.run()
+        except OSError as error:
+            if not ticket.may_try_again:
+                self.fail(error)
+            raise
         self.finish_flush(ticket)
 
     # Cutting
@@ -375,8 +377,9 @@ class Log:
         """Nothing before the offset is readable any longer. Segments that lie before it whole become .deleted files."""
         assert offset <= self.next_offset, f"{offset} is behind the log's end {self.next_offset}"
         if offset > self.start_offset:
+            epochs = self.epochs  # loaded before anything changes
             self.start_offset = offset
-            self.epochs.advance_start(offset)
+            epochs.advance_start(offset)
             self._drop_below_start()
 
     def sweep_deleted(self, now_ms: int) -> int:
@@ -394,6 +397,11 @@ class Log:
         """
         if self.failed is not None:
             raise self._offline()
+        try:
+            self._segments.announce(cleaned)
+        except OSError as error:
+            self._fail_unless_passing(error)
+            raise
         with self._failing():
             self._segments.replace(cleaned)
 
@@ -438,6 +446,11 @@ class Log:
             self.failed = error
             self._folder.note_failed_sync()
             log.error("log_failed", folder=self.folder, reason=str(error))
+
+    def _fail_unless_passing(self, error: OSError, passing: tuple[int, ...] = (*NO_ROOM, *NO_DESCRIPTOR)) -> None:
+        """Of an error that has left nothing half done."""
+        if error.errno not in passing:
+            self.fail(error)
 
     @contextmanager
     def _failing(self) -> Iterator[None]:

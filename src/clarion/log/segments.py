@@ -11,6 +11,9 @@ from clarion.log.cleaned import CleanedSegment
 from clarion.log.folder import INDEX, LOG, SEGMENT_FILES, TIME_INDEX, Folder, remove_if_there, rename_if_there
 from clarion.log.segment import Segment
 from clarion.model.ids import LogPosition
+from clarion.world import NO_DESCRIPTOR, event_log
+
+log = event_log("log")
 
 
 class Segments:
@@ -138,33 +141,52 @@ class Segments:
     def drop_below(self, offset: int) -> None:
         """Rename segments that end before the offset to .deleted, from the first on."""
         count = 0
-        while count < len(self.sealed) and self._base_after(count) <= offset:
-            self._delete(self.sealed[count])
-            count += 1
-        if count:
-            del self.sealed[:count]
+        while self.sealed and self._base_after(0) <= offset:
+            self._delete(self.sealed[0])
+            del self.sealed[0]
             self._sealed_bytes = None
-            self.changes += 1
+            count += 1
         if count > 1:
             # One of them coming back after a crash is the start it was; some of them would be a hole.
+            self._make_names_last()
+        self.changes += count > 0
+
+    def announce(self, cleaned: CleanedSegment) -> None:
+        """From here on a start takes the new segment; `replace` follows. If that fails, nothing has happened."""
+        base = cleaned.base_offset
+        try:
+            self._rename(base, ".cleaned", ".swap")
             self._folder.disk.sync_folder(self._folder.path)
+        except OSError:
+            # A .swap that is left behind would one day take the place of what is in the log by then.
+            for kind in SEGMENT_FILES:
+                for suffix in (".swap", ".cleaned"):
+                    remove_if_there(self._folder.disk, self._folder.file(base, kind) + suffix)
+            raise
 
     def replace(self, cleaned: CleanedSegment) -> None:
         """Kafka's order of renames: at every moment a start finds either all of the old or all of the new."""
         gone = set(cleaned.replaces)
         old = [segment for segment in self.sealed if segment.base_offset in gone]
         assert len(old) == len(gone), "only sealed segments are replaced"
-        self._rename(cleaned.base_offset, ".cleaned", ".swap")
-        self._folder.disk.sync_folder(self._folder.path)
         for segment in old:
             self._delete(segment)
         self._rename(cleaned.base_offset, ".swap", "")
-        self._folder.disk.sync_folder(self._folder.path)
         fresh = Segment(self._folder, cleaned.base_offset, cleaned.size)
         fresh.appended_ms = old[-1].appended_ms
         number = _number(self.sealed, cleaned.base_offset)
         self.sealed[number : number + len(old)] = [fresh]
         self._sealed_bytes = None
+        self.changes += 1
+        self._make_names_last()
+
+    def _make_names_last(self) -> None:
+        try:
+            self._folder.disk.sync_folder(self._folder.path)
+        except OSError as error:
+            if error.errno not in NO_DESCRIPTOR:
+                raise
+            log.warning("folder_sync_put_off", folder=self._folder.path, reason=str(error))  # the next flush does it
 
     def _rename(self, base_offset: int, old_suffix: str, new_suffix: str) -> None:
         """The log last: its name says that the indexes are there."""
