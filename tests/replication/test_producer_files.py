@@ -1,5 +1,6 @@
 """What is known of producers outlives a restart of any kind, and the end of the messages it came from."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -11,16 +12,28 @@ from clarion.replication import Partition
 from clarion.world import DiskFile, RealDisk
 from clarion.world.disk import RealFile
 from tests.replication.bench import NOW_MS, Bench, append, turns
+from tests.sim.disk import SimDisk
 
 DAY_MS = 86_400_000
 
 
 async def close(bench: Bench, partition: Partition) -> None:
+    await flush_all(bench)
+    partition.log.close(NOW_MS)
+    partition.save_producers()
+
+
+async def flush_all(bench: Bench) -> None:
     await turns()
     while bench.executor.held:
         await bench.executor.run()
-    partition.save_producers()
-    partition.log.close(NOW_MS)
+
+
+def after_a_kill(bench: Bench, partition: Partition) -> Partition:
+    """Opened again with what a checkpoint at this moment says."""
+    return Bench(bench.folder, disk=bench.disk).partition(
+        clean=False, recovery_point=partition.recovery_point, segment_bytes="1024"
+    )
 
 
 def refused(partition: Partition, sequence: int, count: int = 1) -> bool:
@@ -120,6 +133,83 @@ async def test_after_a_crash_without_any_snapshot_the_open_segment_is_read(tmp_p
     await bench.executor.run()
     again = Bench(tmp_path).partition(clean=False, recovery_point=2)
     assert append(again, producer=7, sequence=0).base_offset == 0
+
+
+async def test_after_a_roll_by_retention_and_a_crash_nobody_is_forgotten(tmp_path: Path) -> None:
+    """Nothing is appended after the roll: the segment that a start would read is empty."""
+    bench = Bench(tmp_path)
+    partition = bench.partition(segment_bytes="1024")
+    append(partition, producer=7, sequence=0)
+    await flush_all(bench)
+    partition.roll(NOW_MS)
+    assert append(after_a_kill(bench, partition), producer=7, sequence=0).base_offset == 0
+    await flush_all(bench)
+    assert partition.recovery_point == 1
+    assert append(after_a_kill(bench, partition), producer=7, sequence=0).base_offset == 0
+
+
+async def test_a_roll_during_a_flush_and_a_crash_forget_nobody(tmp_path: Path) -> None:
+    """The flush reaches up to where the new segment begins, and knows nothing of its roll."""
+    bench = Bench(tmp_path)
+    partition = bench.partition(segment_bytes="1024")
+    append(partition, producer=7, sequence=0, size=1000)
+    await turns()
+    append(partition, producer=8, sequence=0, size=1000)
+    assert partition.log.segment_count == 2
+    await bench.executor.run()
+    assert partition.log.flushed.offset == 1
+    assert append(after_a_kill(bench, partition), producer=7, sequence=0, size=1000).base_offset == 0
+
+
+async def test_a_snapshot_that_found_no_room_is_made_up_for_and_nobody_is_forgotten_meanwhile() -> None:
+    disk = SimDisk()
+    bench = Bench(Path("/data"), disk=disk)
+    partition = bench.partition(segment_bytes="1024")
+    append(partition, producer=7, sequence=0, size=1000)
+    append(partition, producer=8, sequence=0, size=1000)
+    await turns()
+    disk.fail_when(lambda what: ".snapshot" in what.path, errno.ENOSPC)
+    await flush_all(bench)
+    assert partition.log.flushed.offset == 2
+    assert {7, 8} <= {one.id for one in after_a_kill(bench, partition).producers}
+    append(partition, producer=8, sequence=1, size=10)
+    await flush_all(bench)
+    assert partition.recovery_point == 3
+    assert snapshot_offsets(disk, partition.log.folder)[-1] == 3
+
+
+async def test_a_snapshot_of_a_lost_tail_is_never_believed() -> None:
+    """Other batches come to lie where its batches were; the next crash must not find those in it."""
+    disk = SimDisk()
+    disk.make_folder("/data")
+    disk.sync_folder("/")
+    bench = Bench(Path("/data"), disk=disk)
+    partition = bench.partition()
+    append(partition, producer=7, sequence=0)
+    await flush_all(bench)
+    append(partition, producer=7, sequence=1)
+    partition.save_producers()  # and here the power goes, before the log is flushed
+    bench = Bench(Path("/data"), disk=disk.power_loss())
+    partition = bench.partition(clean=False, recovery_point=1)
+    assert partition.next_offset == 1
+    for number in range(3):
+        append(partition, producer=8, sequence=number)
+    bench = Bench(Path("/data"), disk=bench.disk)
+    again = bench.partition(clean=False, recovery_point=4)
+    assert append(again, producer=7, sequence=1).base_offset == 4, "taken for a duplicate of a batch that is lost"
+
+
+async def test_a_cut_takes_the_snapshots_behind_it_along(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    partition = bench.partition()
+    for number in range(4):
+        append(partition, producer=7, sequence=number)
+        partition.save_producers()
+    await flush_all(bench)
+    partition.log.truncate_to(3)
+    assert snapshot_offsets(bench.disk, partition.log.folder) == [3]
+    partition.log.restart_at(0)
+    assert snapshot_offsets(bench.disk, partition.log.folder) == []
 
 
 async def test_after_a_crash_during_quick_rolls_nothing_is_forgotten(tmp_path: Path) -> None:

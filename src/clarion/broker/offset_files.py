@@ -48,7 +48,7 @@ class OffsetFiles:
     def take(self, partitions: Iterable[Partition]) -> Snapshot:
         return {
             (one.topic_id, one.tp.partition): SavedOffsets(
-                one.start_offset, one.log.flushed.offset, one.high_watermark.offset
+                one.start_offset, one.recovery_point, one.high_watermark.offset
             )
             for one in partitions
         }

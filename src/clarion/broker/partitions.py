@@ -170,8 +170,8 @@ class Partitions:
             if partition.log.failed is not None:
                 continue
             try:
-                partition.save_producers()
                 partition.log.close(now_ms)
+                partition.save_producers()  # behind the log: it must know of no batch that is not on disk
             except OSError as error:
                 log.error("close_failed", partition=partition.tp, reason=str(error))
                 partition.log.fail(error)

@@ -30,7 +30,7 @@ from clarion.log.flush import FlushTicket
 from clarion.log.folder import METADATA, SYNC_FAILED, Folder, parent_of, remove_if_there
 from clarion.log.hops import SWEEP_BYTES
 from clarion.log.leftovers import segment_bases
-from clarion.log.producer_snapshot import ProducerEntry, save_snapshot
+from clarion.log.producer_snapshot import ProducerEntry, drop_snapshots, save_snapshot
 from clarion.log.recovery import Opened, RecoveryReport, open_clean, recover
 from clarion.log.segment import Segment
 from clarion.log.segments import Segments, create, end_in
@@ -358,6 +358,7 @@ class Log:
         self.epochs.truncate_to(self.next_offset)
         with self._failing():
             self._epoch_file.save()
+            drop_snapshots(self._folder.disk, self.folder, above=self.next_offset)
 
     def restart_at(self, offset: int, now_ms: int = 0) -> None:
         """Drop everything and begin anew at the offset."""
@@ -372,6 +373,7 @@ class Log:
         self.epochs.clear()
         with self._failing():
             self._epoch_file.save()
+            drop_snapshots(self._folder.disk, self.folder, above=offset)
 
     def advance_start(self, offset: int, now_ms: int = 0) -> None:
         """Nothing before the offset is readable any longer. Segments that lie before it whole become .deleted files."""
@@ -427,13 +429,18 @@ class Log:
         if self.failed is None:
             with self._failing():
                 self._unsynced_paths += self._segments.active.save()
-            if self.flushed != self.end or self._has_unsynced:
+            if self.flushed != self.end or (self._has_unsynced and not self._is_untouched):
                 self.flush()
         self.abandon()
 
     def abandon(self) -> None:
         """Close the files without a flush: the log is going to be deleted, or has failed."""
         self._segments.forget()
+
+    @property
+    def _is_untouched(self) -> bool:
+        """Nothing was ever written to it: what a power loss takes of its files the next start makes again."""
+        return self._is_new and self.segment_count == 1 and not self._segments.active.size
 
     @property
     def _has_unsynced(self) -> bool:

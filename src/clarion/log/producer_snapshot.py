@@ -79,10 +79,12 @@ def load_latest_snapshot(disk: Disk, folder: str, offset_max: int) -> tuple[int,
 
 
 def drop_snapshots(disk: Disk, folder: str, above: int) -> None:
-    """Remove snapshots taken behind the offset: the log has been cut there."""
-    for offset in snapshot_offsets(disk, folder):
-        if offset > above:
-            remove_if_there(disk, _path(folder, offset))
+    """Remove snapshots taken behind the offset, for good: the log has been cut there, and other batches will follow."""
+    behind = [offset for offset in snapshot_offsets(disk, folder) if offset > above]
+    for offset in behind:
+        remove_if_there(disk, _path(folder, offset))
+    if behind:
+        disk.sync_folder(folder)
 
 
 def snapshot_offsets(disk: Disk, folder: str) -> list[int]:

@@ -96,6 +96,7 @@ class Partition:
         self._waiting: deque[tuple[int, CommitCallback]] = deque()
         self._is_flush_wanted = False  # by somebody who cannot wait for the next append to ask for one
         self._snapshot_due_at = -1  # the offset of the last roll of whose producers there is no snapshot yet
+        self._snapshot_due_from = -1  # the segment that the first such roll began
         self._told_ms = 0  # when trouble with the disk was last logged
         self.configure(settings)
 
@@ -231,15 +232,27 @@ class Partition:
 
     def roll(self, now_ms: int) -> None:
         """Seal the active segment. Where all is committed, the watermark moves to the new file at the same offset."""
+        segment = self.log.end.segment
         self.log.roll(now_ms)
+        if self.log.end.segment == segment:
+            return
         if self.high_watermark.offset == self.log.next_offset:
             self._advance(self.log.end)
+        self._on_roll()
 
     def _on_roll(self) -> None:
         """What recovery would have to look at again ends with the segment: its bytes go to disk, its producers too."""
         if len(self.producers) or self.producers.has_snapshot:
             self._snapshot_due_at = self.log.next_offset
+            if self._snapshot_due_from < 0:
+                self._snapshot_due_from = self.log.end.segment
         self.flush_soon()
+
+    @property
+    def recovery_point(self) -> int:
+        """What a start after a crash need not look at: it is flushed, and a snapshot knows its producers."""
+        flushed = self.log.flushed.offset
+        return flushed if self._snapshot_due_from < 0 else min(flushed, self._snapshot_due_from)
 
     def _storage_error(self, error: OSError, now_ms: int) -> KafkaError:
         if self.log.failed is not None:
@@ -280,7 +293,8 @@ class Partition:
         if self.is_gone:
             return
         if isinstance(ticket, FlushWithProducers):
-            self._snapshot_due_at = -1 if ticket.offset >= self._snapshot_due_at else self._snapshot_due_at
+            if ticket.is_saved and ticket.offset >= self._snapshot_due_at:
+                self._snapshot_due_at = self._snapshot_due_from = -1
             ticket = ticket.of_log
         self.log.finish_flush(ticket)  # type: ignore[arg-type]
         if self._is_durable and self.high_watermark < self.log.flushed:

@@ -10,7 +10,7 @@ from collections import deque
 from typing import Final
 
 from clarion.log.log import Log
-from clarion.log.producer_snapshot import ProducerEntry, load_latest_snapshot, save_snapshot
+from clarion.log.producer_snapshot import ProducerEntry, drop_snapshots, load_latest_snapshot, save_snapshot
 from clarion.replication.group_commit import FlushTicket
 from clarion.replication.producers import BATCHES_REMEMBERED, KnownBatch, Producer, ProducerStates, known_batch
 from clarion.world import Disk, event_log
@@ -24,11 +24,12 @@ _LOOK_BACK_BATCHES: Final = 20  # of the size of the last one: five in a row, an
 class FlushWithProducers:
     """A flush after a roll: the producers are written down beside it, in the same thread, before the flush counts."""
 
-    __slots__ = ("_disk", "_entries", "_folder", "of_log", "offset")
+    __slots__ = ("_disk", "_entries", "_folder", "is_saved", "of_log", "offset")
 
     def __init__(self, of_log: FlushTicket, disk: Disk, log: Log, producers: ProducerStates) -> None:
         self.of_log = of_log
         self.offset = log.next_offset
+        self.is_saved = False
         self._disk = disk
         self._folder = log.folder
         self._entries = _entries(producers)
@@ -41,8 +42,9 @@ class FlushWithProducers:
         self.of_log.run()
         try:
             save_snapshot(self._disk, self._folder, self.offset, self._entries)
+            self.is_saved = True
         except OSError as error:
-            # The one before it is still there: a start has more to read, and finds the same.
+            # The recovery point stays where it is: a start has more to read, and finds the same.
             journal.warning("snapshot_not_saved", folder=self._folder, reason=str(error))
 
 
@@ -59,6 +61,8 @@ def load_producers(disk: Disk, log: Log, now_ms: int, *, clean: bool, recovery_p
     next start would not read them again.
     """
     producers = ProducerStates()
+    if not clean:
+        drop_snapshots(disk, log.folder, above=log.next_offset)  # of a tail that is lost
     if log.next_offset == 0:
         return producers
     found = load_latest_snapshot(disk, log.folder, log.next_offset)
@@ -93,8 +97,8 @@ def recall_older(log: Log, producer: Producer) -> None:
 
 
 def _first_without_snapshot(log: Log, recovery_point: int) -> int:
-    """A roll's snapshot is saved before its flush counts, so what may be without one begins with a segment."""
-    bases = [segment.base_offset for segment in log.segments if segment.base_offset <= recovery_point]
+    """The recovery point passes no roll without a snapshot, but it may come to lie where one begins a segment."""
+    bases = [segment.base_offset for segment in log.segments if segment.base_offset < recovery_point]
     return bases[-1] if bases else log.segments[0].base_offset
 
 
