@@ -57,6 +57,37 @@ async def test_a_topic_that_could_not_be_made_can_be_made_later(kind: str):
             server.broker.partitions.get("t", 2)
 
 
+@pytest.mark.parametrize("kind", ["mkdir", "create", "write", "sync", "sync_folder"])
+async def test_a_topic_that_could_not_grow_leaves_nothing_behind_and_can_grow_later(kind: str):
+    """Nor does it stand in the way of a topic that is made under its name afterwards, with another id."""
+    for number in range(9):
+        disk, registry = SimDisk(), SimulatedService()
+        async with broker_on(disk, registry) as server:
+            await server.broker.create_topic("t", 1, {})
+            countdown = iter(range(number, -1, -1))
+            disk.fail_when(lambda what, left=countdown: what.kind == kind and next(left) == 0, errno.ENOSPC)
+            try:
+                await server.broker.grow_topic("t", 3)
+            except OSError:
+                assert server.broker.known_topic("t").partition_count == 1
+                assert [one for one in disk.names("/var/lib/data") if one.startswith("t-")] == ["t-0"]
+            disk.heal()
+            await server.broker.delete_topic("t")
+            await server.broker.create_topic("t", 1, {})
+            await server.broker.grow_topic("t", 3)
+            assert len(server.broker.partitions.of_topic("t")) == 3
+
+
+async def test_what_another_topic_left_where_a_topic_grows_is_in_nobodys_way():
+    disk, registry = SimDisk(), SimulatedService()
+    async with broker_on(disk, registry) as server:
+        await server.broker.create_topic("old", 2, {})
+        await server.broker.create_topic("t", 1, {})
+        disk.rename("/var/lib/data/old-1", "/var/lib/data/t-1")  # as a growth that failed and could not be taken back
+        await server.broker.grow_topic("t", 2)
+        assert len(server.broker.partitions.of_topic("t")) == 2
+
+
 async def test_on_a_full_disk_no_topic_is_half_there_before_or_after_a_restart():
     disk, registry = SimDisk(), SimulatedService()
     async with broker_on(disk, registry) as server:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from clarion.broker.config import BrokerConfig
 from clarion.broker.fetch_sessions import FetchSessions
@@ -14,10 +14,12 @@ from clarion.broker.preparing import Preparing
 from clarion.broker.threads import in_thread
 from clarion.broker.waiting import WaitingProduces
 from clarion.cluster import ProducerIds, SettingsRegistry, Topic, TopicRegistry
+from clarion.log.folder import TopicIdMismatch
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import TopicId
 from clarion.model.names import INTERNAL_TOPICS, OFFSETS_TOPIC
 from clarion.model.topic_settings import parse
+from clarion.replication import Partition
 from clarion.world import Clock, Randomness, event_log, new_session_id
 
 if TYPE_CHECKING:
@@ -26,6 +28,10 @@ if TYPE_CHECKING:
     from clarion.broker.group_service import GroupService
 
 log = event_log("broker")
+
+# After these nothing has been changed, and files that were made for it are nobody's. (After an error of the store
+# that is not known, and the next start finds out.)
+REFUSED: Final = (OSError, KafkaError)
 
 Change = Callable[[Topic], Mapping[str, str]]  # from a topic to the settings it shall have, or a KafkaError
 
@@ -88,11 +94,11 @@ class Broker:
             topic = self.registry.draft(name, partition_count, overrides)
             parse(overrides, self.partitions.defaults)
             try:
-                made = await in_thread(lambda: self.partitions.make(topic))
+                made = await self._make(topic)
                 # Last, since a full disk would not let it be taken back. Files without a topic are nobody's.
                 await self.registry.add(topic)
-            except OSError:
-                await in_thread(lambda: self.partitions.remove_strays(topic))
+            except REFUSED:
+                await in_thread(lambda: self.partitions.remove_strays(topic, 0, partition_count))
                 raise
             self.partitions.adopt(topic, made)
         log.info("topic_created", topic=name, partitions=partition_count, id=topic.id)
@@ -123,12 +129,24 @@ class Broker:
             if name == OFFSETS_TOPIC:
                 raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"{name} keeps its number of partitions for life")
             self.registry.check_growth(known, partition_count)
-            made = await in_thread(lambda: self.partitions.make(known, partition_count))
-            topic = await self.registry.grow(name, partition_count)
+            try:
+                made = await self._make(known, partition_count)
+                topic = await self.registry.grow(name, partition_count)
+            except REFUSED:
+                first = known.partition_count
+                await in_thread(lambda: self.partitions.remove_strays(known, first, partition_count))
+                raise
             self.partitions.adopt(topic, made)
         log.info("topic_grown", topic=name, partitions=partition_count)
         self._tell_change(topic.name)
         return topic
+
+    async def _make(self, topic: Topic, up_to: int | None = None) -> list[Partition]:
+        try:
+            return await in_thread(lambda: self.partitions.make(topic, up_to))
+        except TopicIdMismatch as error:
+            # What another topic of this name has left, and what could not be removed just now.
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
 
     async def configure_topic(self, name: str, change: Change) -> Topic:
         """Read, change and write a topic's settings as one step, so that of two changes at once none is lost."""

@@ -111,17 +111,16 @@ class Partitions:
         """Make the files of a new topic, or of the partitions `up_to` which it grows; `adopt` puts them to use."""
         settings = self.settings_of(topic)
         indexes = range(topic.partition_count) if up_to is None else range(topic.partition_count, up_to)
-        if up_to is None:
-            self.remove_strays(topic)
+        self.remove_strays(topic, indexes.start, indexes.stop)
         # With a cache of its own: the shared one belongs to the loop, which goes on meanwhile.
         files = FileCache(self._disk, _FILES_WHILE_MAKING)
         made = [self._open(topic, TopicPartition(topic.name, index), settings, True, 0, 0, files) for index in indexes]
         self._disk.sync_folder(self._data_dir)
         return made
 
-    def remove_strays(self, topic: Topic) -> None:
-        """What an attempt to make or to delete a topic of this name has left behind."""
-        for index in range(topic.partition_count):
+    def remove_strays(self, topic: Topic, first: int, end: int) -> None:
+        """What an attempt to make, grow or delete a topic of this name has left behind of these partitions."""
+        for index in range(first, end):
             path = os.path.join(self._data_dir, str(TopicPartition(topic.name, index)))
             try:
                 if self._disk.exists(path):
