@@ -1,5 +1,6 @@
 import pytest
 
+from clarion.broker.config import Limits
 from clarion.model.errors import ErrorCode
 from clarion.wire.messages.k37_create_partitions import (
     CreatePartitionsAssignment,
@@ -46,7 +47,7 @@ async def test_validate_only_changes_nothing(tmp_path):
         (more("t", 2), ErrorCode.INVALID_PARTITIONS),
         (more("t", 1), ErrorCode.INVALID_PARTITIONS),
         (more("t", -1), ErrorCode.INVALID_PARTITIONS),
-        (more("t", 2_000_000), ErrorCode.INVALID_PARTITIONS),
+        (more("t", 2_000_000), ErrorCode.POLICY_VIOLATION),
         (more("t", 4, [(1,)]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         (more("t", 3, [(2,)]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         (more("t", 3, [()]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
@@ -82,3 +83,20 @@ async def test_a_topic_that_is_named_twice_is_refused_once(tmp_path):
         (result,) = await grow(node, more("t", 2), more("t", 3))
         assert result.error_code == ErrorCode.INVALID_REQUEST
         assert node.broker.known_topic("t").partition_count == 1
+
+
+async def test_one_request_adds_so_many_partitions_and_a_topic_has_so_many(tmp_path):
+    limits = Limits(request_partitions_max=10, topic_partitions_max=8, partitions_max=20)
+    async with running(tmp_path, limits=limits, auto_create_topics=False) as node:
+        await node.topic("t", 1)
+        await node.topic("u", 1)
+        too_many = await grow(node, more("t", 7), more("u", 6))
+        assert {one.error_code for one in too_many} == {ErrorCode.POLICY_VIOLATION}
+        (too_large,) = await grow(node, more("t", 9))
+        assert too_large.error_code == ErrorCode.INVALID_PARTITIONS
+        assert node.broker.registry.partition_total == 2
+        assert [one.error_code for one in await grow(node, more("t", 6), more("u", 6))] == [0, 0]
+        await node.topic("v", 8)
+        (full,) = await grow(node, more("u", 7))
+        assert full.error_code == ErrorCode.INVALID_PARTITIONS
+        assert "20 partitions exist" in full.error_message

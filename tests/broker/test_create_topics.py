@@ -1,5 +1,6 @@
 import pytest
 
+from clarion.broker.config import Limits
 from clarion.model.errors import ErrorCode
 from clarion.model.ids import NO_TOPIC_ID
 from clarion.model.topic_settings import TOPIC_SETTINGS
@@ -79,7 +80,7 @@ async def test_validate_only_changes_nothing(tmp_path):
         (wanted("a/b"), ErrorCode.INVALID_TOPIC_EXCEPTION),
         (wanted("t", 0), ErrorCode.INVALID_PARTITIONS),
         (wanted("t", -2), ErrorCode.INVALID_PARTITIONS),
-        (wanted("t", 10_000_000), ErrorCode.INVALID_PARTITIONS),
+        (wanted("t", 10_000_000), ErrorCode.POLICY_VIOLATION),
         (wanted("t", replicas=2), ErrorCode.INVALID_REPLICATION_FACTOR),
         (wanted("t", replicas=0), ErrorCode.INVALID_REPLICATION_FACTOR),
         (wanted("t", assigned={0: (1,)}), ErrorCode.INVALID_REQUEST),
@@ -148,3 +149,26 @@ async def test_a_topic_outlives_a_restart(tmp_path):
         topic = node.broker.known_topic("t")
         assert (topic.id, topic.partition_count) == (result.topic_id, 2)
         assert node.broker.partitions.get("t", 1).settings.is_compacted
+
+
+async def test_one_request_makes_so_many_partitions_and_a_topic_has_so_many(tmp_path):
+    limits = Limits(request_partitions_max=10, topic_partitions_max=8)
+    async with running(tmp_path, limits=limits, default_partitions=3) as node:
+        for topics in (
+            [wanted("t", 11)],
+            [wanted("t", 6), wanted("u", 5)],
+            [wanted("t", 8), wanted("u", -1)],
+            [wanted("t", -1, -1, dict.fromkeys(range(9), (1,))), wanted("u", 2)],
+        ):
+            results = await create(node, *topics)
+            assert {one.error_code for one in results} == {ErrorCode.POLICY_VIOLATION}, topics
+        assert await refusal(node, wanted("t", 9)) is ErrorCode.INVALID_PARTITIONS
+        assert [one.error_code for one in await create(node, wanted("t", 7), wanted("u", -1))] == [0, 0]
+
+
+async def test_a_few_bytes_do_not_make_tens_of_thousands_of_partitions(tmp_path):
+    """With the limits that a broker has by itself."""
+    async with running(tmp_path) as node:
+        for topic in (wanted("t", 20_000), wanted("t", 2**31 - 1)):
+            assert await refusal(node, topic) is ErrorCode.POLICY_VIOLATION
+        assert not [one for one in tmp_path.iterdir() if one.name.startswith("t-")]

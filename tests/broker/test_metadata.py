@@ -3,7 +3,8 @@ from uuid import uuid4
 
 import pytest
 
-from clarion.broker.config import ListenerConfig
+from clarion.broker.auto_creation import AutoCreation
+from clarion.broker.config import Limits, ListenerConfig
 from clarion.model.errors import ErrorCode
 from clarion.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic
 from tests.broker.harness import Client, Node, running, versions_of
@@ -75,6 +76,29 @@ async def test_clients_that_ask_for_one_new_topic_at_the_same_time_all_get_it(tm
         assert len({reply.topics[0].topic_id for reply in replies}) == 1
         for client in clients:
             client.close()
+
+
+async def test_one_request_makes_so_many_topics_and_the_client_asks_again_for_the_rest(tmp_path):
+    names = [f"t{number}" for number in range(3_000)]
+    async with running(tmp_path, limits=Limits(auto_created_per_request_max=20)) as node:
+        reply = await ask(node, ["..", *names, "__consumer_offsets"])
+        codes = {topic.name: topic.error_code for topic in reply.topics}
+        assert codes.pop("..") == ErrorCode.INVALID_TOPIC_EXCEPTION
+        assert codes.pop("__consumer_offsets") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert [codes[name] for name in names[:20]] == [0] * 20
+        assert {codes[name] for name in names[20:]} == {ErrorCode.LEADER_NOT_AVAILABLE}
+        assert len(node.broker.registry) == 20
+        reply = await ask(node, names[:40])
+        assert [topic.error_code for topic in reply.topics] == [0] * 40
+
+
+def test_all_requests_together_make_so_many_per_second():
+    permits = AutoCreation(per_request=100, per_second=50)
+    assert [permits.take(80, 1000.0), permits.take(80, 1000.0), permits.take(1, 1000.0)] == [80, 20, 0]
+    assert permits.take(80, 1000.5) == 25
+    assert permits.take(500, 2000.0) == 100, "what nobody used is kept for two seconds"
+    assert permits.take(1, 2000.01) == 0
+    assert permits.take(1, 2000.03) == 1, "parts of a permit add up"
 
 
 async def test_a_name_that_no_topic_can_have_is_told_apart(tmp_path):

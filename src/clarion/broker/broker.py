@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from clarion.broker.auto_creation import AutoCreation
 from clarion.broker.config import BrokerConfig
 from clarion.broker.fetch_sessions import FetchSessions
 from clarion.broker.metadata_cache import MetadataCache
@@ -79,6 +80,9 @@ class Broker:
         self.sessions = FetchSessions(config.limits.fetch_sessions_max, lambda: new_session_id(randomness))
         # Each may hold the unpacked batch and a thread for a tenth of a second: those who ask wait in line for two.
         self.time_searches = asyncio.Semaphore(2)
+        self.auto_creation = AutoCreation(
+            config.limits.auto_created_per_request_max, config.limits.auto_created_per_second_max
+        )
         self.metadata = MetadataCache(self)
         self._changing = asyncio.Lock()  # one change of the topics at a time; reading needs no lock
         self._listeners_of_change: list[Callable[[Topic | None], None]] = []

@@ -119,7 +119,10 @@ class BrokerServer:
         await import_journal(self._disk, config.data_dir, self.store)
         await self._claim.check_registry(self.store)
         self._registry = await TopicRegistry.load(
-            self.store, lambda: new_uuid(self._randomness), partitions_max=config.limits.partitions_max
+            self.store,
+            lambda: new_uuid(self._randomness),
+            partitions_max=config.limits.partitions_max,
+            topic_partitions_max=config.limits.topic_partitions_max,
         )
         self._settings = await SettingsRegistry.load(self.store)
         self._claim.check_identity(self._registry.cluster_id, config.node_id)

@@ -134,6 +134,10 @@ SETTINGS: Final = (
         "open_files_max", whole_number(0), "Files of the log kept open; 0 takes a share of what the process may open."
     ),
     _limit("partitions_max", _COUNT, "Partitions of all topics."),
+    _limit("topic_partitions_max", _COUNT, "Partitions of one topic."),
+    _limit("request_partitions_max", _COUNT, "Partitions that one request may make."),
+    _limit("auto_created_per_request_max", _COUNT, "Topics that come into being by being asked for in one request."),
+    _limit("auto_created_per_second_max", _COUNT, "Topics that come into being by being asked for, by all clients."),
 )
 BY_NAME: Final = {each.name: each for each in SETTINGS}
 BROKER_NAMES: Final = tuple(

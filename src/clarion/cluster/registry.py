@@ -46,10 +46,18 @@ class Topic:
 class TopicRegistry:
     """Made by `load`. Reading is from memory; a change is in the store before anybody can read it here."""
 
-    def __init__(self, store: CoordinationStore, new_id: Callable[[], UUID], *, partitions_max: int) -> None:
+    def __init__(
+        self,
+        store: CoordinationStore,
+        new_id: Callable[[], UUID],
+        *,
+        partitions_max: int,
+        topic_partitions_max: int | None = None,
+    ) -> None:
         self._store = store
         self._new_id = new_id
         self._partitions_max = partitions_max
+        self._topic_partitions_max = partitions_max if topic_partitions_max is None else topic_partitions_max
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[TopicId, Topic] = {}
         self._collisions: dict[str, str] = {}  # Kafka's metrics names take '.' and '_' for the same
@@ -58,8 +66,15 @@ class TopicRegistry:
         self.cluster_id = ""
 
     @classmethod
-    async def load(cls, store: CoordinationStore, new_id: Callable[[], UUID], *, partitions_max: int) -> TopicRegistry:
-        registry = cls(store, new_id, partitions_max=partitions_max)
+    async def load(
+        cls,
+        store: CoordinationStore,
+        new_id: Callable[[], UUID],
+        *,
+        partitions_max: int,
+        topic_partitions_max: int | None = None,
+    ) -> TopicRegistry:
+        registry = cls(store, new_id, partitions_max=partitions_max, topic_partitions_max=topic_partitions_max)
         registry.cluster_id = await registry._known_or_new_cluster_id()
         await registry._read_all()
         return registry
@@ -87,7 +102,7 @@ class TopicRegistry:
             raise KafkaError(
                 ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value."
             )
-        self._check_room(partition_count)
+        self._check_room(partition_count, partition_count)
 
     def check_new_name(self, name: str) -> None:
         """Whether a topic may be called like this: the first question, before how it shall be."""
@@ -164,7 +179,7 @@ class TopicRegistry:
                 f"The topic {topic.name} currently has {topic.partition_count} partition(s); "
                 f"{partition_count} would not be an increase.",
             )
-        self._check_room(partition_count - topic.partition_count)
+        self._check_room(partition_count, partition_count - topic.partition_count)
 
     async def configure(self, name: str, overrides: Mapping[str, str]) -> Topic:
         changed = replace(self._known(name), overrides=dict(overrides))
@@ -194,7 +209,12 @@ class TopicRegistry:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
         return topic
 
-    def _check_room(self, more: int) -> None:
+    def _check_room(self, of_topic: int, more: int) -> None:
+        if of_topic > self._topic_partitions_max:
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS,
+                f"a topic has at most {self._topic_partitions_max} partitions, not {of_topic}",
+            )
         if self._partition_total + more > self._partitions_max:
             raise KafkaError(
                 ErrorCode.INVALID_PARTITIONS,

@@ -32,5 +32,13 @@ def check_topic_name(name: str) -> None:
         )
 
 
+def is_topic_name(name: str) -> bool:
+    try:
+        check_topic_name(name)
+    except KafkaError:
+        return False
+    return True
+
+
 def is_internal(topic: str) -> bool:
     return topic in INTERNAL_TOPICS

@@ -5,12 +5,14 @@ time · v4 the client says whether it wants auto-creation · v5 offline replicas
 operations · v9 flexible · v10 topic ids in the answer · v11 no more operations on the cluster · v12 topics by id · v13
 error code of the whole answer.
 
-A topic that is made here is told at once with its leader: the client need not ask again. Left out: the internal topic
+A topic that is made here is told at once with its leader: the client need not ask again, unless it asks for many more
+than a request or a second may make (`auto_creation`): those have no leader yet. Left out: the internal topic
 is not made by asking for it; the first group does that.
 """
 
 from __future__ import annotations
 
+import asyncio
 from struct import pack
 from typing import Final
 
@@ -20,7 +22,7 @@ from clarion.broker.broker import Broker, RequestContext
 from clarion.cluster import Topic
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import NO_TOPIC_ID
-from clarion.model.names import check_topic_name
+from clarion.model.names import check_topic_name, is_topic_name
 from clarion.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic
 from clarion.wire.metadata import FIRST_FLEXIBLE, BrokerMetadata, encode_response
 from clarion.world import event_log
@@ -55,18 +57,32 @@ async def handle(broker: Broker, request: MetadataRequest, context: RequestConte
 async def _topics(broker: Broker, request: MetadataRequest, version: int) -> list[bytes]:
     if request.topics is None or (version == 0 and not request.topics):
         return [broker.metadata.topic(topic, version) for topic in broker.registry]
+    asked_once = list(dict.fromkeys(request.topics))  # whatever the client says twice
     may_create = request.allow_auto_topic_creation and broker.config.auto_create_topics
-    # Each once, whatever the client says twice.
-    return [await _topic(broker, asked, version, may_create=may_create) for asked in dict.fromkeys(request.topics)]
+    granted = _granted(broker, asked_once) if may_create else None
+    return [await _topic(broker, asked, version, granted) for asked in asked_once]
 
 
-async def _topic(broker: Broker, asked: MetadataRequestTopic, version: int, *, may_create: bool) -> bytes:
+def _granted(broker: Broker, asked: list[MetadataRequestTopic]) -> frozenset[str]:
+    """Which of the topics that do not exist this request may make now; the client asks again for the others."""
+    missing = [one.name for one in asked if one.name is not None and _is_to_be_made(broker, one.name)]
+    count = broker.auto_creation.take(len(missing), asyncio.get_running_loop().time()) if missing else 0
+    if count < len(missing):
+        log.warning("topics_not_created", count=len(missing) - count, reason="too many asked for at once")
+    return frozenset(missing[:count])
+
+
+def _is_to_be_made(broker: Broker, name: str) -> bool:
+    return broker.registry.find(name) is None and is_topic_name(name) and name not in broker.closed_to_clients
+
+
+async def _topic(broker: Broker, asked: MetadataRequestTopic, version: int, granted: frozenset[str] | None) -> bytes:
     try:
         if asked.topic_id != NO_TOPIC_ID:
             return broker.metadata.topic(_known_by_id(broker, asked, version), version)
         if asked.name is None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a topic without name and id")
-        topic = broker.registry.find(asked.name) or await _create(broker, asked.name, may_create=may_create)
+        topic = broker.registry.find(asked.name) or await _create(broker, asked.name, granted)
     except KafkaError as error:
         name = (asked.name or "") if asked.topic_id == NO_TOPIC_ID else None  # of an unknown id nobody knows the name
         return broker.metadata.missing(error.code, version, name, asked.topic_id)
@@ -82,11 +98,14 @@ def _known_by_id(broker: Broker, asked: MetadataRequestTopic, version: int) -> T
     return topic
 
 
-async def _create(broker: Broker, name: str, *, may_create: bool) -> Topic:
+async def _create(broker: Broker, name: str, granted: frozenset[str] | None) -> Topic:
     """Several clients that ask for one topic at the same time all get it, whoever was first."""
     check_topic_name(name)
-    if not may_create or name in broker.closed_to_clients:
+    if granted is None or name in broker.closed_to_clients:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if name not in granted:
+        # What Kafka answers for a topic that is being made: every client asks again in a moment.
+        raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE)
     try:
         return await broker.create_topic(name, broker.config.default_partitions, {})
     except REFUSALS as error:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from clarion.broker.apis.config_entries import topic_entries
-from clarion.broker.apis.placement import check_replicas
+from clarion.broker.apis.placement import check_replicas, check_total
 from clarion.broker.apis.refusals import REFUSALS, refusal_of
 from clarion.broker.broker import Broker, RequestContext
 from clarion.model.errors import ErrorCode, KafkaError
@@ -47,9 +47,11 @@ async def handle(broker: Broker, request: CreateTopicsRequest, context: RequestC
     asked_once = {
         topic.name: topic for topic in request.topics
     }  # a name that comes twice is answered once, as in Kafka
+    total = sum(_counted(broker, topic) for topic in request.topics)
     results = []
     for number, topic in enumerate(asked_once.values(), start=1):
         try:
+            check_total(total, broker.config.limits.request_partitions_max)
             if number > TOPICS_MAX:
                 raise KafkaError(ErrorCode.POLICY_VIOLATION, f"at most {TOPICS_MAX} topics in one request")
             if times_named[topic.name] > 1:
@@ -58,6 +60,13 @@ async def handle(broker: Broker, request: CreateTopicsRequest, context: RequestC
         except REFUSALS as error:
             results.append(_refused(topic, error))
     return CreateTopicsResponse(topics=tuple(results))
+
+
+def _counted(broker: Broker, topic: CreatableTopic) -> int:
+    """The partitions it asks for; nonsense is refused elsewhere."""
+    if topic.assignments:
+        return len(topic.assignments)
+    return broker.config.default_partitions if topic.num_partitions == DEFAULT else max(topic.num_partitions, 0)
 
 
 async def _create(broker: Broker, topic: CreatableTopic, *, validate_only: bool) -> CreatableTopicResult:

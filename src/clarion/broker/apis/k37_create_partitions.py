@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from clarion.broker.apis.placement import check_replicas
+from clarion.broker.apis.placement import check_replicas, check_total
 from clarion.broker.apis.refusals import REFUSALS, refusal_of
 from clarion.broker.broker import Broker, RequestContext
 from clarion.model.errors import ErrorCode, KafkaError
@@ -25,10 +25,12 @@ from clarion.wire.messages.k37_create_partitions import (
 async def handle(broker: Broker, request: CreatePartitionsRequest, context: RequestContext) -> CreatePartitionsResponse:
     times_named = Counter(topic.name for topic in request.topics)
     asked_once = {topic.name: topic for topic in request.topics}
+    total = sum(_counted(broker, topic) for topic in asked_once.values())
     results = []
     for topic in asked_once.values():
         code, message = ErrorCode.NONE, None
         try:
+            check_total(total, broker.config.limits.request_partitions_max)
             if times_named[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "the topic is named twice in one request")
             await _grow(broker, topic, validate_only=request.validate_only)
@@ -36,6 +38,12 @@ async def handle(broker: Broker, request: CreatePartitionsRequest, context: Requ
             code, message = refusal_of(error, topic.name)
         results.append(CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=message))
     return CreatePartitionsResponse(results=tuple(results))
+
+
+def _counted(broker: Broker, asked: CreatePartitionsTopic) -> int:
+    """The partitions that it asks for and that are not there yet."""
+    topic = broker.registry.find(asked.name)
+    return max(asked.count - topic.partition_count, 0) if topic else 0
 
 
 async def _grow(broker: Broker, asked: CreatePartitionsTopic, *, validate_only: bool) -> None:

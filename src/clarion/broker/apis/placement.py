@@ -1,4 +1,4 @@
-"""Where a client wants replicas to be. There is one node: every partition has one replica, here."""
+"""Where a client wants replicas to be, and how many. There is one node: every partition has one replica, here."""
 
 from __future__ import annotations
 
@@ -16,6 +16,15 @@ def check_replicas(partition: int, broker_ids: Sequence[int], node_id: int) -> N
     strange = next((one for one in broker_ids if one != node_id), None)
     if strange is not None:
         raise _refused(partition, f"names broker {strange}, which does not exist; there is only broker {node_id}")
+
+
+def check_total(partitions: int, most: int) -> None:
+    """Refuse a request that would make more than this many in all, as Kafka does and in its words."""
+    if partitions > most:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"Excessively large number of partitions per request: {partitions}; at most {most} are made by one",
+        )
 
 
 def _refused(partition: int, reason: str) -> KafkaError:
