@@ -66,7 +66,16 @@ async def test_a_cursor_may_point_at_what_is_gone(tmp_path):
         await node.topic("c", 2)
         assert listed(await ask(node, cursor=Cursor(topic_name="b", partition_index=1))) == [("c", [0, 1])]
         assert listed(await ask(node, cursor=Cursor(topic_name="c", partition_index=9))) == [("c", [])]
-        assert listed(await ask(node, cursor=Cursor(topic_name="c", partition_index=-9))) == [("c", [0, 1])]
+
+
+async def test_a_cursor_outside_of_what_is_asked_for_is_refused(tmp_path):
+    async with running(tmp_path) as node:
+        await node.topic("a", 2)
+        await node.topic("b", 2)
+        for cursor in (Cursor(topic_name="c", partition_index=0), Cursor(topic_name="a", partition_index=-1)):
+            reply = await ask(node, "a", "b", cursor=cursor)
+            assert {topic.name: topic.error_code for topic in reply.topics} == dict.fromkeys("ab", 42)
+            assert reply.next_cursor is None
 
 
 async def test_unknown_topics_have_an_error_of_their_own(tmp_path):

@@ -1,15 +1,14 @@
 """UpdateFeatures v0-2: raise or lower what a cluster may do.
 
-v0 `allow_downgrade` · v1 `upgrade_type` instead, `validate_only` · v2 no result per feature, one error for all.
+v0 `allow_downgrade` · v1 `upgrade_type` instead, `validate_only` · v2 no result per feature.
 
 Every feature of this broker is fixed at the level that ApiVersions tells: to ask for that level is fine and changes
-nothing, any other is refused.
+nothing. Any other is refused, and with it the whole request, as in Kafka.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Final
 
 from clarion.broker.broker import Broker, RequestContext
 from clarion.model.errors import ErrorCode, KafkaError
@@ -21,28 +20,19 @@ from clarion.wire.messages.k57_update_features import (
     UpdateFeaturesResponse,
 )
 
-_FIRST_VERSION_WITH_ONE_ERROR: Final = 2
-
 
 async def handle(broker: Broker, request: UpdateFeaturesRequest, context: RequestContext) -> UpdateFeaturesResponse:
     times_named = Counter(update.feature for update in request.feature_updates)
-    results = [_answer(update, times_named[update.feature] > 1) for update in request.feature_updates]
-    refused = next((result for result in results if result.error_code), None)
-    if context.version < _FIRST_VERSION_WITH_ONE_ERROR or refused is None:
-        return UpdateFeaturesResponse(results=tuple(results))
-    return UpdateFeaturesResponse(
-        error_code=refused.error_code, error_message=f"nothing was updated, because of one: {refused.error_message}"
-    )
-
-
-def _answer(update: FeatureUpdateKey, is_named_twice: bool) -> UpdatableFeatureResult:
     try:
-        if is_named_twice:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{update.feature} is named twice in one request")
-        _check(update)
+        for update in request.feature_updates:
+            if times_named[update.feature] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"{update.feature[:100]} is named twice in one request")
+            _check(update)
     except KafkaError as error:
-        return UpdatableFeatureResult(feature=update.feature, error_code=error.code, error_message=error.message)
-    return UpdatableFeatureResult(feature=update.feature)
+        message = f"The update failed for all features since the following feature had an error: {error.message}"
+        return UpdateFeaturesResponse(error_code=error.code, error_message=message)
+    results = tuple(UpdatableFeatureResult(feature=update.feature) for update in request.feature_updates)
+    return UpdateFeaturesResponse(results=results)
 
 
 def _check(update: FeatureUpdateKey) -> None:

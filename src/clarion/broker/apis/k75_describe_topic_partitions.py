@@ -29,6 +29,8 @@ PARTITIONS_MAX: Final = 2_000  # per page: Kafka's max.request.partition.size.li
 async def handle(
     broker: Broker, request: DescribeTopicPartitionsRequest, context: RequestContext
 ) -> DescribeTopicPartitionsResponse:
+    if not _is_legal(request):
+        return _page([_refused(topic.name, ErrorCode.INVALID_REQUEST) for topic in request.topics], None)
     room = max(1, min(request.response_partition_limit, PARTITIONS_MAX))
     topics: list[DescribeTopicPartitionsResponseTopic] = []
     for name in _names(broker, request):
@@ -47,6 +49,15 @@ async def handle(
     return _page(topics, None)
 
 
+def _is_legal(request: DescribeTopicPartitionsRequest) -> bool:
+    """A cursor is where the page before ended: a partition of a topic that is asked for."""
+    cursor = request.cursor
+    if cursor is None:
+        return True
+    is_asked_for = not request.topics or any(topic.name == cursor.topic_name for topic in request.topics)
+    return is_asked_for and cursor.partition_index >= 0
+
+
 def _names(broker: Broker, request: DescribeTopicPartitionsRequest) -> list[str]:
     names = {topic.name for topic in request.topics} or {topic.name for topic in broker.registry}
     start = request.cursor.topic_name if request.cursor is not None else ""
@@ -54,8 +65,7 @@ def _names(broker: Broker, request: DescribeTopicPartitionsRequest) -> list[str]
 
 
 def _first_index(cursor: Cursor | None, name: str) -> int:
-    is_under_way = cursor is not None and cursor.topic_name == name
-    return max(0, cursor.partition_index) if is_under_way and cursor is not None else 0
+    return cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
 
 
 def _described(broker: Broker, topic: Topic, indexes: Sequence[int]) -> DescribeTopicPartitionsResponseTopic:
@@ -90,11 +100,13 @@ def _missing(name: str, *, is_told: bool) -> list[DescribeTopicPartitionsRespons
         check_topic_name(name)
     except KafkaError as error:
         code = error.code
-    return [
-        DescribeTopicPartitionsResponseTopic(
-            error_code=code, name=name, topic_id=NO_TOPIC_ID, is_internal=is_internal(name), partitions=()
-        )
-    ]
+    return [_refused(name, code)]
+
+
+def _refused(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=code, name=name, topic_id=NO_TOPIC_ID, is_internal=is_internal(name), partitions=()
+    )
 
 
 def _page(
