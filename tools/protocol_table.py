@@ -21,7 +21,8 @@ version of it is tested against Apache Kafka's schemas.
 
 TAIL = """
 Not advertised, and refused clearly: transactions (a transactional id gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED at
-once), SASL, ACLs, quotas, delegation tokens, telemetry, reassignment and leader election, share groups.
+once), SASL, ACLs, altering quotas, delegation tokens, telemetry, share groups, unregistering the only broker. Kafka
+Streams' own rebalance protocol (KIP-1071, keys 88 and 89) is excluded for now: streams with the classic protocol work.
 
 Features: `group.version` 1 (KIP-848 groups). Topic ids, fetch sessions, idempotent producers, all four compressions,
 message format v2 only.

@@ -47,6 +47,18 @@ def test_configs_are_described_and_altered(tool: Tool, unique: str) -> None:
         assert f"  {name} sensitive=false" in everything
 
 
+def test_elections_moves_and_votes_find_the_one_node_in_order(tool: Tool, unique: str) -> None:
+    tool("topics", "--create", "--topic", unique)
+    elected = tool("leader-election", "--election-type", "preferred", "--topic", unique, "--partition", "0")
+    assert f"Valid replica already elected for partitions {unique}-0" in elected
+    assert "No partition reassignments found." in tool("reassign-partitions", "--list")
+    status = tool("metadata-quorum", "describe", "--status")
+    assert re.search(r"LeaderId:\s+1\b", status)
+    tool("console-producer", "--topic", unique, stdin="one\n")
+    producers = tool("transactions", "describe-producers", "--topic", unique, "--partition", "0")
+    assert re.search(r"^\d+\s+0\s+-1\s+0\s+\d+\s+None", producers, re.MULTILINE)
+
+
 def test_console_producer_and_consumer_pass_messages_and_the_group_tool_sees_and_moves_the_group(
     tool: Tool, unique: str
 ) -> None:

@@ -33,13 +33,20 @@ INIT_PRODUCER_ID: Final = 22
 OFFSET_FOR_LEADER_EPOCH: Final = 23
 DESCRIBE_CONFIGS: Final = 32
 ALTER_CONFIGS: Final = 33
+ALTER_REPLICA_LOG_DIRS: Final = 34
 DESCRIBE_LOG_DIRS: Final = 35
 CREATE_PARTITIONS: Final = 37
 DELETE_GROUPS: Final = 42
+ELECT_LEADERS: Final = 43
 INCREMENTAL_ALTER_CONFIGS: Final = 44
+ALTER_PARTITION_REASSIGNMENTS: Final = 45
+LIST_PARTITION_REASSIGNMENTS: Final = 46
 OFFSET_DELETE: Final = 47
+DESCRIBE_CLIENT_QUOTAS: Final = 48
+DESCRIBE_QUORUM: Final = 55
 UPDATE_FEATURES: Final = 57
 DESCRIBE_CLUSTER: Final = 60
+DESCRIBE_PRODUCERS: Final = 61
 CONSUMER_GROUP_HEARTBEAT: Final = 68
 CONSUMER_GROUP_DESCRIBE: Final = 69
 LIST_CONFIG_RESOURCES: Final = 74
@@ -117,13 +124,20 @@ _TABLE: Final = (
     Api(OFFSET_FOR_LEADER_EPOCH, "OffsetForLeaderEpoch", 2, 4, 4),
     Api(DESCRIBE_CONFIGS, "DescribeConfigs", 1, 4, 4),
     Api(ALTER_CONFIGS, "AlterConfigs", 0, 2, 2),
+    Api(ALTER_REPLICA_LOG_DIRS, "AlterReplicaLogDirs", 1, 2, 2),
     Api(DESCRIBE_LOG_DIRS, "DescribeLogDirs", 1, 4, 2),
     Api(CREATE_PARTITIONS, "CreatePartitions", 0, 3, 2),
     Api(DELETE_GROUPS, "DeleteGroups", 0, 2, 2),
+    Api(ELECT_LEADERS, "ElectLeaders", 0, 2, 2),
     Api(INCREMENTAL_ALTER_CONFIGS, "IncrementalAlterConfigs", 0, 1, 1),
+    Api(ALTER_PARTITION_REASSIGNMENTS, "AlterPartitionReassignments", 0, 1, 0),
+    Api(LIST_PARTITION_REASSIGNMENTS, "ListPartitionReassignments", 0, 0, 0),
     Api(OFFSET_DELETE, "OffsetDelete", 0, 0, NEVER_FLEXIBLE),
+    Api(DESCRIBE_CLIENT_QUOTAS, "DescribeClientQuotas", 0, 1, 1),
+    Api(DESCRIBE_QUORUM, "DescribeQuorum", 0, 2, 0),
     Api(UPDATE_FEATURES, "UpdateFeatures", 0, 2, 0),
     Api(DESCRIBE_CLUSTER, "DescribeCluster", 0, 2, 0),
+    Api(DESCRIBE_PRODUCERS, "DescribeProducers", 0, 0, 0),
     Api(CONSUMER_GROUP_HEARTBEAT, "ConsumerGroupHeartbeat", 0, 1, 0),
     Api(CONSUMER_GROUP_DESCRIBE, "ConsumerGroupDescribe", 0, 1, 0),
     Api(LIST_CONFIG_RESOURCES, "ListConfigResources", 0, 1, 0),

@@ -1,0 +1,61 @@
+"""AlterReplicaLogDirs v1-2: move partitions into another data directory.
+
+v2 flexible.
+
+There is one directory: to ask for the one where a partition is already is fine and changes nothing, any other is not
+found.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Final
+
+from clarion.broker.broker import Broker, RequestContext
+from clarion.model.errors import ErrorCode
+from clarion.wire.messages.k34_alter_replica_log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
+
+_TOPICS_PER_TURN: Final = 500
+
+
+async def handle(
+    broker: Broker, request: AlterReplicaLogDirsRequest, context: RequestContext
+) -> AlterReplicaLogDirsResponse:
+    results: dict[str, dict[int, ErrorCode]] = {}
+    for wanted in request.dirs:
+        is_here = _is_ours(broker, wanted.path)
+        for number, topic in enumerate(wanted.topics, start=1):
+            codes = results.setdefault(topic.name, {})
+            codes.update({index: _code(broker, topic.name, index, is_here=is_here) for index in topic.partitions})
+            if number % _TOPICS_PER_TURN == 0:
+                await asyncio.sleep(0)
+    return AlterReplicaLogDirsResponse(results=tuple(_result(name, codes) for name, codes in results.items()))
+
+
+def _is_ours(broker: Broker, path: str) -> bool:
+    """Whether this is the directory that DescribeLogDirs names."""
+    return path == os.path.abspath(broker.config.data_dir)
+
+
+def _code(broker: Broker, topic: str, index: int, *, is_here: bool) -> ErrorCode:
+    if not is_here:
+        return ErrorCode.LOG_DIR_NOT_FOUND
+    partition = broker.partitions.find(topic, index)
+    if partition is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.NONE if partition.log.failed is None else ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def _result(topic: str, codes: dict[int, ErrorCode]) -> AlterReplicaLogDirTopicResult:
+    return AlterReplicaLogDirTopicResult(
+        topic_name=topic,
+        partitions=tuple(
+            AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code) for index, code in codes.items()
+        ),
+    )

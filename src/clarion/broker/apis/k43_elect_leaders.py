@@ -1,0 +1,49 @@
+"""ElectLeaders v0-2: let the preferred replica lead again, or any that is left.
+
+v1 kind of election (0 preferred, 1 unclean), error of the whole answer · v2 flexible.
+
+There is one node, which leads every partition: no election is ever needed. Null asks for all partitions, and tells, as
+in Kafka, only of those that needed one: none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from clarion.broker.broker import Broker, RequestContext
+from clarion.model.errors import ErrorCode, KafkaError
+from clarion.wire.messages.k43_elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+
+_KINDS: Final = (0, 1)
+_TOPICS_PER_TURN: Final = 500
+
+
+async def handle(broker: Broker, request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
+    if request.election_type not in _KINDS:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no election of kind {request.election_type}")
+    results = []
+    for number, topic in enumerate(request.topic_partitions or (), start=1):
+        partitions = tuple(_result(broker, topic.topic, index) for index in topic.partitions)
+        results.append(ReplicaElectionResult(topic=topic.topic, partition_result=partitions))
+        if number % _TOPICS_PER_TURN == 0:
+            await asyncio.sleep(0)
+    return ElectLeadersResponse(replica_election_results=tuple(results))
+
+
+def _result(broker: Broker, topic: str, index: int) -> PartitionResult:
+    if broker.partitions.find(topic, index) is not None:
+        return PartitionResult(
+            partition_id=index,
+            error_code=ErrorCode.ELECTION_NOT_NEEDED,
+            error_message="Leader election not needed for topic partition.",
+        )
+    missing = f"No such partition as {topic}-{index}" if broker.registry.find(topic) else f"No such topic as {topic}"
+    return PartitionResult(
+        partition_id=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, error_message=missing[:400]
+    )

@@ -1,0 +1,63 @@
+"""AlterPartitionReassignments v0-1: move partitions to other brokers, or stop such a move (KIP-455).
+
+v1 whether the number of replicas may change.
+
+There is one node: to place a partition there is fine and changes nothing, any other place does not exist. No move is
+ever under way, so that there is none to stop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from clarion.broker.apis.placement import check_replicas
+from clarion.broker.apis.refusals import REFUSALS, refusal_of
+from clarion.broker.broker import Broker, RequestContext
+from clarion.model.errors import ErrorCode, KafkaError
+from clarion.wire.messages.k45_alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+
+_TOPICS_PER_TURN: Final = 500
+
+
+async def handle(
+    broker: Broker, request: AlterPartitionReassignmentsRequest, context: RequestContext
+) -> AlterPartitionReassignmentsResponse:
+    may_resize = request.allow_replication_factor_change
+    responses = []
+    for number, topic in enumerate(request.topics, start=1):
+        partitions = tuple(_answer(broker, topic.name, asked, may_resize=may_resize) for asked in topic.partitions)
+        responses.append(ReassignableTopicResponse(name=topic.name, partitions=partitions))
+        if number % _TOPICS_PER_TURN == 0:
+            await asyncio.sleep(0)
+    return AlterPartitionReassignmentsResponse(
+        responses=tuple(responses), allow_replication_factor_change=request.allow_replication_factor_change
+    )
+
+
+def _answer(
+    broker: Broker, topic: str, asked: ReassignablePartition, *, may_resize: bool
+) -> ReassignablePartitionResponse:
+    code, message = ErrorCode.NONE, None
+    try:
+        broker.partitions.get(topic, asked.partition_index)
+        _check(broker, asked, may_resize=may_resize)
+    except REFUSALS as error:
+        code, message = refusal_of(error, f"{topic}-{asked.partition_index}")
+    return ReassignablePartitionResponse(partition_index=asked.partition_index, error_code=code, error_message=message)
+
+
+def _check(broker: Broker, asked: ReassignablePartition, *, may_resize: bool) -> None:
+    if asked.replicas is None:
+        raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress.")
+    if not may_resize and len(asked.replicas) != 1:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR, f"The replication factor is changed from 1 to {len(asked.replicas)}"
+        )
+    check_replicas(asked.partition_index, asked.replicas, broker.node_id)

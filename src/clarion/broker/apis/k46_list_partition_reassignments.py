@@ -1,0 +1,18 @@
+"""ListPartitionReassignments v0: partitions that are on the way to other brokers (KIP-455).
+
+There is one node, so none is. `kafka-topics --describe` asks, whatever it describes.
+"""
+
+from __future__ import annotations
+
+from clarion.broker.broker import Broker, RequestContext
+from clarion.wire.messages.k46_list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+
+
+async def handle(
+    broker: Broker, request: ListPartitionReassignmentsRequest, context: RequestContext
+) -> ListPartitionReassignmentsResponse:
+    return ListPartitionReassignmentsResponse()
