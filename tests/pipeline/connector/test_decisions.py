@@ -3,7 +3,6 @@
 import json
 from uuid import UUID
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +11,7 @@ from clarion.pipeline.kafka.range_progress import OffsetRange
 from clarion.pipeline.source.admission import admit
 from clarion.pipeline.source.offsets import StreamOffsets
 from clarion.pipeline.source.planning import ROWS_PER_TASK_LARGE, ROWS_PER_TASK_MIN, Tasks, plan
+from clarion.pipeline.source.standing import Found, Missing, Standing, forward, stand
 from tests.pipeline.kafka.messages import unhurried
 
 ID = UUID(int=7)
@@ -173,7 +173,75 @@ def test_there_is_one_text_for_the_same_offsets():
     assert json.dumps(one.to_json()) == f'{{"a": {{"id": "{OTHER_ID}"}}, "b": {{"id": "{ID}", "9": 2, "10": 1}}}}'
 
 
-@pytest.mark.parametrize("missing", ["id"])
-def test_offsets_without_an_id_are_not_ours(missing):
-    with pytest.raises(KeyError, match=missing):
-        StreamOffsets.from_json({"t": {"0": 5}})
+def test_offsets_of_sparks_own_connector_are_read_and_have_no_ids():
+    theirs = StreamOffsets.from_json({"t": {"1": 7, "0": 5}})
+    assert theirs == StreamOffsets({}, {TopicPartition("t", 0): 5, TopicPartition("t", 1): 7})
+    assert theirs.to_json() == {"t": {"0": 5, "1": 7}}
+
+
+# ------------------------------------------------------------------------------------------------ where a stream stands
+
+
+def standing_at(topic_id: UUID | None = ID, **offsets: int) -> StreamOffsets:
+    return StreamOffsets({} if topic_id is None else {"t": topic_id}, at(**offsets))
+
+
+def the_topic(*partitions: int, topic_id: UUID = ID) -> dict[str, Found]:
+    return {"t": Found(topic_id, frozenset(partitions))}
+
+
+def test_a_topic_that_no_broker_knows_of_keeps_its_place_and_is_told_when_it_stays_away():
+    start, missing = standing_at(p0=90), Missing(10.0)
+    assert missing.look(start, {}, now=100.0) == Standing(start, frozenset(), ())
+    assert missing.look(start, {}, now=109.0) == Standing(start, frozenset(), ())
+    assert missing.look(start, {}, now=110.0) == Standing(start, frozenset(), ("topic t is deleted",))
+    assert missing.look(start, {}, now=999.0).losses == (), "told once"
+    assert missing.look(start, the_topic(0), now=1000.0) == Standing(start, frozenset(at(p0=0)), ())
+
+
+def test_a_topic_that_came_back_is_away_anew_the_next_time():
+    start, missing = standing_at(p0=90), Missing(10.0)
+    missing.look(start, {}, now=0.0)
+    missing.look(start, the_topic(0), now=5.0)
+    assert missing.look(start, {}, now=14.0).losses == ()
+
+
+def test_a_topic_is_another_one_only_if_its_id_is():
+    found = stand(standing_at(p0=90, p1=10), the_topic(0, topic_id=OTHER_ID))
+    assert found.offsets == standing_at(OTHER_ID, p0=0)
+    assert found.losses == (f"topic t was deleted and made again (its id was {ID}, it is {OTHER_ID})",)
+
+
+def test_a_topic_of_another_connectors_checkpoint_is_the_one_there_is():
+    assert stand(standing_at(None, p0=90), the_topic(0)) == Standing(standing_at(p0=90), frozenset(at(p0=0)), ())
+
+
+def test_a_new_partition_begins_at_nought_whatever_is_left_of_it():
+    assert stand(standing_at(p0=90), the_topic(0, 1)).offsets == standing_at(p0=90, p1=0)
+
+
+def test_a_partition_that_a_broker_does_not_mention_keeps_its_place():
+    found = stand(standing_at(p0=90, p1=10), the_topic(0))
+    assert found.offsets == standing_at(p0=90, p1=10)
+    assert found.present == frozenset(at(p0=0))
+
+
+def test_offsets_never_go_backwards():
+    assert forward(standing_at(p0=100, p1=5), at(p0=90, p1=7)) == standing_at(p0=100, p1=7)
+
+
+numbers = st.integers(0, 3)
+looks = st.tuples(st.booleans(), st.sets(numbers), st.dictionaries(numbers, st.integers(0, 200)))
+
+
+@unhurried
+@given(st.dictionaries(numbers, st.integers(0, 100)), st.lists(looks))
+def test_however_topics_and_watermarks_flicker_no_offset_is_passed_twice(first, looks):
+    missing, now = Missing(), StreamOffsets({"t": ID}, {TopicPartition("t", one): at for one, at in first.items()})
+    for is_there, partitions, ends in looks:
+        standing = missing.look(now, the_topic(*partitions) if is_there else {}, 0.0)
+        assert not standing.losses
+        later = forward(standing.offsets, {tp: ends.get(tp.partition, 0) for tp in standing.present})
+        assert later.ids == now.ids
+        assert all(later.offsets[tp] >= offset for tp, offset in now.offsets.items())
+        now = later

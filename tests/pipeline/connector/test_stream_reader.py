@@ -52,6 +52,11 @@ def latest(reader: StreamReader, start: dict, limit: Any = None) -> dict:
     return reader.latestOffset(start, limit or reader.getDefaultReadLimit())
 
 
+def add_partition(bootstrap: str, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_partitions([NewPartitions(topic, 2)])[topic].result(15)
+
+
 def offsets(document: dict, topic: str) -> dict[str, int]:
     return {name: value for name, value in document[topic].items() if name != "id"}
 
@@ -150,8 +155,7 @@ def test_a_new_partition_is_read_from_its_beginning(readers, bootstrap, unique):
     create(bootstrap, unique)
     reader = readers(unique, **{"kafka.metadata.max.age.ms": "1"})
     start = reader.initialOffset()
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_partitions([NewPartitions(unique, 2)])[unique].result(15)
+    add_partition(bootstrap, unique)
     fill(bootstrap, unique, numbered(5), 1)
     end = wait_for(lambda: found if "1" in (found := latest(reader, start))[unique] else None, seconds=10)
     assert offsets(end, unique) == {"0": 0, "1": 5}
@@ -258,13 +262,61 @@ def test_a_topic_made_again_is_told_or_read_from_its_beginning(readers, bootstra
     assert read(lenient, start, end) == [b"new"] * 3
 
 
-def test_a_deleted_topic_is_told_or_left_out(readers, bootstrap, unique):
+def test_a_deleted_topic_is_told_and_otherwise_keeps_its_place(readers, bootstrap, unique):
+    create(bootstrap, unique)
+    fill(bootstrap, unique, numbered(7))
+    start = latest(reader := readers(unique, startingOffsets="earliest"), reader.initialOffset())
+    delete(bootstrap, unique)
+    soon = {"kafka.default.api.timeout.ms": "300"}
+    strict = readers(unique, **soon)
+    with pytest.raises(DataLossError, match=f"topic {unique} is deleted"):
+        wait_for(lambda: latest(strict, start) != start, seconds=10)
+    lenient = readers(unique, failOnDataLoss="false", **soon)
+    assert latest(lenient, start) == start
+    assert latest(lenient, start) == start, "also when it has been told"
+    now = readers(unique)
+    now.prepareForTriggerAvailableNow()
+    with pytest.raises(DataLossError, match=f"topic {unique} is deleted"):
+        latest(now, start)
+
+
+def test_what_retention_took_from_a_new_partition_is_told_or_skipped(readers, bootstrap, unique):
     create(bootstrap, unique)
     start = readers(unique, startingOffsets="earliest").initialOffset()
-    delete(bootstrap, unique)
-    with pytest.raises(DataLossError, match=f"topic {unique} is deleted"):
+    add_partition(bootstrap, unique)
+    fill(bootstrap, unique, numbered(100), 1, **{"batch.num.messages": 10})
+    delete_before(bootstrap, unique, 60, 1)
+    with pytest.raises(DataLossError, match=r"-1: offsets 0 to 59 are deleted, the log begins at 60"):
         latest(readers(unique), start)
-    assert latest(readers(unique, failOnDataLoss="false"), start) == {}
+    lenient = readers(unique, failOnDataLoss="false")
+    assert read(lenient, start, latest(lenient, start)) == numbered(100)[60:]
+
+
+def test_a_batch_with_a_new_partition_is_the_same_after_a_restart(readers, bootstrap, unique):
+    """Planned, then retention, then the driver died: the batch that is played again must miss what is gone."""
+    create(bootstrap, unique)
+    first = readers(unique, startingOffsets="earliest")
+    start = first.initialOffset()
+    add_partition(bootstrap, unique)
+    fill(bootstrap, unique, numbered(100), 1, **{"batch.num.messages": 10})
+    end = latest(first, start)
+    delete_before(bootstrap, unique, 60, 1)
+    again = readers(unique)
+    with pytest.raises(DataLossError, match=r"-1: offsets 0 to 59 are deleted"):
+        read(again, start, end)
+
+
+def test_a_checkpoint_of_sparks_own_connector_goes_on(readers, bootstrap, unique):
+    create(bootstrap, unique, 2)
+    fill(bootstrap, unique, numbered(10))
+    reader = readers(unique)
+    theirs = {unique: {"0": 4, "1": 0}}
+    unfinished = {unique: {"0": 7, "1": 0}}
+    assert read(reader, theirs, unfinished) == numbered(10)[4:7], "a batch that was planned before the move"
+    end = latest(reader, unfinished)
+    assert offsets(end, unique) == {"0": 10, "1": 0}
+    assert read(reader, unfinished, end) == numbered(10)[7:]
+    assert end[unique]["id"] == readers(unique).initialOffset()[unique]["id"]
 
 
 def test_a_broker_that_restarts_is_waited_for(own_server, readers, unique):

@@ -20,6 +20,7 @@ from clarion.pipeline.kafka.settings import ClientSettings, address
 
 T = TypeVar("T")
 
+MISSING_TRIES: Final = 4  # with the default pauses: three quarters of a second
 _MISSING: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
@@ -41,6 +42,19 @@ class Client:
         """These topics, or all; those that do not exist are missing from the answer. Asked anew, never cached."""
         found = self.keep_trying(lambda: self._ask_topics(names, may_create))
         return {topic.name: topic for topic in found if topic.error_code not in _MISSING}
+
+    def topics_surely(self, names: Sequence[str]) -> dict[str, TopicInfo]:
+        """As `topics`, but what is missing is asked for a few times more: a broker that has just started may not know
+        its cluster's topics yet, and whoever believes it drops messages that are there."""
+        found = self.topics(names)
+        pause_ms = self.settings.retry_backoff_ms
+        for _ in range(MISSING_TRIES):
+            if all(name in found for name in names):
+                break
+            time.sleep(pause_ms / 1000)
+            pause_ms = min(2 * pause_ms, self.settings.retry_backoff_max_ms)
+            found = self.topics(names)
+        return found
 
     def leader(self, topic: str, partition: int) -> int:
         """The broker that leads a partition, from memory if possible; `forget_leaders` makes it ask again."""

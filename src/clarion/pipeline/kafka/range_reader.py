@@ -215,7 +215,7 @@ class _RangeReader:
         self._on_loss(loss)
 
     def _check_the_topic_is_there(self, one: RangeProgress) -> None:
-        known = self._client.topics([one.range.topic]).get(one.range.topic)
+        known = self._client.topics_surely([one.range.topic]).get(one.range.topic)
         if loss := one.on_topic(None if known is None else known.topic_id):
             self._on_loss(loss)
 

@@ -15,13 +15,13 @@ from uuid import UUID
 from clarion.model.errors import ErrorCode
 from clarion.pipeline.kafka.client import Client
 from clarion.pipeline.kafka.errors import refusal
-from clarion.pipeline.kafka.metadata import TopicInfo
 from clarion.pipeline.kafka.offsets import EARLIEST, LATEST, TopicPartition, list_offsets
 from clarion.pipeline.kafka.range_reader import OnLoss
 from clarion.pipeline.kafka.watch import News, Position, Watch
 from clarion.pipeline.source.offsets import StreamOffsets
 from clarion.pipeline.source.options import SourceSettings
 from clarion.pipeline.source.positions import find_topics, partitions_of
+from clarion.pipeline.source.standing import MISSING_PATIENCE_S, Found, Missing, Standing, forward, stand
 
 _TOPIC_IS_GONE: Final = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 # How much a new estimate of a message's size counts against what was seen before.
@@ -36,10 +36,11 @@ class LiveTopics:
         self._on_loss = on_loss
         self._isolation = settings.fetch.isolation
         self._watch = Watch(client, self._isolation)
-        self._topics: dict[str, TopicInfo] = {}
+        self._found: dict[str, Found] = {}
+        self._missing = Missing(min(MISSING_PATIENCE_S, client.settings.api_timeout_ms / 1000))
+        self._not_in_target = Missing(0.0)  # where there is no later look, what is missing is told at once
         self._refreshed_at: float | None = None
         self._ends: dict[TopicPartition, int] = {}
-        self._firsts: dict[tuple[UUID, int], int] = {}
         self._detours: dict[TopicPartition, tuple[int, int]] = {}
 
     def close(self) -> None:
@@ -50,30 +51,21 @@ class LiveTopics:
         return self._client.keep_trying(lambda: self._look(start, wait_ms))
 
     def ends_now(self) -> StreamOffsets:
-        """The ends of all partitions at this moment."""
-        self._refresh()
-        places = partitions_of(self._topics, self._settings.subscription)
+        """The ends of all partitions that are there at this moment."""
+        self._refresh(surely=True)
+        places = sorted(stand(StreamOffsets(), self._found).present)
         ends = list_offsets(self._client, dict.fromkeys(places, LATEST), isolation=self._isolation)
         return StreamOffsets(self._ids(), ends)
 
-    def beginnings(self, start: StreamOffsets, end: StreamOffsets) -> dict[TopicPartition, int]:
-        """Where each partition of `end` begins after `start`: one that is new begins at its earliest offset."""
-        known = {tp for tp in end.offsets if tp in start.offsets and end.ids[tp.topic] == start.ids.get(tp.topic)}
-        new = {tp: (end.ids[tp.topic], tp.partition) for tp in end.offsets if tp not in known}
-        asked = {tp: EARLIEST for tp, key in new.items() if key not in self._firsts}
-        for tp, offset in list_offsets(self._client, asked, isolation=self._isolation).items() if asked else ():
-            self._firsts[new[tp]] = offset
-        return {tp: start.offsets[tp] if tp in known else self._firsts[new[tp]] for tp in end.offsets}
-
-    def check_nothing_is_gone(self, start: StreamOffsets, now: StreamOffsets) -> None:
-        """Tell of topics that were there at `start` and are not there now, or are others of the same name."""
-        for topic, topic_id in start.ids.items():
-            if topic not in now.ids:
-                self._on_loss(f"topic {topic} is deleted")
-            elif now.ids[topic] != topic_id:
-                self._on_loss(
-                    f"topic {topic} was deleted and made again (its id was {topic_id}, it is {now.ids[topic]})"
-                )
+    def towards(self, start: StreamOffsets, target: StreamOffsets) -> Standing:
+        """Where a reader of `start` stands who goes to `target` and no further."""
+        places: dict[str, set[int]] = {topic: set() for topic in target.ids}
+        for tp in target.offsets:
+            places[tp.topic].add(tp.partition)
+        found = {topic: Found(target.ids[topic], frozenset(numbers)) for topic, numbers in places.items()}
+        standing = self._not_in_target.look(start, found, time.monotonic())
+        self._tell(standing)
+        return standing
 
     def estimate(self, positions: Mapping[TopicPartition, Position]) -> None:
         """Look at one waiting batch, to know how large messages are."""
@@ -83,36 +75,45 @@ class LiveTopics:
     # Looking
 
     def _look(self, start: StreamOffsets, wait_ms: int) -> StreamOffsets:
-        self._refresh_if_old()
-        self.check_nothing_is_gone(start, StreamOffsets(self._ids()))
-        places = partitions_of(self._topics, self._settings.subscription)
-        beginnings = self.beginnings(start, StreamOffsets(self._ids(), dict.fromkeys(places, 0)))
+        self._refresh_if_old(start)
+        standing = self._missing.look(start, self._found, time.monotonic())
+        self._tell(standing)
+        here = standing.offsets
         positions = {
-            tp: Position(self._topics[tp.topic].topic_id, self._standing(tp, offset))
-            for tp, offset in beginnings.items()
+            tp: Position(here.ids[tp.topic], self._standing(tp, here.offsets[tp])) for tp in sorted(standing.present)
         }
         for tp, news in self._watch.poll(positions, wait_ms).items():
-            self._take(tp, positions[tp].offset, beginnings[tp], news)
-        unknown = {tp: LATEST for tp in places if tp not in self._ends}
+            self._take(tp, positions[tp].offset, here.offsets[tp], news)
+        unknown = {tp: LATEST for tp in positions if tp not in self._ends}
         if unknown:
             self._ends |= list_offsets(self._client, unknown, isolation=self._isolation)
-        return StreamOffsets(self._ids(), {tp: self._ends[tp] for tp in places})
+        return forward(here, {tp: self._ends[tp] for tp in positions})
 
-    def _refresh_if_old(self) -> None:
+    def _tell(self, standing: Standing) -> None:
+        for loss in standing.losses:
+            self._on_loss(loss)
+
+    def _refresh_if_old(self, start: StreamOffsets) -> None:
         age_max_s = self._settings.metadata_max_age_ms / 1000
-        if self._refreshed_at is None or time.monotonic() - self._refreshed_at > age_max_s:
+        is_incomplete = bool(start.topics - self._found.keys())
+        if self._refreshed_at is None or is_incomplete or time.monotonic() - self._refreshed_at > age_max_s:
             self._refresh()
 
-    def _refresh(self) -> None:
-        fresh = find_topics(self._client, self._settings.subscription)
-        for name, topic in self._topics.items():
-            if name not in fresh or fresh[name].topic_id != topic.topic_id:
+    def _refresh(self, *, surely: bool = False) -> None:
+        topics = find_topics(self._client, self._settings.subscription, surely=surely)
+        places = partitions_of(topics, self._settings.subscription)
+        fresh = {
+            name: Found(topic.topic_id, frozenset(tp.partition for tp in places if tp.topic == name))
+            for name, topic in topics.items()
+        }
+        for name, (topic_id, _) in self._found.items():
+            if name not in fresh or fresh[name].topic_id != topic_id:
                 self._ends = {tp: offset for tp, offset in self._ends.items() if tp.topic != name}
-        self._topics = fresh
+        self._found = fresh
         self._refreshed_at = time.monotonic()
 
     def _ids(self) -> dict[str, UUID]:
-        return {name: topic.topic_id for name, topic in self._topics.items()}
+        return {name: topic_id for name, (topic_id, _) in self._found.items()}
 
     def _standing(self, tp: TopicPartition, offset: int) -> int:
         """Where to watch a partition whose reader stands at `offset`: elsewhere if that place is gone."""
@@ -134,6 +135,8 @@ class LiveTopics:
         else:
             self._ends[tp] = news.end_offset
             self._weigh(tp, news)
+            if watched < start:  # a log that lost its end and grows again: waited for until it is as long as it was
+                self._detours[tp] = (start, min(news.end_offset, start))
 
     def _find_detour(self, tp: TopicPartition, watched: int, start: int) -> None:
         first, last = (
@@ -143,7 +146,7 @@ class LiveTopics:
             self._on_loss(f"{tp}: offsets {start} to {first - 1} are deleted, the log begins at {first}")
             self._detours[tp] = (start, first)
         elif last < watched:
-            self._on_loss(f"{tp}: the log ends at {last}, before offset {start}")
+            self._on_loss(f"{tp}: the log ends at {last}, before offset {start}, where reading goes on")
             self._detours[tp] = (start, last)
         self._ends[tp] = last
 

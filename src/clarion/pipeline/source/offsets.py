@@ -3,6 +3,7 @@
     {"logs": {"id": "5e0f…", "0": 120, "1": 97}}
 
 that is Spark's Kafka connector's form and the topic's id, by which a topic that was deleted and made again is noticed.
+A checkpoint of that connector has no ids; it is read all the same.
 Spark takes two offsets for different if their texts differ, so there is exactly one text for each: topics by name,
 partitions by number, the id first.
 """
@@ -26,8 +27,13 @@ class StreamOffsets:
     ids: Mapping[str, UUID] = field(default_factory=dict)
     offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
 
+    @property
+    def topics(self) -> frozenset[str]:
+        return frozenset(self.ids) | {tp.topic for tp in self.offsets}
+
     def to_json(self) -> Json:
-        out: Json = {topic: {"id": str(self.ids[topic])} for topic in sorted(self.ids)}
+        ids = {topic: {"id": str(self.ids[topic])} if topic in self.ids else {} for topic in sorted(self.topics)}
+        out: Json = dict(ids)
         for tp in sorted(self.offsets):
             out[tp.topic][str(tp.partition)] = self.offsets[tp]
         return out
@@ -35,7 +41,7 @@ class StreamOffsets:
     @classmethod
     def from_json(cls, document: Json) -> StreamOffsets:
         return cls(
-            {topic: UUID(partitions["id"]) for topic, partitions in document.items()},
+            {topic: UUID(partitions["id"]) for topic, partitions in document.items() if "id" in partitions},
             {
                 TopicPartition(topic, int(partition)): offset
                 for topic, partitions in document.items()

@@ -20,10 +20,11 @@ class MissingTopicError(Exception):
     """A topic or partition that was asked for by name and is not there."""
 
 
-def find_topics(client: Client, subscription: Subscription) -> dict[str, TopicInfo]:
+def find_topics(client: Client, subscription: Subscription, *, surely: bool = False) -> dict[str, TopicInfo]:
     """The subscribed topics that exist. Internal topics are matched by name only, never by a pattern."""
-    if subscription.pattern is None:
-        return client.topics(subscription.names)
+    if subscription.names is not None:
+        return client.topics_surely(subscription.names) if surely else client.topics(subscription.names)
+    assert subscription.pattern is not None
     wanted = re.compile(subscription.pattern)
     return {
         name: topic

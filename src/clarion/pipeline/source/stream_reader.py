@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any, Final
+from uuid import UUID
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -25,6 +26,7 @@ from pyspark.sql.streaming.datasource import (
 
 from clarion.pipeline.connector_options import OptionError
 from clarion.pipeline.kafka.client import Client
+from clarion.pipeline.kafka.offsets import TopicPartition
 from clarion.pipeline.kafka.range_progress import OffsetRange
 from clarion.pipeline.kafka.watch import Position
 from clarion.pipeline.source.admission import admit
@@ -35,6 +37,7 @@ from clarion.pipeline.source.offsets import Json, StreamOffsets
 from clarion.pipeline.source.options import Limits, SourceSettings
 from clarion.pipeline.source.positions import check_all_there, find_topics, partitions_of, resolve
 from clarion.pipeline.source.reader import on_loss, read_task, task_ranges
+from clarion.pipeline.source.standing import forward
 
 # How long `latestOffset` waits for news: long enough that an idle query costs next to nothing, short enough for Spark.
 LONG_POLL_MS: Final = 500
@@ -90,10 +93,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
         first, last = StreamOffsets.from_json(start), StreamOffsets.from_json(end)
-        beginnings = self._live.beginnings(first, last)
+        beginnings = _beginnings(first, last)
+        ids = {**self._ids_missing_in(last), **last.ids}
         ranges = [
-            OffsetRange(tp.topic, last.ids[tp.topic], tp.partition, beginnings[tp], offset)
+            OffsetRange(tp.topic, ids[tp.topic], tp.partition, beginnings[tp], offset)
             for tp, offset in last.offsets.items()
+            if offset > beginnings[tp]
         ]
         return task_ranges(ranges, self._settings)
 
@@ -125,9 +130,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         group_id = self._settings.group_id
         return GroupProgress(self._client, group_id) if group_id is not None else None
 
+    def _ids_missing_in(self, offsets: StreamOffsets) -> dict[str, UUID]:
+        """Of a batch that another connector planned and did not finish: topics as they are now."""
+        without = sorted(offsets.topics - offsets.ids.keys())
+        if not without:
+            return {}
+        return {name: topic.topic_id for name, topic in self._client.topics_surely(without).items()}
+
     def _find_start(self) -> StreamOffsets:
         settings = self._settings
-        topics = find_topics(self._client, settings.subscription)
+        topics = find_topics(self._client, settings.subscription, surely=True)
         check_all_there(self._client, topics, settings.subscription)
         ids = {name: topic.topic_id for name, topic in topics.items()}
         offsets = resolve(
@@ -147,8 +159,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _next_end(self, start: StreamOffsets, limits: Limits) -> StreamOffsets:
         self._latest = latest = self._live.latest(start, LONG_POLL_MS)
-        beginnings = self._live.beginnings(start, latest)
-        waiting = sum(max(offset - beginnings[tp], 0) for tp, offset in latest.offsets.items())
+        beginnings = _beginnings(start, latest)
+        waiting = sum(offset - beginnings[tp] for tp, offset in latest.offsets.items())
         if waiting and self._waits_for_more(waiting, limits):
             time.sleep(TOO_FEW_PAUSE_S)
             return start
@@ -164,16 +176,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _next_end_before(self, target: StreamOffsets, start: StreamOffsets, limits: Limits) -> StreamOffsets:
         """Towards what was there when the run began, and no further."""
-        self._latest = target
-        self._live.check_nothing_is_gone(start, target)
-        beginnings = self._live.beginnings(start, target)
-        waiting = {tp: offset for tp, offset in beginnings.items() if offset < target.offsets[tp]}
+        standing = self._live.towards(start, target)
+        self._latest = latest = forward(standing.offsets, target.offsets)
+        beginnings = _beginnings(start, latest)
+        waiting = {tp: offset for tp, offset in beginnings.items() if offset < latest.offsets[tp]}
         if waiting and limits.bytes_max is not None:
-            positions = {tp: Position(target.ids[tp.topic], offset) for tp, offset in waiting.items()}
+            positions = {tp: Position(latest.ids[tp.topic], offset) for tp, offset in waiting.items()}
             self._client.keep_trying(lambda: self._live.estimate(positions))
-        return self._admit(beginnings, target, limits)
+        return self._admit(beginnings, latest, limits)
 
-    def _admit(self, beginnings: dict[Any, int], latest: StreamOffsets, limits: Limits) -> StreamOffsets:
+    def _admit(self, beginnings: dict[TopicPartition, int], latest: StreamOffsets, limits: Limits) -> StreamOffsets:
         offsets = admit(
             beginnings,
             latest.offsets,
@@ -182,3 +194,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             bytes_per_row=self._live.bytes_per_row,
         )
         return StreamOffsets(latest.ids, offsets)
+
+
+def _beginnings(start: StreamOffsets, end: StreamOffsets) -> dict[TopicPartition, int]:
+    """Where each partition of `end` begins after `start`; one that is new, or of another topic, at the very first."""
+    return {
+        tp: start.offsets.get(tp, 0) if start.ids.get(tp.topic, end.ids.get(tp.topic)) == end.ids.get(tp.topic) else 0
+        for tp in end.offsets
+    }
