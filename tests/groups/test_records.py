@@ -53,6 +53,8 @@ VALUES = [
             maybe_names,
             int32s,
             maybe_names,
+            st.none()
+            | st.builds(r.ClassicTerms, int32s, st.lists(st.tuples(names, blobs), min_size=1, max_size=2).map(tuple)),
         ),
     ),
     (r.encode_target_epoch, r.decode_target_epoch, st.builds(r.TargetEpoch, int32s, int64s)),

@@ -85,6 +85,11 @@ class ClassicGroup:
         return not self.members and not self.pending
 
     @property
+    def needs_rebalance(self) -> bool:
+        """It was a KIP-848 group, and nobody has led it yet."""
+        return self.state is ClassicState.STABLE and self.leader is None
+
+    @property
     def rebalance_timeout_ms(self) -> int:
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 

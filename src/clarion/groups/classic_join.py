@@ -36,7 +36,7 @@ def check(step: Step, request: JoinGroupRequest) -> None:
 
 
 def join(step: Step, group: ClassicGroup, request: JoinGroupRequest, call: Call) -> None:
-    protocols = _protocols(request)
+    protocols = protocols_of(request)
     if not _has_room(step, group, request.member_id):
         _turn_away(step, group, request.member_id)
         raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED)
@@ -49,12 +49,12 @@ def join(step: Step, group: ClassicGroup, request: JoinGroupRequest, call: Call)
     elif call.version >= MEMBER_ID_REQUIRED_FROM:
         _give_id(step, group, request, call)
     else:
-        _add(step, group, _new_id(step, call.client_id), request, call)
+        _add(step, group, new_member_id(step, call.client_id), request, call)
 
 
 def _give_id(step: Step, group: ClassicGroup, request: JoinGroupRequest, call: Call) -> None:
     """The first of two steps: a client that never hears the answer leaves no ghost member behind."""
-    member_id = _new_id(step, call.client_id)
+    member_id = new_member_id(step, call.client_id)
     group.pending[member_id] = None
     key = TimerKey(TimerKind.PENDING, group.group_id, member_id)
     step.shard.timers.start(key, step.now_ms + request.session_timeout)
@@ -67,7 +67,7 @@ def _join_known(step: Step, group: ClassicGroup, request: JoinGroupRequest, call
         _add(step, group, request.member_id, request, call)
         return
     member = group.member(request.member_id, request.group_instance_id)
-    is_unchanged = member.protocols == _protocols(request)
+    is_unchanged = member.protocols == protocols_of(request)
     is_leader = group.leader == member.member_id
     if group.state is ClassicState.COMPLETING and is_unchanged:
         # Its answer was probably lost.
@@ -85,7 +85,7 @@ def _join_known(step: Step, group: ClassicGroup, request: JoinGroupRequest, call
 def _join_static(step: Step, group: ClassicGroup, request: JoinGroupRequest, call: Call) -> None:
     instance_id = request.group_instance_id
     assert instance_id is not None
-    member_id = _new_id(step, instance_id)
+    member_id = new_member_id(step, instance_id)
     if instance_id in group.static_ids:
         _replace(step, group, group.static_ids[instance_id], member_id, request, call)
     else:
@@ -98,9 +98,9 @@ def _add(step: Step, group: ClassicGroup, member_id: str, request: JoinGroupRequ
         instance_id=request.group_instance_id,
         client_id=call.client_id,
         client_host=call.client_host,
-        rebalance_timeout_ms=_rebalance_timeout(request),
+        rebalance_timeout_ms=rebalance_timeout_of(request),
         session_timeout_ms=request.session_timeout,
-        protocols=_protocols(request),
+        protocols=protocols_of(request),
         is_new=True,
         joining=call,
     )
@@ -155,8 +155,8 @@ def _wait(step: Step, group: ClassicGroup, member: ClassicMember, request: JoinG
     if member.joining:
         reply = join_error(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id, member.joining.version)
         step.out.reply(member.joining.ticket, reply)
-    member.protocols = _protocols(request)
-    member.rebalance_timeout_ms = _rebalance_timeout(request)
+    member.protocols = protocols_of(request)
+    member.rebalance_timeout_ms = rebalance_timeout_of(request)
     member.session_timeout_ms = request.session_timeout
     member.joining = call
     keep_alive(step, group, member)
@@ -186,14 +186,14 @@ def _turn_away(step: Step, group: ClassicGroup, member_id: str) -> None:
         rebalance(step, group)
 
 
-def _protocols(request: JoinGroupRequest) -> Protocols:
+def protocols_of(request: JoinGroupRequest) -> Protocols:
     return tuple((protocol.name, protocol.metadata) for protocol in request.protocols)
 
 
-def _rebalance_timeout(request: JoinGroupRequest) -> int:
+def rebalance_timeout_of(request: JoinGroupRequest) -> int:
     # JoinGroup v0 has no rebalance timeout: the session timeout stands for both.
     return request.session_timeout if request.rebalance_timeout < 0 else request.rebalance_timeout
 
 
-def _new_id(step: Step, prefix: str) -> str:
+def new_member_id(step: Step, prefix: str) -> str:
     return f"{prefix}-{step.shard.new_uuid()}"

@@ -101,6 +101,10 @@ def on_timer(step: Step, group: ClassicGroup, key: TimerKey) -> None:
             complete(step, group)
         case TimerKind.INITIAL if group.state is ClassicState.PREPARING:
             _on_gathering_time(step, group)
+        case TimerKind.REGATHER if group.needs_rebalance:
+            for member in group.members.values():
+                keep_alive(step, group, member)
+            rebalance(step, group)
         case TimerKind.SYNC if group.state in (ClassicState.COMPLETING, ClassicState.STABLE):
             _on_missing_syncs(step, group)
 

@@ -18,8 +18,9 @@ _INT64 = Struct(">q")
 
 
 class Writer:
-    def __init__(self, version: int, *, flexible: bool = False) -> None:
-        self._parts = bytearray(_INT16.pack(version))
+    def __init__(self, version: int | None, *, flexible: bool = False) -> None:
+        """`version` is None for what lies inside a tagged field."""
+        self._parts = bytearray() if version is None else bytearray(_INT16.pack(version))
         self._flexible = flexible
 
     def done(self) -> bytes:
@@ -79,10 +80,10 @@ class Writer:
 class Reader:
     """Reads what `Writer` writes, and what Kafka wrote; anything else is a MalformedError."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, *, has_version: bool = True) -> None:
         self._data = data
         self._at = 0
-        self.version = self.int16()
+        self.version = self.int16() if has_version else 0
         self.flexible = False
 
     def int8(self) -> int:
@@ -117,6 +118,11 @@ class Reader:
 
     def bytes_(self) -> bytes:
         return self._take(self.count())
+
+    def nullable_bytes(self) -> bytes | None:
+        """Not in flexible structures: nobody needs it there."""
+        length = self.int32()
+        return None if length == -1 else self._take(length)
 
     def count(self) -> int:
         """The length of an array or of bytes; never more than the bytes that remain could hold."""

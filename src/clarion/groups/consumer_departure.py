@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from clarion.groups.consumer_draft import Draft
 from clarion.groups.consumer_group import STATIC_LEAVE_EPOCH, ConsumerGroup, MemberState
+from clarion.groups.migration import downgrade, is_downgrade_due
 from clarion.groups.outcome import Call
 from clarion.groups.partitions import NOTHING
 from clarion.groups.shard import Step
@@ -71,8 +72,16 @@ def _leave_one(group: ConsumerGroup, identity: MemberIdentity, gone: dict[str, N
 def _is_fenced_by(group: ConsumerGroup, key: TimerKey) -> bool:
     if key.member_id not in group.members:
         return False  # a timer whose member never made it into the log
-    is_late = group.current(key.member_id).state == MemberState.UNREVOKED
-    return key.kind is TimerKind.SESSION or is_late
+    is_classic = group.members[key.member_id].classic is not None
+    match key.kind:
+        case TimerKind.SESSION:
+            return True
+        case TimerKind.REVOKE:
+            return not is_classic and group.current(key.member_id).state == MemberState.UNREVOKED
+        case TimerKind.JOIN | TimerKind.SYNC:
+            return is_classic
+        case _:
+            return False  # of the classic group that this one was
 
 
 def _pause(step: Step, group: ConsumerGroup, member_id: str) -> None:
@@ -91,4 +100,7 @@ def _pause(step: Step, group: ConsumerGroup, member_id: str) -> None:
 def _remove(step: Step, group: ConsumerGroup, member_ids: list[str]) -> None:
     draft = Draft(group, step)
     draft.remove_members(member_ids)
-    draft.bump()
+    if is_downgrade_due(step, draft.members):
+        downgrade(step, draft)
+    else:
+        draft.bump()

@@ -13,7 +13,7 @@ from uuid import UUID
 from clarion.groups import records as r
 from clarion.groups.assignors import ASSIGNORS, DEFAULT_ASSIGNOR, Wishes
 from clarion.groups.consumer_group import ConsumerGroup
-from clarion.groups.partitions import NOTHING, Partitions
+from clarion.groups.partitions import NOTHING, Partitions, union
 from clarion.groups.shard import Step
 from clarion.groups.subscriptions import metadata_hash, resolve, subscriptions
 
@@ -37,6 +37,12 @@ class Draft:
         owner = self.group.owners.get(partition)
         return owner is None or self._renamed.get(owner, owner) == member_id
 
+    def held(self, member_id: str) -> Partitions:
+        """What the member, or the one whose place it took, may still be working on."""
+        former = next((old for old, new in self._renamed.items() if new == member_id), member_id)
+        current = self.group.current(former)
+        return union(current.assigned, current.pending_revocation)
+
     def put_member(self, member_id: str, member: r.MemberMetadata) -> None:
         before = self.members.get(member_id)
         if member == before:
@@ -52,6 +58,15 @@ class Draft:
         for member_id in gone:
             self._erase(member_id)
         self._is_changed = True
+
+    def erase_group(self) -> None:
+        """Tombstones for all that the log has of this group, but for its offsets."""
+        for member_id in self.members:
+            self._erase(member_id)
+        for regex in self.regexes:
+            self._write(r.REGEX_TYPE, regex, None)
+        self._write(r.TARGET_EPOCH_TYPE, "", None)
+        self._write(r.CONSUMER_GROUP_TYPE, "", None)
 
     def rename_member(self, old_id: str, new_id: str) -> None:
         """A static member came back with a new id; what was its own stays its own."""

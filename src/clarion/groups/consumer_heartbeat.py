@@ -81,7 +81,7 @@ def _take_seat(
         return _take_static_seat(draft, member_id, request.instance_id, request, owned)
     if request.member_epoch == JOIN_EPOCH:
         if member_id not in draft.members:
-            _check_room(draft)
+            check_room(draft)
         return draft.group.current(member_id)
     return _resume(draft, member_id, request, owned)
 
@@ -98,11 +98,12 @@ def _take_static_seat(
         return _resume(draft, member_id, request, owned)
     holder = draft.group.static_ids.get(instance_id)
     if holder is None:
-        _check_room(draft)
+        check_room(draft)
         return NEWCOMER
     if holder == member_id:
         return draft.group.current(member_id)
-    if draft.group.current(holder).member_epoch != STATIC_LEAVE_EPOCH:
+    is_classic = draft.members[holder].classic is not None  # such a one cannot say that it goes for a while
+    if not is_classic and draft.group.current(holder).member_epoch != STATIC_LEAVE_EPOCH:
         raise KafkaError(ErrorCode.UNRELEASED_INSTANCE_ID, f"instance id {instance_id} is still in use by {holder}")
     draft.rename_member(holder, member_id)
     return draft.group.current(holder)._replace(member_epoch=JOIN_EPOCH, previous_member_epoch=-1)
@@ -125,7 +126,7 @@ def _resume(
     )
 
 
-def _check_room(draft: Draft) -> None:
+def check_room(draft: Draft) -> None:
     if len(draft.members) >= draft.step.shard.config_of(draft.group.group_id).consumer_members_max:
         raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED)
 
@@ -160,6 +161,8 @@ def _set_timers(
     timers = step.shard.timers
     session_ms = step.shard.config_of(group_id).consumer_session_timeout_ms
     timers.start(TimerKey(TimerKind.SESSION, group_id, member_id), step.now_ms + session_ms)
+    for kind in (TimerKind.JOIN, TimerKind.SYNC):  # should it have been a classic member before
+        timers.cancel(TimerKey(kind, group_id, member_id))
     key = TimerKey(TimerKind.REVOKE, group_id, member_id)
     if after.state != MemberState.UNREVOKED:
         timers.cancel(key)

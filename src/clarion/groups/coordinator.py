@@ -13,8 +13,10 @@ The protocol between the coordinator and its driver
        between two snapshots) may have changed already: the clients' retries and the timers bring it to an end.
 
 Life: replay the whole log, `after_load`, then events; `on_tick` whenever `next_deadline_ms` has come. When the
-partition moves away, `resign` gives the last answers, and the coordinator is thrown away. Classic and KIP-848
-groups do not mix: a group may change its type while it is empty (an offline upgrade), not before.
+partition moves away, `resign` gives the last answers, and the coordinator is thrown away.
+
+A group is classic or of KIP-848, and changes its type with its members (`migration`). A KIP-848 group serves classic
+members too (`mixed_members`); a classic group has no others.
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ from clarion.groups import (
     consumer_departure,
     consumer_heartbeat,
     group_admin,
+    migration,
+    mixed_members,
     offset_expiry,
     offset_requests,
 )
@@ -98,6 +102,8 @@ class GroupCoordinator:
             if isinstance(group, ClassicGroup):
                 for member in group.members.values():
                     classic_rebalance.keep_alive(step, group, member)
+                if group.needs_rebalance:
+                    self._shard.timers.start(TimerKey(TimerKind.REGATHER, group.group_id), now_ms)
             else:
                 _start_consumer_timers(step, group)
         self._schedule_expiry(now_ms)
@@ -136,6 +142,9 @@ class GroupCoordinator:
     # Classic groups
 
     def join_group(self, request: JoinGroupRequest, call: Call) -> Outcome:
+        modern = self._shard.consumer(request.group_id)
+        if modern is not None and not modern.is_empty:
+            return self._join_mixed(modern, request, call)
         step = self._step(call)
         try:
             classic_join.check(step, request)
@@ -146,11 +155,26 @@ class GroupCoordinator:
         self._drop_if_void(request.group_id)
         return step.out
 
+    def _join_mixed(self, group: ConsumerGroup, request: JoinGroupRequest, call: Call) -> Outcome:
+        step = self._step(call)
+        try:
+            self._check_topics_known()
+            classic_join.check(step, request)
+            mixed_members.join(step, group, request, call)
+        except KafkaError as refusal:
+            reply = classic_rebalance.join_error(refusal.code, request.member_id, call.version)
+            return Outcome(replies=[(call.ticket, reply)])
+        return step.out
+
     def sync_group(self, request: SyncGroupRequest, call: Call) -> Outcome:
         step = self._step(call)
         try:
             classic_members.check_sync(request, call.version)
-            classic_members.sync(step, self._classic(request.group_id), request, call)
+            modern = self._shard.consumer(request.group_id)
+            if modern is not None:
+                mixed_members.sync(step, modern, request, call)
+            else:
+                classic_members.sync(step, self._classic(request.group_id), request, call)
         except KafkaError as refusal:
             step.out.reply(call.ticket, SyncGroupResponse(error_code=refusal.code))
         return step.out
@@ -158,7 +182,11 @@ class GroupCoordinator:
     def heartbeat(self, request: HeartbeatRequest, call: Call) -> Outcome:
         step = self._step(call)
         try:
-            classic_members.heartbeat(step, self._classic(request.group_id), request, call)
+            modern = self._shard.consumer(request.group_id)
+            if modern is not None:
+                mixed_members.heartbeat(step, modern, request, call)
+            else:
+                classic_members.heartbeat(step, self._classic(request.group_id), request, call)
         except KafkaError as refusal:
             step.out.reply(call.ticket, HeartbeatResponse(error_code=refusal.code))
         return step.out
@@ -194,13 +222,14 @@ class GroupCoordinator:
     def consumer_group_heartbeat(self, request: ConsumerGroupHeartbeatRequest, call: Call) -> Outcome:
         step = self._step(call)
         try:
-            if self._shard.topics_version == 0:
-                # Without topics every member's share would be taken away.
-                raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the topics are not known yet")
+            self._check_topics_known()
             consumer_heartbeat.check(request, call.version)
+            classic = self._shard.classic(request.group_id)
             group = self._consumer(step, request)
             if request.member_epoch >= JOIN_EPOCH:
                 consumer_heartbeat.heartbeat(step, group, request, call)
+                if classic is not None:
+                    migration.let_go(step, classic)
             else:
                 consumer_departure.leave(step, group, request, call)
         except KafkaError as refusal:
@@ -279,12 +308,15 @@ class GroupCoordinator:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         return group
 
+    def _check_topics_known(self) -> None:
+        if self._shard.topics_version == 0:
+            # Without topics every member's share would be taken away.
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the topics are not known yet")
+
     def _group_to_join(self, step: Step, request: JoinGroupRequest) -> ClassicGroup:
         group = self._shard.groups.get(request.group_id)
         if isinstance(group, ClassicGroup):
             return group
-        if group is not None and not group.is_empty:
-            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         if request.member_id:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         if group is not None:
@@ -298,11 +330,14 @@ class GroupCoordinator:
         group = self._shard.groups.get(request.group_id)
         if isinstance(group, ConsumerGroup):
             return group
-        # Ids that were given out and never came back are nobody: their owners are told to ask again.
-        is_free = group is None or group.is_empty
-        if request.member_epoch != JOIN_EPOCH or not is_free:
+        if request.member_epoch != JOIN_EPOCH:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no consumer group {request.group_id}")
-        if group is not None and group.stored is not None:
+        if group is None:
+            return ConsumerGroup(request.group_id)
+        if not group.is_empty:
+            return migration.upgrade(step, group)
+        # Ids that were given out and never came back are nobody: their owners may join as newcomers.
+        if group.stored is not None:
             group_admin.erase_membership(step, group)
         return ConsumerGroup(request.group_id)
 
@@ -330,9 +365,10 @@ class GroupCoordinator:
 
 def _start_consumer_timers(step: Step, group: ConsumerGroup) -> None:
     timers = step.shard.timers
-    session_end_ms = step.now_ms + step.shard.config_of(group.group_id).consumer_session_timeout_ms
+    session_ms = step.shard.config_of(group.group_id).consumer_session_timeout_ms
     for member_id, member in group.members.items():
+        session_end_ms = step.now_ms + (member.classic.session_timeout_ms if member.classic else session_ms)
         timers.start(TimerKey(TimerKind.SESSION, group.group_id, member_id), session_end_ms)
-        if group.current(member_id).state == MemberState.UNREVOKED:
+        if member.classic is None and group.current(member_id).state == MemberState.UNREVOKED:
             revoke_end_ms = step.now_ms + member.rebalance_timeout_ms
             timers.start(TimerKey(TimerKind.REVOKE, group.group_id, member_id), revoke_end_ms)

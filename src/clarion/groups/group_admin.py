@@ -21,7 +21,7 @@ from clarion.wire.messages.k16_list_groups import ListedGroup, ListGroupsRequest
 from clarion.wire.messages.k42_delete_groups import DeletableGroupResult
 
 NOT_FOUND_FROM = 6  # DescribeGroups before: an unknown group is simply dead
-MEMBER_IS_CONSUMER = 1  # ConsumerGroupDescribe: speaks KIP-848 (0 would be a classic member in such a group)
+MEMBER_IS_CLASSIC, MEMBER_IS_CONSUMER = 0, 1  # ConsumerGroupDescribe: which protocol a member speaks
 
 
 def list_groups(shard: Shard, request: ListGroupsRequest) -> tuple[ListedGroup, ...]:
@@ -138,7 +138,7 @@ def _described_consumer(group: ConsumerGroup, member_id: str, names: Mapping[UUI
         member_epoch=current.member_epoch,
         assignment=_assignment(current.assigned, names),
         target_assignment=_assignment(group.target(member_id), names),
-        member_type=MEMBER_IS_CONSUMER,
+        member_type=MEMBER_IS_CONSUMER if member.classic is None else MEMBER_IS_CLASSIC,
         **told,
     )
 

@@ -183,9 +183,7 @@ def _check_commit(step: Step, request: OffsetCommitRequest, version: int) -> Non
         is_new = version >= MEMBER_EPOCHS_FROM
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND if is_new else ErrorCode.ILLEGAL_GENERATION)
     if isinstance(group, ConsumerGroup):
-        if request.member_id in group.members and version < MEMBER_EPOCHS_FROM:
-            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)  # what it takes for a generation is an epoch
-        _check_member_epoch(group, request.member_id, epoch)
+        _check_modern_commit(group, request, version)
     else:
         _check_classic_commit(step, group, request)
 
@@ -200,11 +198,21 @@ def _check_classic_commit(step: Step, group: ClassicGroup, request: OffsetCommit
     keep_alive(step, group, member)
 
 
+def _check_modern_commit(group: ConsumerGroup, request: OffsetCommitRequest, version: int) -> None:
+    if request.group_instance_id is not None:
+        group.check_static(request.member_id, request.group_instance_id)
+    member = group.members.get(request.member_id)
+    if member is not None and member.classic is None and version < MEMBER_EPOCHS_FROM:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)  # what it takes for a generation is an epoch
+    _check_member_epoch(group, request.member_id, request.generation_id_or_member_epoch)
+
+
 def _check_member_epoch(group: ConsumerGroup, member_id: str, epoch: int) -> None:
-    if member_id not in group.members:
+    member = group.members.get(member_id)
+    if member is None:
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
     if epoch != group.current(member_id).member_epoch:
-        raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH)
+        raise KafkaError(ErrorCode.ILLEGAL_GENERATION if member.classic else ErrorCode.STALE_MEMBER_EPOCH)
 
 
 def _commit_one(

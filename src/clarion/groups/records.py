@@ -67,8 +67,15 @@ class GroupEpoch(NamedTuple):
     metadata_hash: int  # over the subscribed topics and their partition counts
 
 
+class ClassicTerms(NamedTuple):
+    """How a classic member takes part in a KIP-848 group."""
+
+    session_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]  # (name, subscription), its favourite first
+
+
 class MemberMetadata(NamedTuple):
-    """What a KIP-848 member has told about itself."""
+    """What a member of a KIP-848 group has told about itself."""
 
     instance_id: str | None
     rack_id: str | None
@@ -78,6 +85,7 @@ class MemberMetadata(NamedTuple):
     subscribed_topic_regex: str | None
     rebalance_timeout_ms: int
     server_assignor: str | None
+    classic: ClassicTerms | None = None  # None: it speaks KIP-848 itself
 
 
 class TargetEpoch(NamedTuple):
@@ -175,7 +183,7 @@ def encode_member(member: MemberMetadata) -> bytes:
     for name in member.subscribed_topic_names:
         writer.string(name)
     writer.string(member.subscribed_topic_regex).int32(member.rebalance_timeout_ms).string(member.server_assignor)
-    return writer.tags().done()
+    return writer.tags({0: _encode_terms(member.classic)} if member.classic else {}).done()
 
 
 def decode_member(data: bytes) -> MemberMetadata:
@@ -189,7 +197,35 @@ def decode_member(data: bytes) -> MemberMetadata:
         subscribed_topic_regex=reader.nullable_string(),
         rebalance_timeout_ms=reader.int32(),
         server_assignor=reader.nullable_string(),
+        classic=_decode_terms(reader.tags().get(0)),
     )
+
+
+def _encode_terms(terms: ClassicTerms) -> bytes:
+    writer = Writer(None, flexible=True).int8(1)  # "not null"
+    writer.int32(terms.session_timeout_ms).count(len(terms.protocols))
+    for name, subscription in terms.protocols:
+        writer.string(name).bytes_(subscription).tags()
+    return writer.tags().done()
+
+
+def _decode_terms(content: bytes | None) -> ClassicTerms | None:
+    if content is None:
+        return None
+    reader = Reader(content, has_version=False)
+    reader.flexible = True
+    if reader.int8() < 0:
+        return None
+    terms = ClassicTerms(reader.int32(), tuple(_protocol(reader) for _ in range(reader.count())))
+    if not terms.protocols:
+        raise MalformedError("a classic member without any protocol")
+    return terms
+
+
+def _protocol(reader: Reader) -> tuple[str, bytes]:
+    name, subscription = reader.string(), reader.bytes_()
+    reader.tags()
+    return name, subscription
 
 
 def encode_target_epoch(target: TargetEpoch) -> bytes:

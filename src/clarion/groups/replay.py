@@ -46,6 +46,7 @@ def _replay_classic(shard: Shard, key: r.Key, value: bytes | None) -> None:
             group = shard.groups[key.group_id] = ClassicGroup(key.group_id)
         group.adopt(r.decode_classic(value))
     elif group is not None:
+        _cancel_classic_timers(shard, group)
         _forget(shard, key.group_id)
 
 
@@ -77,7 +78,7 @@ def _replay_consumer_tombstone(shard: Shard, key: r.Key) -> None:
             _forget(shard, key.group_id)
         case r.MEMBER_TYPE:
             group.replay_member(key.name, None)
-            for kind in (TimerKind.SESSION, TimerKind.REVOKE):
+            for kind in (TimerKind.SESSION, TimerKind.REVOKE, TimerKind.JOIN, TimerKind.SYNC):
                 shard.timers.cancel(TimerKey(kind, key.group_id, key.name))
         case r.TARGET_EPOCH_TYPE:
             group.replay_target_epoch(None)
@@ -87,6 +88,14 @@ def _replay_consumer_tombstone(shard: Shard, key: r.Key) -> None:
             group.replay_current(key.name, None)
         case r.REGEX_TYPE:
             group.replay_regex(key.name, None)
+
+
+def _cancel_classic_timers(shard: Shard, group: ClassicGroup) -> None:
+    """Members keep theirs: in an upgrade they live on in the group that takes this one's place."""
+    for kind in (TimerKind.JOIN, TimerKind.INITIAL, TimerKind.SYNC, TimerKind.REGATHER):
+        shard.timers.cancel(TimerKey(kind, group.group_id))
+    for member_id in group.pending:
+        shard.timers.cancel(TimerKey(TimerKind.PENDING, group.group_id, member_id))
 
 
 def _forget(shard: Shard, group_id: str) -> None:

@@ -14,10 +14,11 @@ from typing import NamedTuple
 class TimerKind(StrEnum):
     SESSION = "session"  # a member has been silent for too long
     PENDING = "pending"  # a member got its id and did not come back with it
-    JOIN = "join"  # the group has waited long enough for its members to rejoin
+    JOIN = "join"  # the group has waited long enough for its members to rejoin, or for this one
     INITIAL = "initial"  # an empty group has waited for its first members to gather
     SYNC = "sync"  # a member joined and never asked for its assignment
     REVOKE = "revoke"  # a KIP-848 member does not give its partitions back
+    REGATHER = "regather"  # a group that has become classic again calls its members back
     EXPIRY = "expiry"  # time to look for old offsets
 
 

@@ -1,7 +1,7 @@
 """JoinGroup v0-9: a member asks to take part, and waits until the group is complete.
 
 v1 rebalance timeout · v4 MEMBER_ID_REQUIRED · v5 static members · v6 flexible · v8 reason · v9 skip assignment.
-The decisions are in `clarion.groups`.
+In a KIP-848 group a classic member is answered at once (online migration). The decisions are in `clarion.groups`.
 """
 
 from __future__ import annotations

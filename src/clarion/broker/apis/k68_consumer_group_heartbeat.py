@@ -1,6 +1,7 @@
 """ConsumerGroupHeartbeat v0-1: everything that a member of a KIP-848 group says and hears.
 
-v1 subscription by regular expression, member id made by the client (KIP-848). The decisions are in `clarion.groups`.
+v1 subscription by regular expression, member id made by the client (KIP-848). The first such member of a classic group
+of consumers turns it into a KIP-848 group, the last one that leaves turns it back. Decisions: `clarion.groups`.
 """
 
 from __future__ import annotations

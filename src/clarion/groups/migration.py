@@ -1,0 +1,210 @@
+"""A group changes its protocol while its members work (Kafka's policy "bidirectional").
+
+Upgrade: a KIP-848 member joins a classic group of consumers, which becomes a KIP-848 group with the classic members in
+it (`mixed_members` serves them). Downgrade: the last KIP-848 member goes, and those who are left become a classic group
+again, which rebalances. Either way the old records are buried and the new ones written in one batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from uuid import UUID
+
+from clarion.groups import records as r
+from clarion.groups.classic_group import ClassicGroup, ClassicMember
+from clarion.groups.classic_rebalance import dismiss
+from clarion.groups.consumer_draft import Draft
+from clarion.groups.consumer_group import ConsumerGroup, MemberState
+from clarion.groups.consumer_protocol import (
+    CONSUMER_PROTOCOL_TYPE,
+    NamedPartitions,
+    Subscription,
+    read_assignment,
+    read_subscription,
+    spoken_version,
+    write_assignment,
+)
+from clarion.groups.partitions import NOTHING, Partitions, collect
+from clarion.groups.shard import Step
+from clarion.groups.timers import TimerKey, TimerKind
+from clarion.groups.topics import TopicsView
+from clarion.model.errors import ErrorCode, KafkaError, MalformedError
+
+
+def upgrade(step: Step, group: ClassicGroup) -> ConsumerGroup:
+    """The group as KIP-848 sees it, in the epoch that was its generation; its records are written."""
+    members = _convertible(step, group)
+    holdings = _holdings(step.shard.topics, group, members)
+    modern = ConsumerGroup(group.group_id)
+    step.out.write(_key(group.group_id, r.CLASSIC_GROUP_TYPE), None)
+    for member_id, metadata in members.items():
+        modern.replay_member(member_id, metadata)
+        modern.replay_target(member_id, holdings[member_id])
+        modern.replay_current(
+            member_id,
+            r.CurrentAssignment(
+                group.generation, group.generation, MemberState.STABLE, holdings[member_id], pending_revocation=NOTHING
+            ),
+        )
+    modern.replay_epoch(r.GroupEpoch(group.generation, 0))
+    modern.replay_target_epoch(r.TargetEpoch(group.generation, step.wall_ms))
+    _write_whole(step, modern)
+    for member in group.members.values():
+        # For the old group too, should the append get lost: nobody of it waits for an answer any more.
+        key = TimerKey(TimerKind.SESSION, group.group_id, member.member_id)
+        step.shard.timers.start(key, step.now_ms + member.session_timeout_ms)
+    return modern
+
+
+def let_go(step: Step, group: ClassicGroup) -> None:
+    """Whoever waits in the group that was: join the new one."""
+    for member in group.members.values():
+        dismiss(step, member, ErrorCode.REBALANCE_IN_PROGRESS)
+
+
+def is_downgrade_due(step: Step, members: Mapping[str, r.MemberMetadata]) -> bool:
+    """Only classic members are left, and they can be a classic group."""
+    return (
+        bool(members)
+        and all(member.classic for member in members.values())
+        and len(members) <= step.shard.config.members_max
+        and bool(_common_protocols(members.values()))
+    )
+
+
+def downgrade(step: Step, draft: Draft) -> None:
+    """Bury the KIP-848 group and write the classic one. Without a leader: that calls for a rebalance, also after a
+    restart (`classic_rebalance`)."""
+    group_id = draft.group.group_id
+    draft.erase_group()
+    protocol = _common_protocols(draft.members.values())[0]
+    snapshot = r.ClassicSnapshot(
+        protocol_type=CONSUMER_PROTOCOL_TYPE,
+        generation=draft.group.epoch,
+        protocol_name=protocol,
+        leader=None,
+        state_timestamp_ms=step.wall_ms,
+        members=tuple(
+            _classic_member(step.shard.topics, draft, member_id, member, protocol)
+            for member_id, member in draft.members.items()
+        ),
+    )
+    step.out.write(_key(group_id, r.CLASSIC_GROUP_TYPE), r.encode_classic(snapshot))
+    step.shard.timers.start(TimerKey(TimerKind.REGATHER, group_id), step.now_ms)
+
+
+def to_ids(partitions: NamedPartitions, topics: TopicsView) -> Partitions:
+    known = ((name, numbers) for name, numbers in partitions.items() if name in topics.topics)
+    return collect((topics.topics[name].topic_id, numbers) for name, numbers in known)
+
+
+def to_assignment(partitions: Partitions, topics: TopicsView, subscription: bytes) -> bytes:
+    """In the version of the consumer protocol that the member itself speaks."""
+    named = {topics.names[topic]: numbers for topic, numbers in partitions.items() if topic in topics.names}
+    return write_assignment(named, spoken_version(subscription))
+
+
+# Upgrade
+
+
+def _convertible(step: Step, group: ClassicGroup) -> dict[str, r.MemberMetadata]:
+    if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"{group.group_id} is a group of {group.protocol_type}")
+    if len(group.members) > step.shard.config_of(group.group_id).consumer_members_max:
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"{group.group_id} is too large for a consumer group")
+    try:
+        return {member.member_id: _modern_member(group, member) for member in group.members.values()}
+    except MalformedError as error:
+        message = f"{group.group_id} cannot become a consumer group: {error}"
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, message) from error
+
+
+def _modern_member(group: ClassicGroup, member: ClassicMember) -> r.MemberMetadata:
+    subscription = _subscription(group, member)
+    if read_assignment(member.assignment).user_data:
+        raise MalformedError("its assignor hands out data of its own, which would be lost")
+    return r.MemberMetadata(
+        instance_id=member.instance_id,
+        rack_id=subscription.rack_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=tuple(sorted(subscription.topics)),
+        subscribed_topic_regex=None,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        server_assignor=None,
+        classic=r.ClassicTerms(member.session_timeout_ms, member.protocols),
+    )
+
+
+def _subscription(group: ClassicGroup, member: ClassicMember) -> Subscription:
+    # While the first members gather the group has no protocol yet; all of a member's protocols subscribe alike.
+    return read_subscription(member.metadata(group.protocol_name) or member.protocols[0][1])
+
+
+def _holdings(topics: TopicsView, group: ClassicGroup, members: Iterable[str]) -> dict[str, Partitions]:
+    """What everybody may be working on: what it was assigned, and what a cooperative member held when it last joined,
+    for it may not have heard yet that this was taken away."""
+    taken: dict[tuple[UUID, int], str] = {}
+    for claims in (_assigned, _owned):
+        for member_id in members:
+            for topic, numbers in to_ids(claims(group, group.members[member_id]), topics).items():
+                for number in numbers:
+                    taken.setdefault((topic, number), member_id)
+    held: dict[str, dict[UUID, set[int]]] = {member_id: {} for member_id in members}
+    for (topic, number), member_id in taken.items():
+        held[member_id].setdefault(topic, set()).add(number)
+    return {member_id: collect(topics_held.items()) for member_id, topics_held in held.items()}
+
+
+def _assigned(_group: ClassicGroup, member: ClassicMember) -> NamedPartitions:
+    return read_assignment(member.assignment).partitions
+
+
+def _owned(group: ClassicGroup, member: ClassicMember) -> NamedPartitions:
+    return _subscription(group, member).owned
+
+
+def _write_whole(step: Step, group: ConsumerGroup) -> None:
+    def write(kind: int, value: bytes, name: str = "") -> None:
+        step.out.write(_key(group.group_id, kind, name), value)
+
+    for member_id, member in group.members.items():
+        write(r.MEMBER_TYPE, r.encode_member(member), member_id)
+    write(r.CONSUMER_GROUP_TYPE, r.encode_group_epoch(r.GroupEpoch(group.epoch, group.metadata_hash)))
+    for member_id, partitions in group.targets.items():
+        write(r.TARGET_MEMBER_TYPE, r.encode_target(partitions), member_id)
+    target = r.TargetEpoch(group.target_epoch, group.target_timestamp_ms)
+    write(r.TARGET_EPOCH_TYPE, r.encode_target_epoch(target))
+    for member_id, current in group.currents.items():
+        write(r.CURRENT_TYPE, r.encode_current(current), member_id)
+
+
+# Downgrade
+
+
+def _classic_member(
+    topics: TopicsView, draft: Draft, member_id: str, member: r.MemberMetadata, protocol: str
+) -> r.ClassicMemberSnapshot:
+    assert member.classic is not None, "only classic members are left"
+    subscription = dict(member.classic.protocols)[protocol]
+    return r.ClassicMemberSnapshot(
+        member_id=member_id,
+        instance_id=member.instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        session_timeout_ms=member.classic.session_timeout_ms,
+        subscription=subscription,
+        # Not the target: should the group go up again before it has rebalanced, this is what everybody works on.
+        assignment=to_assignment(draft.held(member_id), topics, subscription),
+    )
+
+
+def _common_protocols(members: Iterable[r.MemberMetadata]) -> list[str]:
+    """What all classic members know, the favourites of the first one first."""
+    known = [[name for name, _ in member.classic.protocols] for member in members if member.classic]
+    return [name for name in known[0] if all(name in others for others in known)] if known else []
+
+
+def _key(group_id: str, kind: int, name: str = "") -> bytes:
+    return r.encode_key(r.Key(kind, group_id, name))
