@@ -63,6 +63,14 @@ async def ask_brokers(node: Node, context: ssl.SSLContext) -> None:
     await client.ask(MetadataRequest(topics=()), 9)
 
 
+@pytest.mark.parametrize("mode", [0o644, 0o640])
+async def test_a_key_that_everybody_may_read_is_warned_about(tmp_path, certificates, caplog, mode):
+    (certificates / "broker.key").chmod(mode)
+    async with running(tmp_path, **plain_and(secure(certificates))):
+        warned = [one.getMessage() for one in caplog.records if "tls_key" in one.getMessage()]
+    assert warned == (["tls_key_readable_by_everybody"] if mode == 0o644 else [])
+
+
 async def test_a_client_that_trusts_the_authority_is_served(tmp_path, certificates):
     async with running(tmp_path, **plain_and(secure(certificates))) as node:
         await node.topic()

@@ -10,10 +10,13 @@ from typing import Final
 
 from clarion.cluster import CoordinationStore
 from clarion.cluster.registry import CLUSTER_ID
-from clarion.world import Disk, RealDisk, read_file, replace_file
+from clarion.world import Disk, RealDisk, event_log, make_private, read_file, replace_file
 from clarion.world.lock import FolderLock
 
+log = event_log("broker")
+
 _FILE: Final = "meta.properties"  # Kafka's name and format
+_ALWAYS_THERE: Final = frozenset({".lock", "lost+found"})  # in an empty folder, and in an empty file system
 _FORMAT: Final = "clarion.format"
 _FORMAT_NOW: Final = 2
 
@@ -27,10 +30,19 @@ def claim_folder(disk: Disk, folder: str) -> Claim:
     claim = Claim(disk, folder, FolderLock(folder) if isinstance(disk, RealDisk) else None)
     try:
         claim.check_format()
+        if isinstance(disk, RealDisk):
+            _close_to_others(folder, disk.names(folder))
     except BaseException:
         claim.release()
         raise
     return claim
+
+
+def _close_to_others(folder: str, names: list[str]) -> None:
+    """Older versions made the data directory and all in it readable for everybody."""
+    is_ours = _FILE in names or not set(names) - _ALWAYS_THERE
+    if not (is_ours and make_private(folder)):
+        log.warning("data_readable_by_others", folder=folder, reason="its mode is not 0700, and was left as it is")
 
 
 class Claim:

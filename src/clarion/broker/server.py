@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import resource
 import ssl
+import stat
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Final
@@ -265,6 +266,8 @@ def _tls_context(tls: TlsConfig | None) -> ssl.SSLContext | None:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=tls.client_ca)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.load_cert_chain(tls.certificate, tls.key)
+    if os.stat(tls.key).st_mode & stat.S_IROTH:
+        log.warning("tls_key_readable_by_everybody", key=tls.key, reason="its mode should be 0600 or 0640")
     if tls.client_ca is not None:
         context.verify_mode = ssl.CERT_REQUIRED
     return context

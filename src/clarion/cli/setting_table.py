@@ -46,7 +46,13 @@ def _limit(name: str, kind: Kind, doc: str) -> Setting:
 
 
 SETTINGS: Final = (
-    Setting("data_dir", PATH, "clarion-data", "Where the messages are kept. Made if missing.", "--data-dir"),
+    Setting(
+        "data_dir",
+        PATH,
+        "clarion-data",
+        "Where the messages are kept. Made if missing; open to its owner alone.",
+        "--data-dir",
+    ),
     Setting(
         "listen",
         ADDRESSES,

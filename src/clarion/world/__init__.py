@@ -12,6 +12,7 @@ from clarion.world.disk import (
     DiskFile,
     RealDisk,
     make_lasting_folder,
+    make_private,
     read_file,
     replace_file,
 )
@@ -32,6 +33,7 @@ __all__ = [
     "SystemRandomness",
     "event_log",
     "make_lasting_folder",
+    "make_private",
     "new_session_id",
     "new_uuid",
     "read_file",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import stat
 from collections.abc import Sequence
 from typing import Final, Protocol
 
@@ -121,10 +122,29 @@ def make_lasting_folder(disk: Disk, path: str) -> None:
         disk.sync_folder(os.path.dirname(made) or ".")
 
 
+# Messages are their owner's alone: whoever else may read them is decided by the broker, not by the file system.
+_PRIVATE_FILE: Final = 0o600
+_PRIVATE_FOLDER: Final = 0o700
+
+
+def make_private(folder: str) -> bool:
+    """Close a folder to everybody but its owner, and with it all that is in it. False if that cannot or may not be."""
+    mode = os.stat(folder).st_mode
+    if not mode & 0o077:
+        return True
+    if mode & stat.S_ISVTX:
+        return False  # a place that is shared on purpose, as /tmp is
+    try:
+        os.chmod(folder, _PRIVATE_FOLDER)
+    except PermissionError:
+        return False
+    return True
+
+
 class RealDisk:
     def open(self, path: str, *, create: bool = False) -> DiskFile:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        return RealFile(path, os.open(path, flags, 0o644))
+        return RealFile(path, os.open(path, flags, _PRIVATE_FILE))
 
     def names(self, folder: str) -> list[str]:
         return sorted(os.listdir(folder))
@@ -139,7 +159,7 @@ class RealDisk:
         return os.stat(path).st_mtime_ns // 1_000_000
 
     def make_folder(self, path: str) -> None:
-        os.makedirs(path, exist_ok=True)
+        os.makedirs(path, _PRIVATE_FOLDER, exist_ok=True)
 
     def remove(self, path: str) -> None:
         os.unlink(path)
