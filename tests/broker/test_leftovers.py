@@ -3,6 +3,8 @@
 import shutil
 from pathlib import Path
 
+import pytest
+
 from clarion.broker.config import Durability
 from clarion.cluster.coordination import Put
 from tests.broker.harness import running
@@ -90,3 +92,33 @@ async def test_the_folder_of_a_topic_that_was_never_finished_goes(tmp_path):
     (tmp_path / "t-1" / f"{0:020d}.log").touch()
     async with running(tmp_path, **QUICK):
         assert folders(tmp_path) == []
+
+
+@pytest.mark.parametrize("damage", [b"", b"version: 9\n", b"topic_id: ?", b"\xff\xfe"])
+async def test_messages_whose_topic_id_cannot_be_read_are_put_aside(tmp_path, damage):
+    """A damaged small file is no reason to throw away messages."""
+    for _ in range(2):  # the second time under another name than the first
+        async with running(tmp_path, **QUICK):
+            pass
+        registry = {one.name: one.read_bytes() for one in tmp_path.iterdir() if one.is_file()}
+        await filled(tmp_path)
+        (tmp_path / "t-0" / "partition.metadata").write_bytes(damage)
+        for one in list(tmp_path.iterdir()):
+            if one.is_file() and one.name not in registry:
+                one.unlink()
+        for name, content in registry.items():
+            (tmp_path / name).write_bytes(content)
+        async with running(tmp_path, **QUICK) as node:
+            assert node.broker.registry.find("t") is None
+    strays = [name for name in folders(tmp_path) if name.endswith("-stray")]
+    assert len(strays) == 2
+    assert all((tmp_path / name / f"{0:020d}.log").stat().st_size > 0 for name in strays)
+
+
+async def test_a_new_topic_puts_messages_aside_that_stand_in_its_way(tmp_path):
+    async with running(tmp_path, **QUICK) as node:
+        (tmp_path / "t-0").mkdir()
+        (tmp_path / "t-0" / f"{7:020d}.log").write_bytes(batch(b"of whom?"))
+        await node.topic()
+        assert (await node.client.produce({T0: batch(b"new")}))[T0].base_offset == 0
+    assert len([name for name in folders(tmp_path) if name.endswith("-stray")]) == 1

@@ -2,24 +2,25 @@
 
 A topic leaves the registry before its files go, and its id is noted until they are gone. So a folder with messages
 whose id nobody noted is not the rest of a deletion: the registry may be an older copy of itself. Such a folder is put
-aside under a name that ends in `-stray`, for a person to look at.
+aside under a name that ends in `-stray`, for a person to look at; also one whose id cannot be read.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from clarion.cluster import Topic
 from clarion.log.folder import LOG, METADATA, base_offset_of, parse_metadata
-from clarion.model.ids import TopicId, TopicPartition
+from clarion.model.ids import NO_TOPIC_ID, TopicId, TopicPartition
 from clarion.world import Disk, event_log, read_file
 
 log = event_log("broker")
 
 DELETED: Final = "-delete"  # a folder on its way out
 STRAY: Final = "-stray"
+_STRAYS_MAX: Final = 1000  # under one name; nobody leaves that many lying about
 _NAME_PART_MAX: Final = 200  # of a topic's name in the folder's new one: file systems take 255 bytes
 
 
@@ -47,13 +48,36 @@ def _settle(disk: Disk, data_dir: str, name: str, tp: TopicPartition, deleted: C
     if METADATA not in sizes and any(size or base_offset_of(one) != 0 for one, size in sizes.items()):
         return  # neither a partition nor the beginning of one
     topic_id = _topic_id(disk, path) if METADATA in sizes else None
-    has_messages = any(size for one, size in sizes.items() if base_offset_of(one, LOG) is not None)
-    if topic_id is None or topic_id in deleted or not has_messages:
+    if topic_id in deleted or not _has_messages(sizes):
         _remove(disk, data_dir, name)
+    else:
+        _put_aside(disk, data_dir, tp, topic_id)
+
+
+def clear_way(disk: Disk, data_dir: str, tp: TopicPartition) -> None:
+    """A partition is going to be made where a folder stands: without messages it goes, with some it is put aside."""
+    path = os.path.join(data_dir, str(tp))
+    try:
+        sizes = {one: disk.size(f"{path}/{one}") for one in disk.names(path)}
+    except FileNotFoundError:
         return
-    stray = new_name(tp, topic_id, STRAY)
-    log.warning("stray_put_aside", folder=name, now=stray, reason="it has messages, and no topic claims it")
-    disk.rename(path, os.path.join(data_dir, stray))
+    if _has_messages(sizes):
+        _put_aside(disk, data_dir, tp, _topic_id(disk, path) if METADATA in sizes else None)
+    else:
+        _remove(disk, data_dir, str(tp))
+
+
+def _has_messages(sizes: Mapping[str, int]) -> bool:
+    return any(size for one, size in sizes.items() if base_offset_of(one, LOG) is not None)
+
+
+def _put_aside(disk: Disk, data_dir: str, tp: TopicPartition, topic_id: TopicId | None) -> None:
+    names = (
+        new_name(tp, topic_id or NO_TOPIC_ID, f"{number or ''}{STRAY}") for number in range(_STRAYS_MAX)
+    )  # several may have lost their ids
+    stray = next(name for name in names if not disk.exists(os.path.join(data_dir, name)))
+    log.warning("stray_put_aside", folder=str(tp), now=stray, reason="it has messages, and no topic claims it")
+    disk.rename(os.path.join(data_dir, str(tp)), os.path.join(data_dir, stray))
     disk.sync_folder(data_dir)
 
 

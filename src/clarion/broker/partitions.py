@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from clarion.broker.leftovers import DELETED, new_name, settle_leftovers
+from clarion.broker.leftovers import DELETED, clear_way, new_name, settle_leftovers
 from clarion.broker.offset_files import Snapshot
 from clarion.cluster import Topic
 from clarion.log.checkpoints import NOTHING_SAVED
@@ -121,12 +121,11 @@ class Partitions:
     def remove_strays(self, topic: Topic, first: int, end: int) -> None:
         """What an attempt to make, grow or delete a topic of this name has left behind of these partitions."""
         for index in range(first, end):
-            path = os.path.join(self._data_dir, str(TopicPartition(topic.name, index)))
+            tp = TopicPartition(topic.name, index)
             try:
-                if self._disk.exists(path):
-                    self._disk.remove_folder(path)
+                clear_way(self._disk, self._data_dir, tp)
             except OSError as error:
-                log.warning("leftover_stays", folder=path, reason=str(error))
+                log.warning("leftover_stays", folder=str(tp), reason=str(error))
 
     def adopt(self, topic: Topic, made: list[Partition]) -> None:
         for partition in made:
