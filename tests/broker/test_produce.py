@@ -480,3 +480,27 @@ async def test_many_clients_share_few_flushes(tmp_path):
         assert node.server.commits.flushes_total - before <= 3
         for client in clients:
             client.close()
+
+
+async def test_acks_all_is_refused_where_more_replicas_must_be_in_sync_than_there_are(tmp_path):
+    async with running(tmp_path) as node:
+        await node.topic("t", min_insync_replicas="2")
+        one = batch(b"v", producer_id=3, producer_epoch=0, base_sequence=0)
+        for _ in range(2):
+            answer = (await node.client.produce({T0: one}))[T0]
+            assert answer.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+        assert node.partition().next_offset == 0, "nothing is appended"
+        assert (await node.client.produce({T0: one}, acks=1))[T0].error_code == 0
+
+
+async def test_min_insync_replicas_counts_from_the_moment_it_is_set(tmp_path):
+    """Also for a producer whose requests the broker knows by heart."""
+    async with running(tmp_path) as node:
+        await node.topic()
+        for _ in range(3):
+            assert (await node.client.produce({T0: batch(b"v")}))[T0].error_code == 0
+        await node.broker.configure_topic("t", lambda topic: {"min.insync.replicas": "3"})
+        assert (await node.client.produce({T0: batch(b"v")}))[T0].error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+        assert node.partition().next_offset == 3
+        await node.broker.configure_topic("t", lambda topic: {"min.insync.replicas": "1"})
+        assert (await node.client.produce({T0: batch(b"v")}))[T0].base_offset == 3

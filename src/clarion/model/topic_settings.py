@@ -212,7 +212,7 @@ class TopicSettings:
         "min.insync.replicas",
         1,
         Kind.INT,
-        "How many replicas must be in sync for a write with acks=all.",
+        "How many replicas must be in sync for a write with acks=all. There is one: above 1 such writes are refused.",
         check=at_least(1),
         synonyms=("min.insync.replicas",),
     )

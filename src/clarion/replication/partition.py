@@ -43,6 +43,8 @@ log = event_log("replication")
 _NOT_FOR_CLIENTS: Final = LOG_APPEND_TIME | TRANSACTIONAL  # the second until there are transactions
 _TELL_AGAIN_MS: Final = 10_000  # a full disk refuses every message, and is logged this often
 
+_REPLICAS: Final = 1  # of every partition, and in sync: the leader
+
 CommitCallback = Callable[[ErrorCode], None]
 
 
@@ -103,6 +105,7 @@ class Partition:
     def configure(self, settings: TopicSettings) -> None:
         """Take new settings. What was readable stays readable: the watermark never falls."""
         self.settings = settings
+        self.has_enough_replicas = settings.min_insync_replicas <= _REPLICAS
         self._is_durable = settings.is_durable
         self._bytes_max = settings.max_message_bytes
         self._stamps_time = settings.is_log_append_time
@@ -152,6 +155,14 @@ class Partition:
             if known is not None:
                 return self._repeated(known)
         return self._write(batch, header, now_ms)
+
+    def check_in_sync(self) -> None:
+        """Before a batch is appended for whom only min.insync.replicas are enough: nothing is written then."""
+        if not self.has_enough_replicas:
+            raise KafkaError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"{self.tp} has {_REPLICAS} replica; min.insync.replicas is {self.settings.min_insync_replicas}",
+            )
 
     def append_own(self, batch: bytearray, now_ms: int) -> Appended:
         """Append a batch that this broker made itself (a coordinator's records)."""

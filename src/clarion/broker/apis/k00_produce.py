@@ -69,6 +69,8 @@ def serve(
             try:
                 partition = _find(broker, header, topic, index)
                 batch = _checked(request, records, header.api_version)
+                if request.acks == ACKS_ALL:
+                    partition.check_in_sync()
                 if partition.preparation is not None or partition.preparing:
                     prepared = placed.prepare_at_once(partition, batch)
                     if prepared is None:
