@@ -63,6 +63,50 @@ def raw_snappy_of_zeros(size):
     return bytes(cramjam.snappy.compress_raw(bytes(size)))
 
 
+@pytest.mark.parametrize("size", [0, 100, 300_000])
+def test_lz4_is_written_in_independent_blocks_because_java_reads_no_others(size):
+    packed = compress(Codec.LZ4, os.urandom(size))
+    magic, flags = struct.unpack_from("<IB", packed)
+    assert magic == 0x184D2204
+    assert flags >> 6 == 1, "the version"
+    assert flags & 0x20, "blocks do not refer to those before them"
+
+
+def test_gzip_with_many_members_is_read_in_one_go(monkeypatch):
+    contents = [os.urandom(1000) for _ in range(900)]
+    packed = b"".join(gzip.compress(content, mtime=0) for content in contents)
+    fed = []
+    make = zlib.decompressobj
+
+    class Counting:
+        def __init__(self, **how):
+            self._real = make(**how)
+
+        def decompress(self, data, length):
+            fed.append(len(data))
+            return self._real.decompress(data, length)
+
+        def __getattr__(self, name):
+            return getattr(self._real, name)
+
+    monkeypatch.setattr(zlib, "decompressobj", Counting)
+    assert decompress(Codec.GZIP, packed, MEGABYTE) == b"".join(contents)
+    assert sum(fed) < 5 * len(packed), "not all the rest again for every member"
+
+
+def test_gzip_with_more_members_than_anybody_writes_is_refused():
+    packed = gzip.compress(b"", mtime=0) * 52_415
+    assert "more than 1000 members" in refusal(Codec.GZIP, packed).message
+
+
+def test_gzip_that_is_cut_off_in_a_later_member_is_refused():
+    packed = gzip.compress(b"one") + gzip.compress(os.urandom(3000))[:-9]
+    assert "cut off" in refusal(Codec.GZIP, packed).message
+    assert (
+        "more than 2999 bytes" in refusal(Codec.GZIP, gzip.compress(b"one") + gzip.compress(bytes(3000)), 2999).message
+    )
+
+
 def test_raw_snappy_as_librdkafka_sends_it_is_read():
     data = b"hello snappy " * 9000
     assert decompress(Codec.SNAPPY, bytes(cramjam.snappy.compress_raw(data)), len(data)) == data

@@ -47,7 +47,7 @@ def compress(codec: int, data: Buffer) -> bytes:
         case Codec.SNAPPY:
             return _pack_xerial(data)
         case Codec.LZ4:
-            return bytes(cramjam.lz4.compress(data))
+            return _pack_lz4(data)
         case Codec.ZSTD:
             return bytes(cramjam.zstd.compress(data, level=3))
     raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"compression type {codec} is unknown")
@@ -72,27 +72,55 @@ def _as_it_is(data: Buffer, limit_bytes: int) -> bytes:
 _GZIP: Final = 31  # zlib's wbits for a gzip header and trailer
 
 
+_MEMBERS_MAX: Final = 1000  # nobody writes more than one; each takes some microseconds, even an empty one
+_FIRST_WINDOW_BYTES: Final = 512
+_WINDOW_BYTES_MAX: Final = 1 << 20
+
+
 def _expand_gzip(data: Buffer, limit_bytes: int) -> bytes:
     """All members, one after the other: RFC 1952 allows several, and Java reads them all."""
-    parts: list[bytes] = []
-    left = limit_bytes
-    rest = bytes(data)
-    while rest:
-        member = zlib.decompressobj(wbits=_GZIP)
-        try:
-            part = member.decompress(rest, left + 1)
-        except zlib.error as error:
-            raise _garbage(Codec.GZIP, error) from None
-        left -= len(part)
-        if left < 0:
-            raise _bomb(limit_bytes)
-        if not member.eof:
-            raise _garbage(Codec.GZIP, "cut off")
+    first = zlib.decompressobj(wbits=_GZIP)
+    content = _inflate(first, data, limit_bytes, limit_bytes)
+    if not first.eof:
+        raise _garbage(Codec.GZIP, "cut off" if len(data) else "empty")
+    return content if not first.unused_data else _expand_more(content, first.unused_data, limit_bytes)
+
+
+def _expand_more(content: bytes, rest: bytes, limit_bytes: int) -> bytes:
+    """What follows the first member."""
+    parts, left, at, view = [content], limit_bytes - len(content), 0, memoryview(rest)
+    for _ in range(_MEMBERS_MAX - 1):
+        part, at = _expand_member(view, at, left, limit_bytes)
         parts.append(part)
-        rest = member.unused_data
-    if not parts:
-        raise _garbage(Codec.GZIP, "empty")
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+        left -= len(part)
+        if at == len(view):
+            return b"".join(parts)
+    raise _garbage(Codec.GZIP, f"more than {_MEMBERS_MAX} members")
+
+
+def _expand_member(data: memoryview, at: int, room: int, limit_bytes: int) -> tuple[bytes, int]:
+    """One member and where it ends. It is fed in growing windows: what a window has too much is copied by zlib."""
+    member, parts, window = zlib.decompressobj(wbits=_GZIP), [], _FIRST_WINDOW_BYTES
+    while not member.eof:
+        piece = data[at : at + window]
+        if not piece:
+            raise _garbage(Codec.GZIP, "cut off")
+        part = _inflate(member, piece, room, limit_bytes)
+        room -= len(part)
+        parts.append(part)
+        at += len(piece) - len(member.unused_data)
+        window = min(4 * window, _WINDOW_BYTES_MAX)
+    return b"".join(parts), at
+
+
+def _inflate(member: zlib._Decompress, data: Buffer, room: int, limit_bytes: int) -> bytes:
+    try:
+        part = member.decompress(data, room + 1)
+    except zlib.error as error:
+        raise _garbage(Codec.GZIP, error) from None
+    if len(part) > room:
+        raise _bomb(limit_bytes)
+    return part
 
 
 # ------------------------------------------------------------------------------------------------ snappy
@@ -153,6 +181,14 @@ def _pack_xerial(data: Buffer) -> bytes:
 
 
 # ------------------------------------------------------------------------------------------------ lz4 and zstd frames
+
+
+def _pack_lz4(data: Buffer) -> bytes:
+    """Independent blocks: Java's reader refuses those that refer back. The batch's CRC is checksum enough."""
+    packer = cramjam.lz4.Compressor(content_checksum=False, block_linked=False)
+    packer.compress(bytes(data))
+    return bytes(packer.finish())
+
 
 _FIRST_GUESS_FACTOR: Final = 6  # text and JSON shrink about this much, so that most batches need one try
 _FIRST_GUESS_BYTES_MIN: Final = 64 * 1024

@@ -1,5 +1,7 @@
 """The executor's codecs against the broker's: each reads what the other writes, and neither is fooled."""
 
+import os
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +19,14 @@ def test_each_reads_what_the_other_writes(code, data, repeat):
     data = data * repeat
     assert decompress(code, broker.compress(code, data), 10**6) == data
     assert broker.decompress(code, bytes(compress(code, data)), 10**6) == data
+
+
+@pytest.mark.parametrize("size", [0, 100, 300_000])
+def test_lz4_is_written_in_independent_blocks_because_java_reads_no_others(size):
+    for data in (os.urandom(size), bytes(size)):
+        packed = bytes(compress(CODES["lz4"], data))
+        assert packed[4] & 0x20
+        assert broker.decompress(CODES["lz4"], packed, 10**6) == data
 
 
 @unhurried

@@ -33,6 +33,8 @@ def compress(code: int, data: Buffer) -> Buffer:
         return data
     if code == GZIP:
         return zlib.compress(data, level=6, wbits=_GZIP)
+    if code == LZ4:
+        return _pack_lz4(memoryview(data))
     # As bytes: a memoryview of the buffer that comes otherwise shows the room that was made, not what was written.
     compressed: bytes = _codec(code).compress(data, asbytes=True)
     return compressed
@@ -132,6 +134,25 @@ def _claimed_size(data: memoryview) -> int:
 
 
 # ------------------------------------------------------------------------------------------------ lz4 and zstd frames
+
+_LZ4_BLOCK_BYTES: Final = 64 * 1024
+_LZ4_HEADER: Final = bytes.fromhex("04224d18 60 40 82")  # independent blocks of 64 KB without checksums
+_LZ4_BLOCK = Struct("<I")
+_LZ4_AS_IT_IS: Final = 0x8000_0000  # of a block that could not be made smaller
+
+
+def _pack_lz4(data: memoryview) -> bytes:
+    """A frame of independent blocks: Java's reader refuses blocks that refer back, which the codec would write."""
+    codec = pa.Codec("lz4_raw")
+    parts = [_LZ4_HEADER]
+    for at in range(0, len(data), _LZ4_BLOCK_BYTES):
+        plain = data[at : at + _LZ4_BLOCK_BYTES]
+        packed = codec.compress(plain, asbytes=True)
+        is_smaller = len(packed) < len(plain)
+        parts.append(_LZ4_BLOCK.pack(len(packed) if is_smaller else len(plain) | _LZ4_AS_IT_IS))
+        parts.append(packed if is_smaller else bytes(plain))
+    return b"".join(parts) + _LZ4_BLOCK.pack(0)
+
 
 _FIRST_READ_BYTES: Final = 1024 * 1024  # most batches are smaller than this, decompressed
 
