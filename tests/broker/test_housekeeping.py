@@ -9,6 +9,7 @@ import pytest
 
 from clarion.broker import cleaning
 from clarion.broker.config import Durability
+from clarion.model.ids import TopicPartition
 from clarion.model.names import OFFSETS_TOPIC
 from clarion.testing.clock import ShiftedClock
 from clarion.wire.messages.k08_offset_commit import (
@@ -37,7 +38,7 @@ class Kept:
 
     async def pass_time(self, seconds: float) -> None:
         self.clock.advance(seconds)
-        self.house._clock = None  # this clock jumps because the story wants it to
+        self.node.broker.clock_trust.trust()  # this clock jumps because the story wants it to
         await self.house.retain()
 
     async def write(self, *values: bytes, topic: str = "t", key: bytes | None = None) -> None:
@@ -149,6 +150,64 @@ async def test_a_clock_that_jumps_deletes_nothing(tmp_path, clock, caplog):
         clock.advance(-1000 * HOUR)
         await kept.house.retain()
         assert await kept.read() == [b"v"]
+
+
+async def test_a_clock_that_is_ahead_at_the_start_deletes_nothing(tmp_path, clock, caplog):
+    async with keeping(tmp_path, clock) as node:
+        await node.topic(retention_ms=str(HOUR * 1000))
+        await node.topic("by-size", retention_bytes="1")
+        kept = Kept(node, clock)
+        await kept.write(b"v")
+        await kept.write(b"1", b"2", topic="by-size")
+    clock.advance(1000 * HOUR)
+    for _ in range(2):
+        async with keeping(tmp_path, clock) as node:
+            kept = Kept(node, clock)
+            await kept.house.retain()
+            await kept.house.save_checkpoints()
+            assert await kept.read() == [b"v"]
+            assert await kept.read("by-size") == [b"2"], "what is too large goes whatever the clock says"
+            assert "deletion_paused" in caplog.text
+    clock.advance(24 * HOUR)
+    async with keeping(tmp_path, clock) as node:
+        kept = Kept(node, clock)
+        await kept.house.retain()
+        assert await kept.read() == [], "the new time has stood for a day"
+
+
+async def test_a_clock_that_jumps_forgets_neither_producers_nor_committed_offsets(tmp_path, clock):
+    async with keeping(tmp_path, clock, offsets_partitions=1) as node:
+        await node.topic()
+        records = batch(b"v", at=clock.now_ms(), producer_id=7, producer_epoch=0, base_sequence=0)
+        assert (await node.client.produce({T0: records}))[T0].error_code == 0
+        await commit(node, "g", 1)
+        (shard,) = node.server.groups.shards
+        clock.advance(1000 * HOUR)
+        await node.server.housekeeping.expire()
+        expire_offsets(shard)
+        assert len(node.partition().producers) == 1
+        assert node.server.groups.committed_offset("g", TopicPartition(*T0)) == 1
+        node.broker.clock_trust.trust()
+        await node.server.housekeeping.expire()
+        expire_offsets(shard)
+        assert len(node.partition().producers) == 0
+        assert node.server.groups.committed_offset("g", TopicPartition(*T0)) is None
+
+
+def expire_offsets(shard) -> None:
+    """As if the time of the next look at the groups had come."""
+    shard.coordinator._schedule_expiry(-(10**12))
+    shard._on_timer()
+
+
+async def test_offsets_of_a_shard_that_is_still_loading_hold_everything(tmp_path, clock):
+    async with keeping(tmp_path, clock, offsets_partitions=1) as node:
+        await node.topic()
+        await commit(node, "g", 5)
+        (shard,) = node.server.groups.shards
+        assert node.server.groups.committed_offset("g", TopicPartition(*T0)) == 5
+        shard._is_loaded = False  # what was read so far may not be where the group went back to later
+        assert node.server.groups.committed_offset("g", TopicPartition(*T0)) is None
 
 
 async def test_new_settings_count_from_the_next_look(tmp_path, clock):

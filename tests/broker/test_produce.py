@@ -414,6 +414,7 @@ async def test_a_silent_producer_is_forgotten_after_its_time(tmp_path):
         await node.server.housekeeping.expire()
         assert await refusal(node, numbered(5)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         clock.advance(1801)
+        node.broker.clock_trust.trust()  # it jumps because the story wants it to
         await node.server.housekeeping.expire()
         assert await refusal(node, numbered(5)) == 0
 

@@ -26,6 +26,7 @@ from clarion.world import Clock, Randomness, event_log, new_session_id
 if TYPE_CHECKING:
     from clarion.broker.apis.k00_produce import Habit
     from clarion.broker.cleaning import Cleaner
+    from clarion.broker.clock_trust import ClockTrust
     from clarion.broker.group_service import GroupService
 
 log = event_log("broker")
@@ -73,6 +74,7 @@ class Broker:
         self.advertised: list[Address] = []  # one per listener
         self.groups: GroupService  # set by the server, which knows both
         self.cleaner: Cleaner  # likewise
+        self.clock_trust: ClockTrust  # likewise
         self.closed_to_clients = INTERNAL_TOPICS  # topics that only the broker itself makes and writes
         self.waiting_produces = WaitingProduces()
         self.preparing = Preparing()

@@ -97,7 +97,8 @@ class Cleaner:
 
     # Retention
 
-    async def retain(self, partition: Partition, now_ms: int) -> None:
+    async def retain(self, partition: Partition, now_ms: int, *, by_time: bool = True) -> None:
+        """`by_time`: whether the clock can be trusted with deletion; what is too large goes in any case."""
         if not self._may_touch(partition):
             return
         memory = self._memories.setdefault(partition, Memory())
@@ -105,10 +106,10 @@ class Cleaner:
         if deleted:
             await self._alone(partition, "removal", in_thread(partial(_remove, self._disk, deleted)))
         memory.arrivals.note(partition.next_offset, now_ms, partition.settings.retention_grace_ms)
-        if partition.settings.is_deleted and not self._is_quiet(partition, memory, now_ms):
-            await self._alone(partition, "retention", self._retain(partition, memory, now_ms))
+        if partition.settings.is_deleted and not self._is_quiet(partition, memory, now_ms, by_time):
+            await self._alone(partition, "retention", self._retain(partition, memory, now_ms, by_time))
 
-    async def _retain(self, partition: Partition, memory: Memory, now_ms: int) -> None:
+    async def _retain(self, partition: Partition, memory: Memory, now_ms: int, by_time: bool) -> None:
         view = view_of(partition.log)
         settings = partition.settings
         limit, holds = partition.high_watermark.offset, self._holds(partition)
@@ -122,6 +123,7 @@ class Cleaner:
                 holds=holds,
                 noticed=memory.noticed,
                 arrivals=memory.arrivals,
+                by_time=by_time,
             )
             return plan, _first_timestamp(view)
 
@@ -171,7 +173,7 @@ class Cleaner:
             swap_in(partition.log, view, cleaned)
 
     @staticmethod
-    def _is_quiet(partition: Partition, memory: Memory, now_ms: int) -> bool:
+    def _is_quiet(partition: Partition, memory: Memory, now_ms: int, by_time: bool) -> bool:
         settings, start, quiet = partition.settings, partition.start_offset, memory.quiet
         if start == partition.next_offset:
             return True
@@ -179,7 +181,7 @@ class Cleaner:
         is_too_large = 0 <= settings.retention_bytes < partition.log.size_bytes
         if is_too_large and not (is_known and quiet is not None and quiet.next_offset == partition.next_offset):
             return False
-        if settings.retention_ms < 0:
+        if settings.retention_ms < 0 or not by_time:
             return True
         return is_known and quiet is not None and now_ms <= quiet.first_timestamp_ms + settings.retention_ms
 

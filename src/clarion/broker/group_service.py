@@ -91,10 +91,12 @@ class GroupService:
         return [await shard.call(method, request, context) for shard in self.shards]
 
     def committed_offset(self, group_id: str, tp: TopicPartition) -> int | None:
-        """What a group has committed, as far as it is known here and now."""
+        """What a group has committed, as far as it is known here and now; None also while its shard is loading."""
         if not self.shards:
             return None
         shard = self.shards[partition_for(group_id, len(self.shards))]
+        if not shard.is_loaded:
+            return None  # what was read so far may be further than where the group has gone back to since
         return shard.coordinator.committed_offsets(group_id).get(tp)
 
     def summaries(self) -> Iterator[GroupSummary]:
@@ -288,7 +290,8 @@ class Shard:
 
     def _on_timer(self) -> None:
         self._timer = None
-        if self._perform(self.coordinator.on_tick(self._now_ms(), self._broker.clock.now_ms())):
+        may_expire = self._broker.clock_trust.is_trusted()
+        if self._perform(self.coordinator.on_tick(self._now_ms(), self._broker.clock.now_ms(), may_expire=may_expire)):
             self._set_timer()
         else:
             # What was due is lost. As after a restart, every member gets a whole session to show that it is there.

@@ -12,7 +12,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from clarion.broker.threads import in_thread
-from clarion.log.clock_watch import ClockWatch, watch_clock
 from clarion.world import event_log
 
 if TYPE_CHECKING:
@@ -31,7 +30,6 @@ class Housekeeping:
         self._offset_files = offset_files
         self._loop = asyncio.get_running_loop()
         self._tasks: list[asyncio.Task[None]] = []
-        self._clock: ClockWatch | None = None
 
     def start(self) -> None:
         config = self._broker.config
@@ -46,6 +44,10 @@ class Housekeeping:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        try:
+            await self._note_alive()
+        except OSError as error:
+            log.warning("clock_not_saved", reason=str(error))
 
     def _every(self, seconds: float, duty: Callable[[], Awaitable[None]]) -> None:
         self._tasks.append(self._loop.create_task(self._repeat(seconds, duty)))
@@ -62,14 +64,11 @@ class Housekeeping:
                 log.error("duty_failed", duty=getattr(duty, "__name__", "?"), error=error)
 
     async def retain(self) -> None:
-        """What is past its time or beyond its size goes, unless the clock cannot be trusted with that."""
+        """What is beyond its size goes, and what is past its time, unless the clock cannot be trusted with that."""
         now_ms = self._broker.clock.now_ms()
-        self._clock = watch_clock(self._clock, now_ms, int(self._loop.time() * 1000))
-        if not self._clock.is_trusted:
-            log.warning("deletion_paused", reason=self._clock.sentence)
-            return
+        by_time = self._broker.clock_trust.is_trusted()
         for number, partition in enumerate(list(self._broker.partitions), start=1):
-            await self._broker.cleaner.retain(partition, now_ms)
+            await self._broker.cleaner.retain(partition, now_ms, by_time=by_time)
             if number % _PARTITIONS_PER_TURN == 0:
                 await asyncio.sleep(0)
         self._broker.cleaner.forget_gone()
@@ -86,10 +85,18 @@ class Housekeeping:
         """How far the logs are known to be good: a start after a crash looks only at what came later."""
         snapshot = self._offset_files.take(self._broker.partitions)
         await in_thread(partial(self._offset_files.save, snapshot))
+        await self._note_alive()
+
+    async def _note_alive(self) -> None:
+        trust = self._broker.clock_trust
+        trust.is_trusted()  # a look at the clock: what is saved is when it was last looked at
+        await in_thread(trust.save)
 
     async def expire(self) -> None:
         """Forget readers' sessions and producers that have been silent for long."""
         self._broker.sessions.expire(self._loop.time())
+        if not self._broker.clock_trust.is_trusted():
+            return
         before_ms = self._broker.clock.now_ms() - self._broker.config.producer_id_expiration_ms
         for partition in list(self._broker.partitions):
             if len(partition.producers):

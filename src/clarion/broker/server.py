@@ -8,6 +8,7 @@ await server.stop()
 
 from __future__ import annotations
 
+import asyncio
 import os
 import resource
 import ssl
@@ -18,6 +19,7 @@ from typing import Final
 
 from clarion.broker.broker import Address, Broker
 from clarion.broker.cleaning import Cleaner
+from clarion.broker.clock_trust import ClockTrust
 from clarion.broker.config import BrokerConfig, ListenerConfig, TlsConfig
 from clarion.broker.dispatch import Dispatch
 from clarion.broker.group_service import GroupService
@@ -180,6 +182,9 @@ class BrokerServer:
         self._taken.callback(self.broker.waiting_produces.close)
         self._taken.push_async_callback(self.broker.preparing.stop)
         self.broker.cleaner = Cleaner(self.broker, self._disk)
+        self.broker.clock_trust = ClockTrust(
+            self._clock, asyncio.get_running_loop().time, self._disk, self.config.data_dir
+        )
         self.dispatch = Dispatch(self.broker)
         self._taken.push_async_callback(self.dispatch.stop)
         self.groups = self.broker.groups = GroupService(self.broker, _group_config(self.config), self._randomness)

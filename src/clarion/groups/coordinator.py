@@ -111,13 +111,17 @@ class GroupCoordinator:
     def next_deadline_ms(self) -> int | None:
         return self._shard.timers.next_deadline_ms()
 
-    def on_tick(self, now_ms: int, wall_ms: int) -> Outcome:
-        """Fire what is due, each group once: its records must be replayed before it is looked at again."""
+    def on_tick(self, now_ms: int, wall_ms: int, *, may_expire: bool = True) -> Outcome:
+        """Fire what is due, each group once: its records must be replayed before it is looked at again.
+
+        `may_expire`: whether the wall clock can be trusted with forgetting committed offsets.
+        """
         step = Step(self._shard, Outcome(), now_ms, wall_ms)
         due: dict[str, list[TimerKey]] = {}
         for key in self._shard.timers.pop_due(now_ms):
             if key.kind is TimerKind.EXPIRY:
-                offset_expiry.expire(step)
+                if may_expire:
+                    offset_expiry.expire(step)
                 self._schedule_expiry(now_ms)
             else:
                 due.setdefault(key.group_id, []).append(key)

@@ -3,7 +3,10 @@
 Retention is the one place where a wrong wall clock destroys data: a jump forward by a month makes everything expired at
 once. So every sweep compares how far the wall clock and the monotonic clock have come since the sweep before. If they
 disagree by more than a minute, nothing is deleted until the wall clock is back where it should be, or until the new
-time has stood for a day (an operator had time to notice; or it was right, and the old one wrong), or until a restart.
+time has stood for a day (an operator had time to notice; or it was right, and the old one wrong).
+
+A start knows only when the broker was last alive. If that is more than a day ago, either it was down for so long or the
+clock is ahead, and nobody can tell: deletion waits for a day as well. That day is counted over restarts.
 
     watch = watch_clock(watch, wall_ms, monotonic_ms)
     if not watch.is_trusted: log.warning("deletion_paused", reason=watch.sentence)
@@ -11,11 +14,12 @@ time has stood for a day (an operator had time to notice; or it was right, and t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 JUMP_MS: Final = 60_000  # slewing by NTP is 0.5 ms per second; what moves a clock by a minute between sweeps is a jump
 GRACE_MS: Final = 24 * 3_600_000
+DOWN_MS_MAX: Final = 24 * 3_600_000  # a shorter standstill is everyday, and costs at most a day of retention
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +39,15 @@ class ClockWatch:
             return "the wall clock runs with the monotonic clock"
         way = "forward" if self.jump_ms > 0 else "back"
         left_s = max(0, GRACE_MS - (self.monotonic_ms - self.jumped_at_ms)) // 1000
-        return f"the wall clock jumped {way} by {abs(self.jump_ms) / 1000:.0f} s; deletion waits up to {left_s} s more"
+        return (
+            f"the wall clock jumped {way} by {abs(self.jump_ms) / 1000:.0f} s, or the broker was down for so long; "
+            f"deletion by time waits up to {left_s} s more"
+        )
+
+    @property
+    def doubted_since_ms(self) -> int:
+        """On the wall clock, as it now is; -1 while it is trusted."""
+        return -1 if self.is_trusted else self.wall_ms - (self.monotonic_ms - self.jumped_at_ms)
 
 
 def watch_clock(before: ClockWatch | None, wall_ms: int, monotonic_ms: int) -> ClockWatch:
@@ -53,3 +65,18 @@ def watch_clock(before: ClockWatch | None, wall_ms: int, monotonic_ms: int) -> C
         jump_ms=jump_ms,
         jumped_at_ms=monotonic_ms if before.is_trusted else before.jumped_at_ms,
     )
+
+
+def watch_after_start(last: ClockWatch | None, wall_ms: int, monotonic_ms: int) -> ClockWatch:
+    """The first watch of a process. `last` is what the process before saw last; None if that is not known."""
+    trusted = ClockWatch(wall_ms=wall_ms, monotonic_ms=monotonic_ms)
+    if last is None:
+        return trusted
+    gap_ms = wall_ms - last.wall_ms
+    is_gap = abs(gap_ms) > DOWN_MS_MAX
+    jump_ms = last.jump_ms + (gap_ms if is_gap else 0)
+    has_come_back = is_gap and abs(jump_ms) <= DOWN_MS_MAX
+    stood_ms = 0 if last.is_trusted else max(0, wall_ms - last.doubted_since_ms)
+    if jump_ms == 0 or has_come_back or stood_ms >= GRACE_MS:
+        return trusted
+    return replace(trusted, jump_ms=jump_ms, jumped_at_ms=monotonic_ms - stood_ms)

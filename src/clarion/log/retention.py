@@ -96,19 +96,21 @@ def plan_retention(
     holds: Mapping[str, int | None] | None = None,
     noticed: Noticed | None = None,
     arrivals: Arrivals | None = None,
+    by_time: bool = True,
 ) -> RetentionPlan:
     """Where the log should start. Nothing from `limit_offset` (the high watermark) on goes.
 
     `holds`: for every group that holds deletion back, its committed offset, or None if it has none.
     `noticed`, `arrivals`: what earlier sweeps saw of this log.
+    `by_time`: whether the clock can be trusted; if not, only what is too large goes.
     """
     if not settings.is_deleted:
         return RetentionPlan(new_start_offset=view.start_offset, noticed=noticed)
     time = _Time(view.disk, now_ms, settings, noticed, view.next_offset)
-    settled = _settled(view, now_ms - settings.retention_grace_ms, arrivals)
-    by_time = _start_by_time(view, settings.retention_ms, time, settled)
-    by_size = _start_by_size(view, settings.retention_bytes)
-    wanted = min(max(by_time, by_size), limit_offset)
+    settled = _settled(view, now_ms - settings.retention_grace_ms, arrivals) if by_time else view.start_offset
+    time_start = _start_by_time(view, settings.retention_ms, time, settled)
+    size_start = _start_by_size(view, settings.retention_bytes)
+    wanted = min(max(time_start, size_start), limit_offset)
     start = wanted
     held_by: tuple[str, ...] = ()
     if holds and wanted > view.start_offset:
@@ -121,10 +123,12 @@ def plan_retention(
     return RetentionPlan(
         new_start_offset=start,
         roll=start > view.segments[-1].base_offset,
-        reason="" if start == view.start_offset else "time" if by_time >= by_size else "size",
+        reason="" if start == view.start_offset else "time" if time_start >= size_start else "size",
         held_by=held_by,
         noticed=time.noticed_after(start),
-        arrived_expired=settled <= view.start_offset < view.next_offset and _has_arrived_expired(view, settings, time),
+        arrived_expired=by_time
+        and settled <= view.start_offset < view.next_offset
+        and _has_arrived_expired(view, settings, time),
     )
 
 

@@ -155,6 +155,7 @@ class Life:
             intercept=self._intercept,
         )
         await self.server.start()
+        self.trust_clock()
         self._started.set_result(None)
         if await self._ending:
             await self.server.stop(drain_seconds=0)
@@ -199,7 +200,7 @@ class Life:
 
     def trust_clock(self) -> None:
         """The broker does not delete by a clock that has jumped. This one jumps because a test wants it to."""
-        self.server.housekeeping._clock = None
+        self.server.broker.clock_trust.trust()
 
     def stop_listening(self) -> None:
         net = self.server.net

@@ -1,0 +1,64 @@
+"""Whether the wall clock can be trusted with deletion and expiry, over restarts too.
+
+Whoever deletes by time asks here first: retention, the expiry of producers, the expiry of committed offsets. While the
+broker runs, its monotonic clock tells (`log.clock_watch`). For the time before, a file in the data directory says when
+the broker was last seen alive, and since when it has doubted the clock, if it does.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Final
+
+from clarion.log.clock_watch import ClockWatch, watch_after_start, watch_clock
+from clarion.world import Clock, Disk, event_log, read_file, replace_file
+
+log = event_log("broker")
+
+CLOCK_FILE: Final = "clock-checkpoint"
+_TELL_AGAIN_MS: Final = 3_600_000
+
+
+class ClockTrust:
+    def __init__(self, clock: Clock, monotonic_seconds: Callable[[], float], disk: Disk, data_dir: str) -> None:
+        self._clock = clock
+        self._monotonic_seconds = monotonic_seconds
+        self._disk = disk
+        self._path = os.path.join(data_dir, CLOCK_FILE)
+        self._told_ms: int | None = None  # when the doubt was last logged, on the monotonic clock
+        self._watch = watch_after_start(_load(disk, self._path), clock.now_ms(), self._monotonic_ms())
+
+    def is_trusted(self) -> bool:
+        """Asked before anything goes because its time is over."""
+        self._watch = watch = watch_clock(self._watch, self._clock.now_ms(), self._monotonic_ms())
+        if watch.is_trusted:
+            self._told_ms = None
+        elif self._told_ms is None or watch.monotonic_ms - self._told_ms >= _TELL_AGAIN_MS:
+            self._told_ms = watch.monotonic_ms
+            log.warning("deletion_paused", reason=watch.sentence)
+        return watch.is_trusted
+
+    def trust(self) -> None:
+        """Somebody knows that the clock is right as it is."""
+        self._watch = watch_clock(None, self._clock.now_ms(), self._monotonic_ms())
+
+    def save(self) -> None:
+        """In a thread: a sign of life for the next start."""
+        watch = self._watch
+        replace_file(self._disk, self._path, f"{watch.wall_ms} {watch.jump_ms} {watch.doubted_since_ms}\n".encode())
+
+    def _monotonic_ms(self) -> int:
+        return int(self._monotonic_seconds() * 1000)
+
+
+def _load(disk: Disk, path: str) -> ClockWatch | None:
+    """What the process before this one saw last; its monotonic clock is of no use any longer."""
+    try:
+        alive_ms, jump_ms, doubted_since_ms = map(int, read_file(disk, path).split())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        log.warning("clock_checkpoint_unreadable", path=path, reason=str(error))
+        return None
+    return ClockWatch(wall_ms=alive_ms, monotonic_ms=alive_ms - doubted_since_ms, jump_ms=jump_ms)
