@@ -61,6 +61,14 @@ def test_an_older_version_stops_at_what_has_the_journals_name(data: Path):
     assert (data / "registry.journal.imported").read_bytes() == journal
 
 
+def test_a_folder_of_another_node_is_refused_before_anything_in_it_is_changed(data: Path):
+    before = {path: path.read_bytes() for path in data.rglob("*") if path.is_file()}
+    with pytest.raises(WrongFolderError, match=r"node\.id=1, this broker is node\.id=2"):
+        embedded(data_dir=data, node_id=2).start()
+    after = {path: path.read_bytes() for path in data.rglob("*") if path.is_file() and path.name != ".lock"}
+    assert after == before
+
+
 def test_a_folder_of_a_newer_version_is_refused_in_one_line_and_left_alone(data: Path):
     with embedded(data_dir=data, **FOR_EVER):
         pass

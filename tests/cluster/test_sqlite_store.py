@@ -107,13 +107,14 @@ async def test_a_newer_format_is_refused_in_words(tmp_path: Path):
 class Broken:
     """A connection whose commits fail: the real one, with one statement turned into an error."""
 
-    def __init__(self, connection: sqlite3.Connection, code: int) -> None:
+    def __init__(self, connection: sqlite3.Connection, code: int, statement: str = "COMMIT") -> None:
         self._connection = connection
         self._code = code
+        self._statement = statement
         self.is_broken = True
 
     def execute(self, statement: str, *values: object) -> sqlite3.Cursor:
-        if statement == "COMMIT" and self.is_broken:
+        if statement.startswith(self._statement) and self.is_broken:
             error = sqlite3.OperationalError("injected")
             error.sqlite_errorcode = self._code
             raise error
@@ -153,6 +154,28 @@ async def test_a_full_disk_refuses_a_change_and_later_takes_it(tmp_path: Path):
     await store.transact((), [Put("a", b"3")])
     await store.close()
     assert await content(tmp_path) == {"a": b"3"}
+
+
+async def test_a_full_disk_that_keeps_the_log_from_being_moved_denies_no_change(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr("clarion.cluster.sqlite_database._WAL_BYTES_MAX", 0)
+    store = await open_store(tmp_path)
+    store._database._connection = Broken(store._database._connection, sqlite3.SQLITE_FULL, "PRAGMA wal_checkpoint")
+    for number in range(3):
+        assert (await store.transact((), [Put("a", b"%d" % number)])).succeeded
+    await store.close()
+    assert await content(tmp_path) == {"a": b"2"}
+
+
+async def test_a_log_that_cannot_be_moved_for_another_reason_ends_it(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr("clarion.cluster.sqlite_database._WAL_BYTES_MAX", 0)
+    failures: list[Exception] = []
+    store = await SqliteStore.open(str(tmp_path / "registry.db"), failures.append)
+    code = sqlite3.SQLITE_IOERR_FSYNC
+    store._database._connection = Broken(store._database._connection, code, "PRAGMA wal_checkpoint")
+    with pytest.raises(StoreFailedError):
+        await store.transact((), [Put("a", b"1")])
+    assert len(failures) == 1
+    await store.close()
 
 
 async def test_a_backup_while_it_runs_is_a_store_of_its_own(tmp_path: Path):

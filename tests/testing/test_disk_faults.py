@@ -1,5 +1,6 @@
 """Faults of the disk: full, broken, slow."""
 
+import sqlite3
 import threading
 import time
 from collections.abc import Callable
@@ -9,11 +10,13 @@ import pytest
 from confluent_kafka import KafkaError as ConfluentError
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from clarion.cluster.coordination import StoreFailedError
 from clarion.model.errors import ErrorCode, KafkaError
-from clarion.testing import BrokerDownError, EmbeddedBroker, embedded
+from clarion.testing import BrokerDownError, BrokerFailedError, EmbeddedBroker, embedded
 from clarion.testing.errors import InjectedError
 from clarion.testing.journal import Journal
 from tests.testing.clients import confluent_consumer, confluent_producer, read, send
+from tests.waiting import wait_for
 
 
 @pytest.fixture
@@ -152,3 +155,36 @@ def _caused_by(error: Exception) -> Exception:
     outer = RuntimeError("of the broker's own")
     outer.__cause__ = error
     return outer
+
+
+def test_a_registry_that_cannot_be_written_ends_the_broker_and_the_test_hears_why(tmp_path) -> None:
+    """Going on would be guessing what the failed change has left. The next start finds out."""
+    broker = embedded(data_dir=tmp_path / "data").start()
+    broker.create_topic("kept")
+    broker._call(lambda inside: _break_registry(broker))
+    with pytest.raises((StoreFailedError, BrokerDownError)):
+        broker.create_topic("lost")
+    wait_for(lambda: not broker.is_running)
+    with pytest.raises(BrokerFailedError, match="disk I/O error"):
+        broker.__exit__(None, None, None)
+    with embedded(data_dir=tmp_path / "data") as broker:
+        assert broker.topics() == {"kept": 1}
+
+
+def _break_registry(broker: EmbeddedBroker) -> None:
+    """From now on no change of it can be committed."""
+    store = broker._life.server.store
+    real = store._database._connection
+
+    class Broken:
+        def execute(self, statement: str, *values: object) -> object:
+            if statement == "COMMIT":
+                error = sqlite3.OperationalError("disk I/O error")
+                error.sqlite_errorcode = sqlite3.SQLITE_IOERR
+                raise error
+            return real.execute(statement, *values)
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(real, name)
+
+    store._database._connection = Broken()

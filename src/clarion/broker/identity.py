@@ -53,42 +53,52 @@ class Claim:
 
     def check_format(self) -> None:
         """Before anything in the folder is touched."""
-        written = self._known().get(_FORMAT, "1")
+        written = (self._written() or {}).get(_FORMAT, "1")
         if not written.isdecimal() or int(written) > _FORMAT_NOW:
             raise WrongFolderError(
                 f"{self._path} says {_FORMAT}={written}, this version of Clarion knows formats up to {_FORMAT_NOW}: "
                 f"a newer version has worked here, and has to go on"
             )
 
+    def check_node(self, node_id: int) -> None:
+        """Likewise."""
+        written = self._written()
+        if written is not None:
+            self._check("node.id", written.get("node.id"), str(node_id))
+
     async def check_registry(self, store: CoordinationStore) -> None:
         """A folder that belongs to a cluster has a registry that says so: without it, topics would seem to be gone."""
-        known = self._known().get("cluster.id")
+        known = (self._written() or {}).get("cluster.id")
         if known is not None and await store.get(CLUSTER_ID) is None:
             raise WrongFolderError(
                 f"{self._path} says cluster.id={known}, but the registry beside it is new: restore it from a copy"
             )
 
-    def check_identity(self, cluster_id: str, node_id: int) -> None:
+    def settle(self, cluster_id: str, node_id: int) -> None:
         """Write who we are on the first start; refuse to go on with somebody else's data after that."""
-        known = self._known()
-        ours = {"cluster.id": cluster_id, "node.id": str(node_id)}
-        for name, value in ours.items():
-            if known and known.get(name) != value:
-                raise WrongFolderError(
-                    f"{self._path} says {name}={known.get(name)}, this broker is {name}={value}; "
-                    f"choose another --data-dir, or the right --node-id"
-                )
-        wanted = {"version": "1", **known, **ours, _FORMAT: str(_FORMAT_NOW)}
-        if known != wanted:
+        written = self._written()
+        if written is not None:
+            self._check("cluster.id", written.get("cluster.id"), cluster_id)
+        ours = {"cluster.id": cluster_id, "node.id": str(node_id), _FORMAT: str(_FORMAT_NOW)}
+        wanted = {"version": "1", **(written or {}), **ours}
+        if written != wanted:
             content = "".join(f"{name}={value}\n" for name, value in wanted.items())
             replace_file(self._disk, self._path, content.encode())
+
+    def _check(self, name: str, written: str | None, ours: str) -> None:
+        if written != ours:
+            raise WrongFolderError(
+                f"{self._path} says {name}={written}, this broker is {name}={ours}; "
+                f"choose another --data-dir, or the right --node-id"
+            )
 
     def release(self) -> None:
         if self._lock is not None:
             self._lock.release()
 
-    def _known(self) -> dict[str, str]:
+    def _written(self) -> dict[str, str] | None:
+        """None if there is no such file."""
         if not self._disk.exists(self._path):
-            return {}
-        lines = read_file(self._disk, self._path).decode().splitlines()
+            return None
+        lines = read_file(self._disk, self._path).decode(errors="replace").splitlines()
         return dict(line.split("=", 1) for line in lines if "=" in line)

@@ -113,6 +113,7 @@ class BrokerServer:
         make_lasting_folder(self._disk, config.data_dir)
         self._claim = claim_folder(self._disk, config.data_dir)
         self._taken.callback(self._claim.release)
+        self._claim.check_node(config.node_id)
 
     async def _open_registry(self) -> None:
         """What the cluster agrees on, and that this folder is a part of it."""
@@ -128,7 +129,7 @@ class BrokerServer:
             topic_partitions_max=config.limits.topic_partitions_max,
         )
         self._settings = await SettingsRegistry.load(self.store)
-        self._claim.check_identity(self._registry.cluster_id, config.node_id)
+        self._claim.settle(self._registry.cluster_id, config.node_id)
 
     async def _open_sqlite(self, on_failure: OnFailure) -> CoordinationStore:
         store = await SqliteStore.open(os.path.join(self.config.data_dir, REGISTRY_FILE), on_failure)

@@ -30,6 +30,9 @@ from clarion.cluster.coordination import (
     check_size,
     decide,
 )
+from clarion.world import event_log
+
+log = event_log("cluster")
 
 _FORMAT: Final = 1
 _APPLICATION: Final = 0x436C6172  # "Clar", as `file` and `PRAGMA application_id` show it
@@ -48,6 +51,16 @@ _TABLES: Final = (
 )
 _COLUMNS: Final = "key, value, create_revision, mod_revision, lease, crc"
 _SAVE: Final = f"INSERT OR REPLACE INTO entries ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)"
+
+
+def is_full(error: sqlite3.Error) -> bool:
+    """Whether the disk has no room: the change was rolled back, and the next one may fit."""
+    return primary_code(error) == sqlite3.SQLITE_FULL
+
+
+def primary_code(error: sqlite3.Error) -> int:
+    """Without the details in the upper bits."""
+    return int(getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
 
 
 class StoreDamagedError(StoreError):
@@ -170,8 +183,13 @@ class Database:
             self._move_log()
 
     def _move_log(self) -> None:
-        """From the write-ahead log into the database. The commit stands whatever comes of it."""
-        self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        """From the write-ahead log into the database. A full disk is no reason to deny the commit: it stands."""
+        try:
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        except sqlite3.OperationalError as error:
+            if not is_full(error):
+                raise
+            log.warning("store_not_shortened", file=self._path, reason=str(error))
         self._unmoved_bytes = 0
 
     def _check_leases(self, operations: Sequence[Operation]) -> None:

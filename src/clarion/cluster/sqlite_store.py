@@ -35,7 +35,7 @@ from clarion.cluster.coordination import (
 )
 from clarion.cluster.history import History
 from clarion.cluster.leases import LeaseClock
-from clarion.cluster.sqlite_database import Database, StoreDamagedError
+from clarion.cluster.sqlite_database import Database, StoreDamagedError, is_full, primary_code
 from clarion.world import Disk, event_log, replace_file
 
 log = event_log("cluster")
@@ -43,7 +43,6 @@ log = event_log("cluster")
 Result = TypeVar("Result")
 
 _DAMAGED: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-_FULL: Final = sqlite3.SQLITE_FULL
 
 
 class SqliteStore:
@@ -151,7 +150,7 @@ class SqliteStore:
         try:
             return work()
         except sqlite3.Error as error:
-            if _code(error) == _FULL:
+            if is_full(error):
                 raise _no_room(self._path) from error
             self._fail(error)
         except StoreDamagedError as error:
@@ -180,16 +179,10 @@ def _open(path: str) -> Database:
 
 
 def _reason(path: str, error: sqlite3.Error) -> StoreError | OSError:
-    code = _code(error)
-    if code in _DAMAGED:
+    if primary_code(error) in _DAMAGED:
         return StoreDamagedError(f"{path} is damaged: {error}. Restore the file from a copy")
-    return _no_room(path) if code == _FULL else OSError(errno.EIO, str(error), path)
+    return _no_room(path) if is_full(error) else OSError(errno.EIO, str(error), path)
 
 
 def _no_room(path: str) -> OSError:
     return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
-
-
-def _code(error: sqlite3.Error) -> int:
-    """Without the details in the upper bits."""
-    return int(getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
