@@ -7,6 +7,7 @@ async with running(tmp_path) as node:
 """
 
 import asyncio
+import socket
 import struct
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -118,6 +119,12 @@ class Client:
 
     def close(self) -> None:
         self._writer.close()
+
+    def reset(self) -> None:
+        """Gone for good; of a client that only closes, the broker cannot know whether it still reads."""
+        sock = self._writer.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._writer.transport.abort()
 
 
 class Node:

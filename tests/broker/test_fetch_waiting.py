@@ -128,6 +128,7 @@ async def test_a_client_that_goes_leaves_no_timer_and_no_watcher(tmp_path, sessi
             async with node.another() as reader:
                 reader.post_fetch({("t", index): 0 for index in range(3)}, session=session, max_wait=LONG)
                 await until(lambda: is_waiting(node))
+                reader.reset()
             await until(lambda: len(node.server.net.connections) == 1)
         assert not is_waiting(node)
         await node.client.produce({T0: batch(b"v")})

@@ -106,6 +106,7 @@ async def test_a_client_that_goes_while_it_waits_leaves_nothing(tmp_path):
         async with node.another() as client:
             client.post(produce_frame({T0: batch(b"v")}))
             await until(lambda: len(node.broker.waiting_produces) == 1)
+            client.reset()
         await until(lambda: len(node.server.net.connections) == 1)
         disk.let_flushes_go()
         await until(lambda: len(node.broker.waiting_produces) == 0)

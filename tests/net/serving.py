@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import socket
+import struct
 import threading
 from collections.abc import AsyncIterator, Callable
 from typing import NamedTuple
@@ -15,7 +16,9 @@ LIMITS = NetLimits(
     connections_max=100,
     frame_bytes_max=1_000_000,
     frames_memory_max=4_000_000,
+    connection_memory_max=2_000_000,
     requests_in_flight_max=4,
+    frame_bytes_per_second_min=1000,
     frame_seconds_max=30,
     idle_seconds_max=600,
 )
@@ -80,6 +83,13 @@ async def lazy_socket(port: int, receive_bytes: int = 4096) -> socket.socket:
     sock.setblocking(False)
     await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port))
     return sock
+
+
+def reset(writer: asyncio.StreamWriter) -> None:
+    """The client is gone for good; of one that only closes, nobody knows whether it still reads."""
+    sock = writer.get_extra_info("socket")
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
 
 
 async def read_exactly(sock: socket.socket, size: int) -> bytes:

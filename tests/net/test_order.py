@@ -1,17 +1,17 @@
 """However replies become ready, and however slowly they leave, each comes whole and in the order of its request."""
 
 import asyncio
-import contextlib
+import socket
 from pathlib import Path
 
 import pytest
 
 from clarion.model.errors import MalformedError
 from clarion.net import Connection, PendingReply, Reply
-from clarion.net.connection import CHUNK_BYTES
 from clarion.net.frames import LENGTH
+from clarion.net.outbox import CHUNK_BYTES
 from clarion.world import RealDisk
-from tests.net.serving import ColdFile, Slice, framed, lazy_socket, read_exactly, read_frame, serving, until
+from tests.net.serving import ColdFile, Slice, framed, lazy_socket, read_exactly, read_frame, reset, serving, until
 
 LARGE = 16 * CHUNK_BYTES
 
@@ -190,9 +190,9 @@ async def test_a_mistake_of_the_service_ends_one_connection_and_not_whoever_woke
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(framed(b"wait") * 4 + framed(b"mistake"))
         await until(lambda: len(waiting) == 4)
-        waiting[0].resolve(framed(b"done"))  # must not raise
-        with contextlib.suppress(ConnectionError):
-            await reader.read()
+        for one in waiting:
+            one.resolve(framed(b"done"))  # must not raise
+        assert await asyncio.wait_for(reader.read(), 5) == framed(b"done") * 4, "those before it are answered"
         await until(lambda: not server.connections)
         writer.close()
 
@@ -257,7 +257,7 @@ async def test_a_reply_after_the_client_has_gone_is_dropped(large: Slice) -> Non
         _, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(framed(b"a") + framed(b"b"))
         await until(lambda: len(waiting) == 2)
-        writer.close()
+        reset(writer)
         await until(lambda: not server.connections)
         waiting[1].resolve(whole(large))
         waiting[0].fail()
@@ -337,3 +337,76 @@ async def test_readers_of_one_turn_share_what_is_read_and_later_ones_see_what_ha
             assert got == [letter * 100, letter * 20_000, letter * 20_000]
         for _, writer in clients:
             writer.close()
+
+
+async def test_a_client_that_closes_its_sending_half_gets_every_reply() -> None:
+    waiting: list[PendingReply] = []
+
+    def service(connection: Connection, frame: memoryview) -> Reply | PendingReply:
+        if bytes(frame) == b"quick":
+            return framed(b"quick")
+        waiting.append(PendingReply(connection))
+        return waiting[-1]
+
+    async with serving(service) as (server, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(framed(b"quick") + framed(b"slow") * 6 + framed(b"quick"))  # more than may be in flight
+        writer.write_eof()
+        assert await read_frame(reader) == b"quick"
+        for number in range(6):
+            await until(lambda number=number: len(waiting) > number)
+            waiting[number].resolve([framed(b"slow")])
+            assert await read_frame(reader) == b"slow"
+        assert await asyncio.wait_for(reader.read(), 5) == framed(b"quick")
+        await until(lambda: not server.connections)
+        writer.close()
+
+
+async def test_half_a_frame_before_the_end_is_not_waited_for() -> None:
+    async with serving(lambda connection, frame: framed(bytes(frame))) as (server, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(framed(b"whole") + framed(b"half")[:6])
+        writer.write_eof()
+        assert await asyncio.wait_for(reader.read(), 5) == framed(b"whole")
+        await until(lambda: not server.connections)
+        assert server.budget.held_bytes == 0
+        writer.close()
+
+
+async def test_a_large_reply_is_read_to_its_end_after_half_a_close(large: Slice) -> None:
+    async with serving(lambda connection, frame: whole(large)) as (_, port):
+        with await lazy_socket(port) as sock:
+            await asyncio.get_running_loop().sock_sendall(sock, framed(b"x") * 2)
+            sock.shutdown(socket.SHUT_WR)
+            got = await read_exactly(sock, 2 * (4 + LARGE))
+            assert got[4 : 4 + LARGE] == got[8 + LARGE :] == large.file.read(LARGE, 0)
+
+
+@pytest.mark.parametrize("end", [framed(b"nonsense"), framed(b"mistake"), framed(b"fails"), LENGTH.pack(-7)])
+@pytest.mark.parametrize("count", [2, 6], ids=["few", "more than may be in flight"])
+async def test_requests_before_one_that_ends_the_connection_are_answered_first(end: bytes, count: int) -> None:
+    waiting: list[PendingReply] = []
+
+    def service(connection: Connection, frame: memoryview) -> PendingReply:
+        if bytes(frame) == b"nonsense":
+            raise MalformedError("cannot be read")
+        if bytes(frame) == b"mistake":
+            raise ZeroDivisionError
+        pending = PendingReply(connection)
+        if bytes(frame) == b"fails":
+            pending.fail()
+        else:
+            waiting.append(pending)
+        return pending
+
+    async with serving(service) as (server, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(framed(b"good") * count + end + framed(b"never"))
+        for number in range(count):
+            await until(lambda number=number: len(waiting) > number)
+            waiting[number].resolve(framed(b"%d" % number))
+        expected = b"".join(framed(b"%d" % number) for number in range(count))
+        assert await asyncio.wait_for(reader.read(), 5) == expected
+        await until(lambda: not server.connections)
+        assert len(waiting) == count or end == framed(b"fails"), "what is behind is not begun"
+        writer.close()

@@ -35,9 +35,11 @@ class Limits:
     connections_max: int = 15_000  # ten thousand idle clients must fit with room to spare
     frame_bytes_max: int = 104_857_600  # Kafka's socket.request.max.bytes
     small_frame_bytes_max: int = 4 * 1024 * 1024  # nothing but Produce has a reason to be larger
-    frames_memory_max: int = 512 * 1024 * 1024  # unfinished large frames of all connections together
+    frames_memory_max: int = 128 * 1024 * 1024  # requests that arrive or wait, and replies not sent, of all connections
+    connection_memory_max: int = 4 * 1024 * 1024  # the same of one, unless it is a single frame; a few usual batches
     requests_in_flight_max: int = 64  # per connection; clients keep 5 by default
-    frame_seconds_max: float = 30.0  # from a frame's first byte to its last
+    frame_bytes_per_second_min: int = 4096  # slower, and a megabyte takes longer than any client waits for its answer
+    frame_seconds_max: float = 30.0  # so long may an unfinished frame stay below that rate
     idle_seconds_max: float = 600.0  # Kafka's connections.max.idle.ms
     fetch_bytes_max: int = 57_671_680  # Kafka's fetch.max.bytes
     fetch_sessions_max: int = 1_000  # Kafka's max.incremental.fetch.session.cache.slots

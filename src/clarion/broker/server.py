@@ -256,7 +256,9 @@ def _net_limits(config: BrokerConfig) -> NetLimits:
         connections_max=limits.connections_max,
         frame_bytes_max=limits.frame_bytes_max,
         frames_memory_max=limits.frames_memory_max,
+        connection_memory_max=limits.connection_memory_max,
         requests_in_flight_max=limits.requests_in_flight_max,
+        frame_bytes_per_second_min=limits.frame_bytes_per_second_min,
         frame_seconds_max=limits.frame_seconds_max,
         idle_seconds_max=limits.idle_seconds_max,
     )

@@ -130,9 +130,23 @@ SETTINGS: Final = (
     _limit("connections_max", _COUNT, "Open connections."),
     _limit("frame_bytes_max", whole_number(1024, 2**31 - 1), "The largest request (a Produce)."),
     _limit("small_frame_bytes_max", whole_number(1024, 2**31 - 1), "The largest request that is not a Produce."),
-    _limit("frames_memory_max", whole_number(1024 * 1024), "Memory for unfinished large requests of all connections."),
+    _limit(
+        "frames_memory_max",
+        whole_number(1024 * 1024),
+        "Memory for requests that arrive or wait and for replies that are not sent, of all connections. "
+        "Who wants more is not read from until there is room.",
+    ),
+    _limit(
+        "connection_memory_max", whole_number(64 * 1024), "The same of one connection, unless it is a single request."
+    ),
     _limit("requests_in_flight_max", _COUNT, "Unanswered requests of one connection; more wait in the socket."),
-    _limit("frame_seconds_max", seconds(0.1), "How long a request may take from its first byte to its last."),
+    _limit("frame_bytes_per_second_min", whole_number(1), "The least speed at which a request must arrive."),
+    _limit(
+        "frame_seconds_max",
+        seconds(0.1),
+        "How long a request may stay below that speed before its connection is closed; a tenth of it while others "
+        "wait for memory.",
+    ),
     _limit("idle_seconds_max", seconds(1), "A connection that is silent for so long is closed."),
     _limit("fetch_bytes_max", whole_number(1024, 2**31 - 1), "The most bytes in one answer to a Fetch."),
     _limit("fetch_sessions_max", _COUNT, "Incremental fetch sessions of all connections."),

@@ -1,8 +1,12 @@
 """One client connection: frames in, replies out in request order, and a bounded cost whoever is at the other end.
 
-Back-pressure in one rule: requests are taken from a connection only while its earlier replies fit (few enough in
-flight, nothing waiting to be sent). A client that stops reading is simply not read from any more; what it can hold is
-one chunk of its current reply and the kernel's socket buffer.
+Back-pressure in two rules. Requests are taken from a connection only while its earlier replies fit (few enough in
+flight, nothing waiting to be sent). And what it holds of our memory, unfinished frame, backlog and unsent replies
+together, is counted in the server's budget, which says when it may hold more (`net/budget`). A client that runs into
+either is simply not read from any more.
+
+No reply is lost. A client that closes its sending half is answered first. A request that ends the connection, because
+its bytes make no sense or because of a mistake of ours, does so in its turn, behind the replies to those before it.
 
 The hot path is callbacks, not tasks: a produce or fetch that need not wait is served inside `buffer_updated`. Small
 replies leave together at the end of the turn: a send that wakes a sleeping client costs more than the reply itself,
@@ -12,15 +16,15 @@ and the first one of a turn has woken it for all.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import deque
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
 from clarion.model.errors import MalformedError
+from clarion.net.budget import SMALL_BYTES
 from clarion.net.frames import FrameReader
-from clarion.net.replies import FilePart, Part, PendingReply, Reply, RestOfFile
+from clarion.net.outbox import Outbox
+from clarion.net.replies import PendingReply, Reply, memory_bytes
 from clarion.world import event_log
 
 if TYPE_CHECKING:
@@ -29,27 +33,27 @@ if TYPE_CHECKING:
 log = event_log("net")
 
 FRAMES_PER_TURN: Final = 200  # a few milliseconds: so long may one client's tiny requests keep the others waiting
-CHUNK_BYTES: Final = 512 * 1024  # of a file per send: the most that a slow reader's reply occupies in our memory
-SMALL_PART_BYTES: Final = 16 * 1024  # smaller file parts are read and joined with their header: one send for all
-WRITE_HIGH_WATER: Final = 128 * 1024  # less than a chunk, so that a chunk that does not leave at once pauses us
+FRAME_OVERHEAD_BYTES: Final = 128  # of a frame in the backlog, beside its bytes
 
 
 class Connection(asyncio.BufferedProtocol):
     __slots__ = (
         "_backlog",
+        "_backlog_bytes",
         "_frames",
+        "_is_counted",
         "_is_ending",
         "_is_held",
-        "_is_paused",
+        "_is_held_up",
         "_is_reading",
-        "_is_sending_cold",
-        "_out",
+        "_outbox",
+        "_queued_bytes",
         "_ready",
         "_replies",
         "_server",
         "_service",
-        "_socket_fd",
         "_transport",
+        "_will_end",
         "_will_go_on",
         "client_id",
         "habit_at",
@@ -57,7 +61,6 @@ class Connection(asyncio.BufferedProtocol):
         "last_active",
         "listener",
         "peer",
-        "unfinished_since",
     )
 
     def __init__(self, server: Server, listener: int) -> None:
@@ -65,48 +68,56 @@ class Connection(asyncio.BufferedProtocol):
         self._service = server.service
         self.listener = listener  # which of the server's listeners accepted it
         self._frames = FrameReader(server.scratch, server.limits.frame_bytes_max)
-        self._backlog: deque[bytearray] = deque()  # frames that arrived while we must not take any
+        self._backlog: deque[bytearray | memoryview] = deque()  # frames that arrived while we must not take any
+        self._backlog_bytes = 0
         self._replies: deque[PendingReply] = deque()
+        self._queued_bytes = 0  # of replies that are ready and not sent, because of those before them
         self._ready: list[bytes] = []  # replies that leave at the end of this turn
-        self._out: deque[Part] = deque()  # parts of the reply that is being sent, while it does not fit the socket
+        self._outbox = Outbox(self, server)
         self._transport: asyncio.Transport | None = None
-        self._socket_fd: int | None = None
-        self._is_paused = False
         self._is_reading = True
-        self._is_ending = False
-        self._is_held = False
-        self._is_sending_cold = False
+        self._is_held = False  # by the service, which is busy with a request of it
+        self._is_held_up = False  # its unfinished frame waits for room in the budget
+        self._is_counted = False  # an unfinished frame is known to the budget
+        self._is_ending = False  # no more requests are taken
+        self._will_end = False  # when everything that is owed is sent
         self._will_go_on = False
         self.peer = ""
         self.client_id = ""
         self.habit_at = 0  # the service's own: how much of a request is likely to come again
-        self.held_bytes = 0  # of our memory, for a frame that is still arriving
+        self.held_bytes = 0  # of our memory
         self.last_active = 0.0
-        self.unfinished_since = 0.0
 
     # Coming and going
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER, low=0)
+        self._outbox.open(self._transport)
         self.peer = _peer_name(transport)
-        if transport.get_extra_info("sslcontext") is None:
-            socket = transport.get_extra_info("socket")
-            self._socket_fd = socket.fileno() if socket is not None else None
         self._server.opened(self)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._drop_the_rest()
         self._frames.drop()
-        self._transport = None
+        self._transport = self._outbox.transport = None
         while self._replies:
             self._replies.popleft().abandon()
         self._server.closed(self)
 
+    def eof_received(self) -> bool:
+        """The client sends no more. It may well still read: what it has asked for is answered.
+
+        Not through TLS: there the end of the client's half is the end of both.
+        """
+        self._frames.drop()
+        self._note_unfinished(0)
+        self._will_end = True
+        return not self._end_if_nothing_is_owed() and not self._outbox.is_encrypted
+
     def take_no_more(self) -> None:
         """The broker stops: requests under way are answered, further ones are not begun."""
         self._is_ending = True
-        self._backlog.clear()
+        self._drop_backlog()
         self._stop_reading()
 
     def close(self) -> None:
@@ -123,10 +134,19 @@ class Connection(asyncio.BufferedProtocol):
 
     def _drop_the_rest(self) -> None:
         self._is_ending = True
-        self._socket_fd = None
+        self._outbox.drop()
         self._ready.clear()
-        self._out.clear()
+        self._drop_backlog()
+
+    def _drop_backlog(self) -> None:
         self._backlog.clear()
+        self._backlog_bytes = 0
+
+    def _end_if_nothing_is_owed(self) -> bool:
+        if self._will_end and self.is_idle:
+            self.close()
+            return True
+        return False
 
     @property
     def transport(self) -> asyncio.Transport | None:
@@ -137,14 +157,9 @@ class Connection(asyncio.BufferedProtocol):
         return self._transport is None or self._transport.is_closing()
 
     @property
-    def is_reading(self) -> bool:
-        """Whether what the client sends is taken from the socket."""
-        return self._is_reading
-
-    @property
     def is_idle(self) -> bool:
         """Nothing is owed to the client: no request waits, no reply is on its way."""
-        return not (self._is_held or self._replies or self._ready or self._out or self._backlog)
+        return not (self._is_held or self._replies or self._ready or self._outbox.parts or self._backlog)
 
     # Requests in
 
@@ -153,38 +168,20 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, count: int) -> None:
         self.last_active = self._server.now()
-        try:
-            frames = self._frames.received(count)
-        except MalformedError as error:
-            self._refuse(error)
-            return
-        if self._frames.has_unfinished or self.held_bytes:
-            self._note_unfinished()
-            if self._server.has_too_many_frames and self.held_bytes:
-                self._refuse(MalformedError("the broker holds too many unfinished frames"))
-                return
+        frames = self._frames.received(count)
+        if self._frames.has_unfinished or self._is_counted:
+            self._note_unfinished(count, has_finished=bool(frames))
         for at, frame in enumerate(frames):
             if not self._is_reading or self._must_wait():
                 self._keep(frames[at:])
-                return
+                break
             if at == FRAMES_PER_TURN:
                 self._keep(frames[at:])
                 self._go_on_soon()
-                return
+                break
             self._take(frame)
-
-    def eof_received(self) -> bool:
-        return False
-
-    def _note_unfinished(self) -> None:
-        held = self._frames.held_bytes
-        if held != self.held_bytes:
-            self._server.hold_frames(held - self.held_bytes)
-            self.held_bytes = held
-        if not held:
-            self.unfinished_since = 0.0
-        elif not self.unfinished_since:
-            self.unfinished_since = self.last_active
+        if self._frames.has_unfinished:
+            self._make_room()
 
     def hold(self) -> None:
         """Begin no further request until `release`: the one just taken is heavy, or must not be overtaken."""
@@ -194,22 +191,29 @@ class Connection(asyncio.BufferedProtocol):
         self._is_held = False
         if not self._is_reading:
             self._go_on_soon()
+        self._end_if_nothing_is_owed()
 
     def _must_wait(self) -> bool:
         return (
             self._is_held
-            or bool(self._out)
-            or self._is_paused
+            or bool(self._outbox.parts)
+            or self._outbox.is_paused
             or len(self._replies) >= self._server.limits.requests_in_flight_max
+            or self._queued_bytes > self._server.limits.connection_memory_max
         )
 
     def _keep(self, frames: Sequence[memoryview]) -> None:
-        if not self._is_ending:
-            self._backlog.extend(map(bytearray, frames))
-            self._stop_reading()
+        if self._is_ending:
+            return
+        shared = self._server.scratch.whole.obj  # the next read of whichever connection overwrites it
+        for frame in frames:
+            self._backlog.append(bytearray(frame) if frame.obj is shared else frame)
+            self._backlog_bytes += len(frame) + FRAME_OVERHEAD_BYTES
+        self._stop_reading()
+        self._count()
 
     def _take(self, frame: memoryview) -> None:
-        if self._transport is None or self._transport.is_closing():
+        if self._transport is None or self._transport.is_closing() or self._is_ending:
             return
         try:
             reply = self._service(self, frame)
@@ -219,35 +223,40 @@ class Connection(asyncio.BufferedProtocol):
         except Exception as error:
             # Our own mistake. It must not reach whoever called: that may be another client's commit.
             log.error("request_failed", peer=self.peer, client_id=self.client_id, error=error)
-            self.send_ready()
-            self.abort()
+            self._end_in_turn()
             return
         # The request may have made an earlier reply ready, and that one may not be out yet.
-        if type(reply) is bytes and not self._replies and not self._out:
+        if type(reply) is bytes and not self._replies and not self._outbox.parts:
             self._send_soon(reply)
         elif reply is not None:
             self._reply_in_turn(reply)
 
     def _reply_in_turn(self, reply: Reply | PendingReply) -> None:
         if not isinstance(reply, PendingReply):
-            if not self._replies and not self._out:
+            if not self._replies and not self._outbox.parts:
                 self._send(reply)
                 return
             ready, reply = reply, PendingReply(self)
             reply.parts = ready
         self._replies.append(reply)
         if reply.parts is not None:
-            self.flush_replies()
+            self.reply_is_ready(reply)
 
     def _refuse(self, error: MalformedError) -> None:
-        log.warning("connection_refused", peer=self.peer, client_id=self.client_id, reason=str(error))
-        self._server.malformed_total += 1
-        self.send_ready()
-        self.abort()
+        self._server.refused(self, str(error))
+        self._end_in_turn()
+
+    def _end_in_turn(self) -> None:
+        """Behind the replies to the requests before."""
+        self.take_no_more()
+        end = PendingReply(self)
+        end.is_end, end.parts = True, b""
+        self._reply_in_turn(end)
 
     def _stop_reading(self) -> None:
         if self._is_reading and self._transport is not None and not self._transport.is_closing():
             self._is_reading = False
+            self._server.budget.stopped(self, self._server.now())
             self._transport.pause_reading()
 
     def _go_on_soon(self) -> None:
@@ -257,39 +266,143 @@ class Connection(asyncio.BufferedProtocol):
             self._server.soon(self._go_on)
 
     def _go_on(self) -> None:
-        """Take what waited, then read on, as far as the replies allow."""
+        """Take what waited, then read on, as far as the replies and the budget allow."""
         self._will_go_on = False
         for _ in range(FRAMES_PER_TURN):
             if not self._backlog or self._must_wait():
                 break
-            self._take(memoryview(self._backlog.popleft()))
+            frame = self._backlog.popleft()
+            self._backlog_bytes -= len(frame) + FRAME_OVERHEAD_BYTES
+            self._take(memoryview(frame))
         else:
             self._go_on_soon()
+        self._count()
         if not self._backlog and not self._must_wait() and not self._is_reading and not self._is_ending:
-            self._is_reading = True
-            self.unfinished_since = self._server.now() if self.unfinished_since else 0.0
-            if self._transport is not None and not self._transport.is_closing():
-                self._transport.resume_reading()
+            self._read_on()
+        self._end_if_nothing_is_owed()
+
+    def _read_on(self) -> None:
+        if self._is_held_up or self._will_end or self.is_closed:
+            return
+        self._is_reading = True
+        if self._frames.has_unfinished:
+            self._server.budget.arrived(self, 0, self._server.now())  # from now on its silence is its own
+            self._make_room()
+        if self._is_reading and self._transport is not None:
+            self._transport.resume_reading()
+
+    # Memory
+
+    def _note_unfinished(self, count: int, *, has_finished: bool = True) -> None:
+        """The budget measures how fast unfinished frames arrive."""
+        now, budget = self.last_active, self._server.budget
+        if has_finished and self._is_counted:
+            budget.finished(self, now)
+            self._server.settle()
+        self._is_counted = self._frames.has_unfinished
+        if self._is_counted:
+            budget.arrived(self, self._frames.arrived_bytes if has_finished else count, now)
+        self._count()
+
+    def _make_room(self) -> None:
+        """For the rest of the unfinished frame, or stop reading until there is room."""
+        frames = self._frames
+        if frames.nonsense is not None:
+            if not self._backlog:
+                self._refuse(frames.nonsense)
+        elif frames.is_full and self._is_reading and not self._is_ending:
+            wanted = frames.grown_bytes
+            if wanted <= SMALL_BYTES:
+                self._grow()
+            elif self._owes_too_much(wanted):
+                self._stop_reading()  # until its own replies have left
+            elif self._server.budget.wants(self, wanted - frames.held_bytes, self._server.now()):
+                self._grow()
+            else:
+                self._is_held_up = True
+                self._stop_reading()
+                self._server.settle()
+
+    def _owes_too_much(self, wanted: int) -> bool:
+        """A lone frame may be as large as frames may be; together with a backlog and replies, only so much."""
+        if self._server.budget.is_in_lane(self):
+            return False
+        others = self.held_bytes - self._frames.held_bytes
+        return self._must_wait() or (others > 0 and others + wanted > self._server.limits.connection_memory_max)
+
+    def _grow(self) -> None:
+        self._frames.grow()
+        self._count()
+
+    def room_is_granted(self) -> None:
+        self._is_held_up = False
+        self._grow()
+        self._go_on()
+
+    def _count(self) -> None:
+        """Tell the budget what is held, if that has changed."""
+        held = self._frames.held_bytes + self._backlog_bytes + self._queued_bytes
+        if self._outbox.is_paused or self._outbox.parts:
+            held += self._outbox.waiting_bytes
+        if held != self.held_bytes:
+            self.held_bytes = held
+            self._server.hold(self, held)
+
+    @property
+    def left_total(self) -> int:
+        """Bytes of replies that the kernel has taken."""
+        return self._outbox.left_total
 
     # Replies out
+
+    def reply_is_ready(self, reply: PendingReply) -> None:
+        if self._replies and self._replies[0] is reply:
+            self.flush_replies()
+        elif not self.is_closed:
+            self._queue(reply)
 
     def flush_replies(self) -> None:
         """Send every reply that is ready and has no unready one before it."""
         if self.is_closed:
             return
-        replies = self._replies
-        while replies and replies[0].parts is not None and not self._out and not self._is_paused:
-            self._send(replies.popleft().parts or b"")
+        replies, outbox = self._replies, self._outbox
+        while replies and replies[0].parts is not None and not outbox.parts and not outbox.is_paused:
+            reply = replies.popleft()
+            self._queued_bytes -= reply.queued_bytes
+            if reply.is_end:
+                self.close()
+                return
+            self._send(reply.parts or b"")
+        if replies and replies[0].parts is not None:
+            self._queue(replies[0])
+        if self.held_bytes:
+            self._count()
         if not self._is_reading:
             self._go_on_soon()
+        if self._will_end:
+            self._end_if_nothing_is_owed()
+
+    def _queue(self, reply: PendingReply) -> None:
+        """It is ready, and those before it are not sent."""
+        if not reply.queued_bytes:
+            reply.queued_bytes = memory_bytes(reply.parts or b"")
+            self._queued_bytes += reply.queued_bytes
+            self._count()
 
     def pause_writing(self) -> None:
-        self._is_paused = True
+        self._outbox.is_paused = True
+        self._server.budget.sent(self, self.left_total, self._server.now())
+        self._count()
 
     def resume_writing(self) -> None:
-        self._is_paused = False
+        self._outbox.is_paused = False
+        self._server.budget.all_sent(self, self._server.now())
+        self.go_on_sending()
+        self._count()
+
+    def go_on_sending(self) -> None:
         self._pump()
-        if not self._out:
+        if not self._outbox.parts and not self._outbox.is_paused:
             self.flush_replies()
 
     def _send(self, parts: Reply) -> None:
@@ -298,10 +411,11 @@ class Connection(asyncio.BufferedProtocol):
         if isinstance(parts, bytes):
             self._send_soon(parts)
             return
-        self._out.extend(parts)
+        self._outbox.parts.extend(parts)
         self._pump()
-        if self._out:
+        if self._outbox.parts:
             self._stop_reading()
+            self._count()
 
     def _send_soon(self, reply: bytes) -> None:
         if not self._ready:
@@ -311,121 +425,14 @@ class Connection(asyncio.BufferedProtocol):
     def send_ready(self) -> None:
         ready = self._ready
         if ready:
-            self._write_through(ready[0] if len(ready) == 1 else b"".join(ready))
+            self._outbox.write(ready[0] if len(ready) == 1 else b"".join(ready))
             ready.clear()
+            if self._will_end:
+                self._end_if_nothing_is_owed()
 
     def _pump(self) -> None:
-        """Send the parts in order until they are gone, or the socket or the disk makes us wait."""
         self.send_ready()
-        try:
-            self._send_parts()
-        except (OSError, AssertionError) as error:
-            # Half a reply is out. The client alone is concerned, not whoever made the reply ready.
-            log.error("reply_failed", peer=self.peer, client_id=self.client_id, error=error)
-            self.abort()
-
-    def _send_parts(self) -> None:
-        while self._out and not self._is_paused and not self._is_sending_cold and self._transport is not None:
-            part = self._out.popleft()
-            if not isinstance(part, bytes):
-                self._send_file(part)
-                continue
-            head = self._with_small_parts(part)
-            if self._out and not isinstance(self._out[0], bytes):
-                self._send_file(self._out.popleft(), head)  # type: ignore[arg-type]
-            else:
-                self._transport.write(head)
-
-    def _with_small_parts(self, head: bytes) -> bytes:
-        """Join a header with the small file parts that follow it: one send instead of many."""
-        joined: list[bytes] | None = None
-        size = len(head)
-        while self._out and size < SMALL_PART_BYTES:
-            part = self._out[0]
-            if isinstance(part, bytes):
-                data: bytes | None = part
-            elif part.length <= SMALL_PART_BYTES:
-                view = self._server.read_chunk(part.file, part.position, part.length)
-                if view is not None and len(view) < part.length:
-                    raise AssertionError(f"{part.file.path} ends before a reply's last byte")
-                data = None if view is None else bytes(view)
-            else:
-                break
-            if data is None:
-                break  # not in memory: `_send_file` fetches it in a thread
-            self._out.popleft()
-            joined = [head] if joined is None else joined
-            joined.append(data)
-            size += len(data)
-        return head if joined is None else b"".join(joined)
-
-    def _send_file(self, part: FilePart, head: bytes = b"") -> None:
-        """Send a file part chunk by chunk, `head` together with the first one."""
-        position, end = part.position, part.position + part.length
-        while position < end:
-            view = self._server.read_chunk(part.file, position, min(CHUNK_BYTES, end - position))
-            if view is None:
-                self._write_through(head)
-                self._send_cold(part, position, end)
-                return
-            if not view:
-                raise AssertionError(f"{part.file.path} ends before a reply's last byte")
-            unsent = self._send_now(head, view)
-            position += len(view)
-            head = b""
-            if unsent:
-                # The socket is full. The transport takes the rest of the chunk and tells us when it has gone.
-                self._write_through(unsent)
-                if self._is_paused:
-                    self._put_back(part, position, end)
-                    return
-        self._write_through(head)
-
-    def _send_now(self, head: bytes, data: memoryview) -> bytes:
-        """Straight into the socket, without a copy, while nothing else waits in the transport; returns what is left."""
-        if self._socket_fd is None or self._transport is None or self._transport.get_write_buffer_size():
-            return head + data
-        try:
-            sent = os.writev(self._socket_fd, (head, data)) if head else os.write(self._socket_fd, data)
-        except BlockingIOError:
-            return head + data
-        except OSError:
-            self.abort()  # the peer has gone; connection_lost follows
-            return b""
-        if sent < len(head):
-            return head[sent:] + data
-        return bytes(data[sent - len(head) :])
-
-    def _write_through(self, data: bytes) -> None:
-        if data and self._transport is not None:
-            self._transport.write(data)
-
-    def _put_back(self, part: FilePart, position: int, end: int) -> None:
-        self._out.appendleft(RestOfFile(part, position, end - position))
-
-    def _send_cold(self, part: FilePart, position: int, end: int) -> None:
-        """The device must be asked: in a thread, so that nobody else waits for it."""
-        self._is_sending_cold = True
-        want = min(CHUNK_BYTES, end - position)
-        # Also where nothing is left: as long as something lies in `_out`, no other reply is sent.
-        self._put_back(part, position + want, end)
-        reading = asyncio.get_running_loop().run_in_executor(None, part.file.read, want, position)
-        reading.add_done_callback(partial(self._on_cold_read, part.file.path, want))
-
-    def _on_cold_read(self, path: str, want: int, reading: asyncio.Future[bytes]) -> None:
-        self._is_sending_cold = False
-        if reading.cancelled():
-            return
-        error = reading.exception()
-        if error is not None or len(reading.result()) != want:
-            log.error("reply_failed", peer=self.peer, file=path, reason=repr(error or "the file is too short"))
-            self.abort()
-            return
-        if not self.is_closed:
-            self._write_through(reading.result())
-            self._pump()
-            if not self._out and not self._is_paused:
-                self.flush_replies()
+        self._outbox.pump(self.abort)
 
 
 def _peer_name(transport: asyncio.BaseTransport) -> str:

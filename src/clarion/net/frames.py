@@ -15,57 +15,106 @@ from struct import Struct
 from typing import Final
 
 from clarion.model.errors import MalformedError
+from clarion.net.budget import SMALL_BYTES
 
 SCRATCH_BYTES: Final = 1024 * 1024  # what one socket may deliver per turn: large enough that calls do not count
-GROWTH_BYTES: Final = 1024 * 1024  # an own buffer starts with at most this much, then doubles
+_FIRST_BYTES: Final = 4096  # an own buffer starts with so much, or twice what is there, and then doubles
+_PREFIX_BYTES: Final = 64  # while not even the length is complete
 LENGTH = Struct(">i")
+_HTTP_METHODS: Final = frozenset((b"GET ", b"HEAD", b"POST", b"PUT ", b"PATC", b"DELE", b"OPTI", b"CONN", b"TRAC"))
+_TLS_HANDSHAKE, _TLS_MAJOR_VERSION = 0x16, 0x03
+
+
+class Scratch:
+    """The buffer that all connections of a server read into; narrow while memory for frames is short."""
+
+    __slots__ = ("is_narrow", "view", "whole")
+
+    def __init__(self, size: int = SCRATCH_BYTES) -> None:
+        self.whole = memoryview(bytearray(size))
+        self.view = self.whole  # what the next read may fill
+        self.is_narrow = False
+
+    def narrow(self, is_narrow: bool) -> None:
+        """A read then brings no more than every connection may hold anyway."""
+        if is_narrow != self.is_narrow:
+            self.is_narrow = is_narrow
+            self.view = self.whole[:SMALL_BYTES] if is_narrow else self.whole
 
 
 class FrameReader:
-    """The framing state of one connection."""
+    """The framing state of one connection.
 
-    __slots__ = ("_buffer", "_filled", "_frame_bytes_max", "_scratch", "_size", "_view", "has_unfinished")
+    After a read that leaves something unfinished, ask for `nonsense`, which ends the connection behind the frames
+    before it, and for `is_full`: what follows needs a larger buffer.
+    """
 
-    def __init__(self, scratch: memoryview, frame_bytes_max: int) -> None:
+    __slots__ = ("_buffer", "_filled", "_frame_bytes_max", "_scratch", "_size", "_view", "has_unfinished", "nonsense")
+
+    def __init__(self, scratch: Scratch, frame_bytes_max: int) -> None:
         self._scratch = scratch
         self._frame_bytes_max = frame_bytes_max
         self.has_unfinished = False
+        self.nonsense: MalformedError | None = None  # what follows the last frame cannot be one
         self._buffer: bytearray | None = None  # the unfinished frame, length prefix included
-        self._view: memoryview = scratch
+        self._view: memoryview = scratch.view
         self._filled = 0
         self._size = 0  # of the unfinished frame with its prefix; 0 while even the prefix is not complete
 
     @property
     def held_bytes(self) -> int:
+        """Of our memory: the whole buffer, also what nothing has been written to yet."""
         return 0 if self._buffer is None else len(self._buffer)
+
+    @property
+    def arrived_bytes(self) -> int:
+        """Of the unfinished frame."""
+        return self._filled
+
+    @property
+    def is_full(self) -> bool:
+        """The buffer of the unfinished frame has no room for another byte."""
+        return self._buffer is not None and self._filled == len(self._buffer)
+
+    @property
+    def grown_bytes(self) -> int:
+        """How large the buffer will be after `grow`: a length alone costs nothing, so it follows what has arrived."""
+        return min(self._size or _PREFIX_BYTES, max(_FIRST_BYTES, 2 * self._filled))
+
+    def grow(self) -> None:
+        self._own(bytearray(self.grown_bytes), self._view[: self._filled])
 
     def buffer(self) -> memoryview:
         """Where the kernel shall write next."""
         if self._buffer is None:
-            return self._scratch
-        if self._filled == len(self._buffer):
-            self._grow()
+            return self._scratch.view
+        if self.is_full:
+            self.grow()
         return self._view[self._filled :]
 
     def received(self, count: int) -> list[memoryview]:
         """Frames (without their length prefix) completed by the bytes just read; the rest is kept."""
         if self._buffer is None:
-            if count >= 4 and LENGTH.unpack_from(self._scratch)[0] == count - 4:
-                return [self._scratch[4:count]]  # exactly one frame, the usual case
-            return self._split(self._scratch[:count])
+            data = self._scratch.whole
+            if count >= 4 and LENGTH.unpack_from(data)[0] == count - 4:
+                return [data[4:count]]  # exactly one frame, the usual case
+            return self._split(data[:count])
         self._filled += count
         return self._finish()
 
     def drop(self) -> None:
         """Give the memory of an unfinished frame back: the connection has ended."""
-        self._buffer, self._view, self._filled, self._size = None, self._scratch, 0, 0
+        self._buffer, self._view, self._filled, self._size = None, self._scratch.view, 0, 0
         self.has_unfinished = False
 
     def _split(self, data: memoryview) -> list[memoryview]:
         frames: list[memoryview] = []
         at, end = 0, len(data)
         while end - at >= 4:
-            size = self._checked(LENGTH.unpack_from(data, at)[0])
+            size = LENGTH.unpack_from(data, at)[0]
+            if size < 0 or size > self._frame_bytes_max:
+                self._refuse(data[at:])
+                return frames
             if end - at - 4 < size:
                 break
             frames.append(data[at + 4 : at + 4 + size])
@@ -74,14 +123,16 @@ class FrameReader:
             self._keep(data[at:])
         return frames
 
-    def _checked(self, size: int) -> int:
-        if size < 0 or size > self._frame_bytes_max:
-            raise MalformedError(f"a frame of {size} bytes; at most {self._frame_bytes_max} are taken")
-        return size
+    def _refuse(self, data: memoryview) -> None:
+        self.nonsense = MalformedError(_what_it_looks_like(bytes(data[:4]), self._frame_bytes_max))
+        self.has_unfinished = True
 
     def _keep(self, rest: memoryview) -> None:
+        self._filled = len(rest)
         self._size = 4 + LENGTH.unpack_from(rest)[0] if len(rest) >= 4 else 0
-        room = max(len(rest), min(self._size or 64, GROWTH_BYTES))
+        room = self.grown_bytes
+        if self._scratch.is_narrow and room > SMALL_BYTES:
+            room = max(len(rest), SMALL_BYTES)
         self._own(bytearray(room), rest)
 
     def _own(self, buffer: bytearray, content: memoryview) -> None:
@@ -89,18 +140,14 @@ class FrameReader:
         self._buffer, self._view, self._filled = buffer, memoryview(buffer), len(content)
         self.has_unfinished = True
 
-    def _grow(self) -> None:
-        assert self._buffer is not None
-        wanted = self._size or 64
-        self._own(bytearray(min(wanted, 2 * len(self._buffer))), self._view[: self._filled])
-
     def _finish(self) -> list[memoryview]:
         if not self._size:
             if self._filled < 4:
                 return []
-            self._size = 4 + self._checked(LENGTH.unpack_from(self._view)[0])
-            if self._filled > self._size or len(self._view) > self._size:
+            size = LENGTH.unpack_from(self._view)[0]
+            if not 0 <= size <= self._frame_bytes_max or 4 + size < len(self._view):
                 return self._split_own()
+            self._size = 4 + size
         if self._filled < self._size:
             return []
         return self._split_own()
@@ -109,3 +156,12 @@ class FrameReader:
         content = self._view[: self._filled]
         self.drop()
         return self._split(content)
+
+
+def _what_it_looks_like(length: bytes, frame_bytes_max: int) -> str:
+    """A client with the wrong protocol is a common mistake, and its first bytes tell which."""
+    if length in _HTTP_METHODS:
+        return "looks like an HTTP request: this listener speaks Kafka's protocol"
+    if length[0] == _TLS_HANDSHAKE and length[1] == _TLS_MAJOR_VERSION:
+        return "looks like a TLS handshake: this listener is plaintext"
+    return f"a frame of {LENGTH.unpack(length)[0]} bytes; at most {frame_bytes_max} are taken"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from clarion.world import DiskFile
@@ -27,14 +27,21 @@ Reply = bytes | Sequence[Part]
 Service = Callable[["Connection", memoryview], "Reply | PendingReply | None"]
 
 
+def memory_bytes(parts: Reply | Iterable[Part]) -> int:
+    """What a reply holds of our memory. Parts of files are where they are."""
+    return len(parts) if isinstance(parts, bytes) else sum(len(one) for one in parts if isinstance(one, bytes))
+
+
 class PendingReply:
     """The place of a reply that is not ready yet. `resolve` is called once, also when the client has gone by then."""
 
-    __slots__ = ("_connection", "on_abandon", "parts")
+    __slots__ = ("_connection", "is_end", "on_abandon", "parts", "queued_bytes")
 
     def __init__(self, connection: Connection) -> None:
         self._connection: Connection | None = connection
         self.parts: Reply | None = None
+        self.queued_bytes = 0  # of our memory, while it is ready and those before it are not sent
+        self.is_end = False  # there is no reply: when those before it are sent, the connection ends
         self.on_abandon: Callable[[], None] | None = None  # called when the client has gone before the reply came
 
     def resolve(self, parts: Reply) -> None:
@@ -42,12 +49,12 @@ class PendingReply:
         self.parts = parts
         self.on_abandon = None
         if self._connection is not None:
-            self._connection.flush_replies()
+            self._connection.reply_is_ready(self)
 
     def fail(self) -> None:
-        """There will be no reply: what the request meant is unknown to the client, so the connection ends."""
-        if self._connection is not None:
-            self._connection.close()
+        """There will be no reply: what became of the request is unknown to the client, so the connection ends here."""
+        self.is_end = True
+        self.resolve(b"")
 
     def abandon(self) -> None:
         self._connection = None

@@ -9,14 +9,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from clarion.net.connection import CHUNK_BYTES, Connection
-from clarion.net.frames import SCRATCH_BYTES
+from clarion.net.budget import BudgetLimits, ByteBudget
+from clarion.net.connection import Connection
+from clarion.net.frames import Scratch
+from clarion.net.outbox import CHUNK_BYTES
 from clarion.net.replies import Service
 from clarion.world import DiskFile, event_log
 
 log = event_log("net")
 
 SWEEP_SECONDS: Final = 5.0
+LOOKS: Final = 20  # at those who are slow, in the time that the slow are given
 HANDSHAKE_SECONDS: Final = 10.0  # connections that have not shaken hands are not counted yet, so they go soon
 LAST_BYTES_SECONDS: Final = 0.5  # for what is already in the sockets' buffers when the connections are closed
 BACKLOG: Final = 1024  # connections that the kernel may hold for us while we are busy; a reconnect storm fits
@@ -26,9 +29,11 @@ BACKLOG: Final = 1024  # connections that the kernel may hold for us while we ar
 class NetLimits:
     connections_max: int
     frame_bytes_max: int
-    frames_memory_max: int
+    frames_memory_max: int  # unfinished frames, backlogs and unsent replies of all connections
+    connection_memory_max: int  # the same of one connection, unless it is a single frame
     requests_in_flight_max: int
-    frame_seconds_max: float
+    frame_bytes_per_second_min: int
+    frame_seconds_max: float  # below that rate
     idle_seconds_max: float
 
 
@@ -36,19 +41,23 @@ class Server:
     def __init__(self, service: Service, limits: NetLimits) -> None:
         self.service = service
         self.limits = limits
-        self.scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self.scratch = Scratch()
+        self.budget: ByteBudget[Connection] = ByteBudget(
+            BudgetLimits(limits.frames_memory_max, limits.frame_bytes_per_second_min, limits.frame_seconds_max)
+        )
         self._chunk = memoryview(bytearray(CHUNK_BYTES))
         self._in_chunk: tuple[DiskFile, int, int] | None = None
         self.connections: dict[Connection, None] = {}
         self.refused_total = 0
         self.malformed_total = 0
         self._sending: list[Connection] = []
-        self._frames_held = 0
+        self._will_grant = False
         self._listening: list[asyncio.Server] = []
         self._loop = asyncio.get_running_loop()
         self.now = self._loop.time
         self.soon = self._loop.call_soon
         self._sweeping: asyncio.TimerHandle | None = None
+        self._looking: asyncio.TimerHandle | None = None
 
     async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> tuple[str, int]:
         """Start to listen; returns the address that was really taken."""
@@ -65,6 +74,7 @@ class Server:
         self._listening.append(server)
         if self._sweeping is None:
             self._sweeping = self._loop.call_later(SWEEP_SECONDS, self._sweep)
+            self._look_at_the_slow()
         taken = server.sockets[0].getsockname() if server.sockets else (host, port)
         return str(taken[0]), int(taken[1])
 
@@ -80,7 +90,13 @@ class Server:
 
     def closed(self, connection: Connection) -> None:
         self.connections.pop(connection, None)
-        self.hold_frames(-connection.held_bytes)
+        self.budget.forget(connection)
+        self.settle()
+
+    def refused(self, connection: Connection, reason: str) -> None:
+        """Its bytes make no sense, or ask for what we do not do."""
+        self.malformed_total += 1
+        log.warning("connection_refused", peer=connection.peer, client_id=connection.client_id, reason=reason)
 
     def will_send(self, connection: Connection) -> None:
         """It has a reply that leaves at the end of this turn of the loop."""
@@ -111,13 +127,32 @@ class Server:
         """By the next turn a log may have been cut and written anew."""
         self._in_chunk = None
 
-    def hold_frames(self, more_bytes: int) -> None:
-        """Account for memory in frames that are still arriving, over all connections."""
-        self._frames_held += more_bytes
+    # Memory
 
-    @property
-    def has_too_many_frames(self) -> bool:
-        return self._frames_held > self.limits.frames_memory_max
+    def hold(self, connection: Connection, held_bytes: int) -> None:
+        self.budget.hold(connection, held_bytes)
+        self.settle()
+
+    def settle(self) -> None:
+        """What is held has changed, or who wants more."""
+        self.scratch.narrow(self.budget.is_short)
+        if self.budget.is_waited_for and not self._will_grant:
+            self._will_grant = True
+            self._loop.call_soon(self._grant)
+
+    def _grant(self) -> None:
+        self._will_grant = False
+        for connection in self.budget.grants():
+            connection.room_is_granted()
+
+    def _look_at_the_slow(self) -> None:
+        now = self.now()
+        self._looking = self._loop.call_later(self.limits.frame_seconds_max / LOOKS, self._look_at_the_slow)
+        for connection in self.budget.leaving:
+            self.budget.sent(connection, connection.left_total, now)
+        for connection in self.budget.too_slow(now):
+            self._sweep_out(connection, "too slow")
+        self.settle()
 
     async def stop_listening(self) -> None:
         for server in self._listening:
@@ -126,8 +161,9 @@ class Server:
     async def stop(self, drain_seconds: float) -> None:
         """No new connections, no new requests; give those in flight a moment; then end every connection."""
         await self.stop_listening()
-        if self._sweeping is not None:
-            self._sweeping.cancel()
+        for timer in (self._sweeping, self._looking):
+            if timer is not None:
+                timer.cancel()
         for connection in self.connections:
             connection.take_no_more()
         await self._wait_until(lambda: all(one.is_idle for one in self.connections), drain_seconds)
@@ -150,13 +186,13 @@ class Server:
         for connection in list(self.connections):
             reason = self._overdue(connection, now)
             if reason:
-                log.info("connection_swept", peer=connection.peer, client_id=connection.client_id, reason=reason)
-                connection.abort()
+                self._sweep_out(connection, reason)
+
+    def _sweep_out(self, connection: Connection, reason: str) -> None:
+        log.info("connection_swept", peer=connection.peer, client_id=connection.client_id, reason=reason)
+        connection.abort()
 
     def _overdue(self, connection: Connection, now: float) -> str:
-        is_slow = connection.unfinished_since and now - connection.unfinished_since > self.limits.frame_seconds_max
-        if is_slow and connection.is_reading:
-            return "a frame took too long"
         if connection.is_idle and now - connection.last_active > self.limits.idle_seconds_max:
             return "idle"
         if not connection.is_idle and now - connection.last_active > 2 * self.limits.idle_seconds_max:

@@ -185,13 +185,16 @@ class Relay(Connection):
             return
         self._performed = reply
         self._held.on_abandon = reply.abandon
-        if reply.parts is not None:
-            self._pass_on(reply.parts)
+        self.reply_is_ready(reply)
 
-    def flush_replies(self) -> None:
-        """The service has its reply ready."""
-        if self._performed is not None and self._performed.parts is not None:
-            self._pass_on(self._performed.parts)
+    def reply_is_ready(self, reply: PendingReply) -> None:
+        """The service has its reply ready, or says that there is none."""
+        if reply is not self._performed or reply.parts is None:
+            return  # not yet: `take` passes it on
+        if reply.is_end:
+            self._real.close()
+        else:
+            self._pass_on(reply.parts)
 
     def close(self) -> None:
         self._real.close()

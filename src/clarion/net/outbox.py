@@ -1,0 +1,195 @@
+"""The sending half of a connection: bytes and parts of files, in order, as fast as the socket takes them.
+
+Parts of files are sent from the page cache chunk by chunk; what the device must be asked for comes through a thread. A
+client that stops reading holds one chunk of its current reply and the kernel's socket buffer; while memory is short,
+even of that chunk only a small piece.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from clarion.net.replies import FilePart, Part, RestOfFile, memory_bytes
+from clarion.world import event_log
+
+if TYPE_CHECKING:
+    from clarion.net.connection import Connection
+    from clarion.net.server import Server
+
+log = event_log("net")
+
+CHUNK_BYTES: Final = 512 * 1024  # of a file per send: the most that a slow reader's reply occupies in our memory
+PIECE_BYTES: Final = 64 * 1024  # of a chunk that does not fit the socket, while memory is short
+SMALL_PART_BYTES: Final = 16 * 1024  # smaller file parts are read and joined with their header: one send for all
+WRITE_HIGH_WATER: Final = 48 * 1024  # less than a piece, so that a piece that does not leave at once pauses us
+
+
+class Outbox:
+    __slots__ = (
+        "_connection",
+        "_server",
+        "_socket_fd",
+        "is_paused",
+        "is_reading_file",
+        "parts",
+        "sent_total",
+        "transport",
+    )
+
+    def __init__(self, connection: Connection, server: Server) -> None:
+        self._connection = connection
+        self._server = server
+        self._socket_fd: int | None = None
+        self.transport: asyncio.Transport | None = None
+        self.parts: deque[Part] = deque()  # of the reply that is being sent, while it does not fit the socket
+        self.is_paused = False  # the socket takes no more for now
+        self.is_reading_file = False  # in a thread
+        self.sent_total = 0  # bytes given to the transport
+
+    def open(self, transport: asyncio.Transport) -> None:
+        self.transport = transport
+        transport.set_write_buffer_limits(high=WRITE_HIGH_WATER, low=0)
+        if not self.is_encrypted:
+            socket = transport.get_extra_info("socket")
+            self._socket_fd = socket.fileno() if socket is not None else None
+
+    def drop(self) -> None:
+        """Whatever is not with the transport yet will not be sent."""
+        self._socket_fd = None
+        self.parts.clear()
+
+    @property
+    def is_encrypted(self) -> bool:
+        return self.transport is not None and self.transport.get_extra_info("sslcontext") is not None
+
+    @property
+    def waiting_bytes(self) -> int:
+        """In our memory, because the client does not take them."""
+        buffered = self.transport.get_write_buffer_size() if self.transport is not None else 0
+        return buffered + memory_bytes(self.parts)
+
+    @property
+    def left_total(self) -> int:
+        """Bytes that the kernel has taken."""
+        return self.sent_total - (self.transport.get_write_buffer_size() if self.transport is not None else 0)
+
+    def write(self, data: bytes) -> None:
+        if data and self.transport is not None:
+            self.sent_total += len(data)
+            self.transport.write(data)
+
+    def pump(self, on_broken: Callable[[], None]) -> None:
+        """Send the parts in order until they are gone, or the socket or the disk makes us wait."""
+        try:
+            self._send_parts()
+        except (OSError, AssertionError) as error:
+            # Half a reply is out. The client alone is concerned, not whoever made the reply ready.
+            connection = self._connection
+            log.error("reply_failed", peer=connection.peer, client_id=connection.client_id, error=error)
+            on_broken()
+
+    def _send_parts(self) -> None:
+        while self.parts and not self.is_paused and not self.is_reading_file and self.transport is not None:
+            part = self.parts.popleft()
+            if not isinstance(part, bytes):
+                self._send_file(part)
+                continue
+            head = self._with_small_parts(part)
+            if self.parts and not isinstance(self.parts[0], bytes):
+                self._send_file(self.parts.popleft(), head)  # type: ignore[arg-type]
+            else:
+                self.write(head)
+
+    def _with_small_parts(self, head: bytes) -> bytes:
+        """Join a header with the small file parts that follow it: one send instead of many."""
+        joined: list[bytes] | None = None
+        size = len(head)
+        while self.parts and size < SMALL_PART_BYTES:
+            part = self.parts[0]
+            if isinstance(part, bytes):
+                data: bytes | None = part
+            elif part.length <= SMALL_PART_BYTES:
+                view = self._server.read_chunk(part.file, part.position, part.length)
+                if view is not None and len(view) < part.length:
+                    raise AssertionError(f"{part.file.path} ends before a reply's last byte")
+                data = None if view is None else bytes(view)
+            else:
+                break
+            if data is None:
+                break  # not in memory: `_send_file` fetches it in a thread
+            self.parts.popleft()
+            joined = [head] if joined is None else joined
+            joined.append(data)
+            size += len(data)
+        return head if joined is None else b"".join(joined)
+
+    def _send_file(self, part: FilePart, head: bytes = b"") -> None:
+        """Send a file part chunk by chunk, `head` together with the first one."""
+        position, end = part.position, part.position + part.length
+        while position < end:
+            view = self._server.read_chunk(part.file, position, min(CHUNK_BYTES, end - position))
+            if view is None:
+                self.write(head)
+                self._send_cold(part, position, end)
+                return
+            if not view:
+                raise AssertionError(f"{part.file.path} ends before a reply's last byte")
+            unsent = self._send_now(head, view)
+            position += len(view)
+            head = b""
+            if unsent:
+                # The socket is full. The transport takes the rest of the chunk and tells us when it has gone.
+                if self._server.budget.is_short and len(view) >= len(unsent) > PIECE_BYTES:
+                    position -= len(unsent) - PIECE_BYTES
+                    unsent = unsent[:PIECE_BYTES]
+                self.write(unsent)
+                if self.is_paused:
+                    self._put_back(part, position, end)
+                    return
+        self.write(head)
+
+    def _send_now(self, head: bytes, data: memoryview) -> bytes:
+        """Straight into the socket, without a copy, while nothing else waits in the transport; returns what is left."""
+        if self._socket_fd is None or self.transport is None or self.transport.get_write_buffer_size():
+            return head + data
+        try:
+            sent = os.writev(self._socket_fd, (head, data)) if head else os.write(self._socket_fd, data)
+        except BlockingIOError:
+            return head + data
+        except OSError:
+            self._connection.abort()  # the peer has gone; connection_lost follows
+            return b""
+        self.sent_total += sent
+        if sent < len(head):
+            return head[sent:] + data
+        return bytes(data[sent - len(head) :])
+
+    def _put_back(self, part: FilePart, position: int, end: int) -> None:
+        self.parts.appendleft(RestOfFile(part, position, end - position))
+
+    def _send_cold(self, part: FilePart, position: int, end: int) -> None:
+        """The device must be asked: in a thread, so that nobody else waits for it."""
+        self.is_reading_file = True
+        want = min(CHUNK_BYTES, end - position)
+        # Also where nothing is left: as long as something lies in `parts`, no other reply is sent.
+        self._put_back(part, position + want, end)
+        reading = asyncio.get_running_loop().run_in_executor(None, part.file.read, want, position)
+        reading.add_done_callback(partial(self._on_cold_read, part.file.path, want))
+
+    def _on_cold_read(self, path: str, want: int, reading: asyncio.Future[bytes]) -> None:
+        self.is_reading_file = False
+        if reading.cancelled():
+            return
+        error = reading.exception()
+        if error is not None or len(reading.result()) != want:
+            reason = repr(error or "the file is too short")
+            log.error("reply_failed", peer=self._connection.peer, file=path, reason=reason)
+            self._connection.abort()
+        elif not self._connection.is_closed:
+            self.write(reading.result())
+            self._connection.go_on_sending()
