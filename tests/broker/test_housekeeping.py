@@ -281,6 +281,26 @@ async def test_a_damaged_log_does_not_keep_the_others_from_being_swept(tmp_path,
         assert node.partition("a").log.failed is None
 
 
+async def test_a_mistake_in_one_partition_does_not_keep_the_others_from_being_swept(
+    tmp_path, clock, caplog, monkeypatch
+):
+    async with keeping(tmp_path, clock) as node:
+        for name in ("a", "b", "c"):
+            await node.topic(name, retention_ms=str(HOUR * 1000))
+        kept = Kept(node, clock)
+        for name in ("a", "b", "c"):
+            await kept.write(b"1", topic=name)
+        plan = cleaning.plan_retention
+
+        def mistaken(view, *how, **more):
+            return 1 / 0 if view.home.path.endswith("a-0") else plan(view, *how, **more)
+
+        monkeypatch.setattr(cleaning, "plan_retention", mistaken)
+        await kept.pass_time(2 * HOUR)
+        assert [node.partition(name).start_offset for name in ("a", "b", "c")] == [0, 1, 1]
+        assert "cleaning_failed" in caplog.text
+
+
 async def settle(node: Node) -> None:
     await until(lambda: not any(one.is_flushing for one in node.broker.partitions))
 

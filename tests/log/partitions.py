@@ -56,16 +56,16 @@ def sweep(log, settings, now_ms, *, trim=True, **options):
     plan = plan_retention(view_of(log), settings, now_ms, **options)
     apply_retention(log, plan, now_ms)
     view = view_of(log)
-    if trim and is_worth_trimming(view, log.end):
+    if trim and not plan.damage and is_worth_trimming(view, log.end):
         assert swap_in(log, view, trim_first(view))
     return plan
 
 
-def clean(log, settings, now_ms, *, first_dirty=0, keep=frozenset(), force=True, **options):
+def clean(log, settings, now_ms, *, first_dirty=0, keep=frozenset(), force=True, unreadable=(), **options):
     """One run of compaction as the broker does it; returns the plan and the result."""
     view = view_of(log)
     plan = plan_compaction(view, settings, now_ms, first_dirty=first_dirty, limit=log.end)
-    result = CompactionResult(first_dirty)
+    result = CompactionResult(first_dirty, unreadable=set(unreadable))
     if plan.reason or force:
         for cleaned in compact(view, plan, settings, now_ms, result, keep_last_offsets=keep, **options):
             assert swap_in(log, view, cleaned)

@@ -386,6 +386,61 @@ def test_a_limit_of_nothing_keeps_nothing(log):
     assert offsets(log) == []
 
 
+# ------------------------------------------------------------------------------------------------ damage
+
+
+def damaged_in_its_oldest(tmp_path, at=16):
+    """Three files of two messages each; in the oldest the second batch has one bad byte in its header."""
+    log = open_log(tmp_path / "t-0")
+    for age in (40_000, 30_000, 20_000):
+        one_each(log, age, age)
+        log.roll(NOW)
+    path = tmp_path / "t-0" / "00000000000000000000.log"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2 + at] ^= 0x55
+    path.write_bytes(content)
+    return log
+
+
+@pytest.mark.parametrize("at", [0, 4, 9, 16], ids=["offset", "offset", "length", "magic"])
+def test_a_damaged_header_does_not_stop_retention_by_time(tmp_path, at):
+    log = damaged_in_its_oldest(tmp_path, at)
+    plan = sweep(log, TEN_SECONDS, NOW)
+    assert log.start_offset == 1, "what can be read goes; the rest counts from when the file was written"
+    assert plan.damage is not None
+    sweep(log, TEN_SECONDS, NOW + 10_000)
+    assert log.start_offset == 1
+    sweep(log, TEN_SECONDS, NOW + 10_001)
+    assert (log.start_offset, log.next_offset) == (6, 6)
+    log.abandon()
+
+
+def test_a_damaged_header_does_not_stop_retention_by_size(tmp_path):
+    log = damaged_in_its_oldest(tmp_path)
+    one = log.size_bytes // 6
+    sweep(log, topic(retention_ms=-1, retention_bytes=5 * one), NOW)
+    assert log.start_offset == 1
+    sweep(log, topic(retention_ms=-1, retention_bytes=3 * one), NOW)
+    assert log.start_offset == 3
+    log.abandon()
+
+
+def test_a_log_whose_very_first_header_is_damaged_is_not_stuck(tmp_path):
+    log = open_log(tmp_path / "t-0")
+    one_each(log, 40_000)
+    log.roll(NOW)
+    one_each(log, 20_000)
+    path = tmp_path / "t-0" / "00000000000000000000.log"
+    content = bytearray(path.read_bytes())
+    content[16] ^= 0x55
+    path.write_bytes(content)
+    sweep(log, TEN_SECONDS, NOW)
+    assert log.start_offset == 0
+    sweep(log, TEN_SECONDS, NOW + 10_001)
+    assert log.start_offset == 2
+    log.abandon()
+
+
 # ------------------------------------------------------------------------------------------------ holds
 
 

@@ -11,22 +11,24 @@ import asyncio
 from collections.abc import Awaitable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clarion.broker.threads import in_thread
 from clarion.log.cleaned import CleanedSegment
 from clarion.log.compaction import CompactionResult, compact, let_others_run, plan_compaction
 from clarion.log.folder import remove_if_there
+from clarion.log.hops import DamagedSegment
 from clarion.log.retention import (
     Arrivals,
     Noticed,
     RetentionPlan,
     apply_retention,
+    first_header,
     is_worth_trimming,
     plan_retention,
     trim_first,
 )
-from clarion.log.views import LogView, headers_of, swap_in, view_of
+from clarion.log.views import LogView, swap_in, view_of
 from clarion.model.errors import KafkaError
 from clarion.model.ids import TopicId
 from clarion.model.topic_settings import TopicSettings
@@ -59,15 +61,17 @@ class Quiet:
 class Memory:
     """What the cleaner remembers of one partition between two looks."""
 
-    __slots__ = ("arrivals", "first_dirty", "held_by", "next_horizon_ms", "noticed", "quiet")
+    __slots__ = ("arrivals", "damage", "first_dirty", "held_by", "next_horizon_ms", "noticed", "quiet", "unreadable")
 
     def __init__(self) -> None:
         self.arrivals = Arrivals()
+        self.damage = ""  # the one that was told of last
         self.noticed: Noticed | None = None
         self.quiet: Quiet | None = None
         self.held_by: tuple[str, ...] = ()
         self.first_dirty = 0
         self.next_horizon_ms: int | None = None
+        self.unreadable: set[int] = set()  # base offsets of batches that compaction could not read
 
 
 class Cleaner:
@@ -133,6 +137,9 @@ class Cleaner:
         memory.noticed, memory.held_by = plan.noticed, plan.held_by
         if plan.arrived_expired:
             self._tell_of_old(partition)
+        if plan.damage is not None and memory.damage != str(plan.damage):
+            memory.damage = str(plan.damage)
+            log.error("segment_damaged", partition=partition.tp, reason=memory.damage)
         if plan.reason:
             self._apply(partition, plan, now_ms)
             await self._trim(partition)
@@ -168,7 +175,10 @@ class Cleaner:
         view = view_of(partition.log)
         if not is_worth_trimming(view, partition.high_watermark):
             return
-        cleaned = await in_thread(partial(trim_first, view))
+        try:
+            cleaned = await in_thread(partial(trim_first, view))
+        except DamagedSegment:
+            return  # its file goes as a whole
         if self._is_alive(partition):
             swap_in(partition.log, view, cleaned)
 
@@ -225,7 +235,7 @@ class Cleaner:
             partition.roll(now_ms)  # the next look finds it sealed
         if not plan.reason or not self._is_flushed(partition, plan.uncleanable):
             return
-        result = CompactionResult(next_dirty=plan.first_dirty)
+        result = CompactionResult(next_dirty=plan.first_dirty, unreadable=memory.unreadable)
         rewritten = compact(
             view,
             plan,
@@ -273,6 +283,9 @@ class Cleaner:
         except (OSError, KafkaError) as error:
             if not partition.is_gone:
                 log.warning("cleaning_put_off", duty=duty, partition=partition.tp, reason=str(error))
+        except Exception as error:
+            # A mistake of ours in one partition must not keep the others from being cleaned.
+            log.error("cleaning_failed", duty=duty, partition=partition.tp, error=error)
         finally:
             del self._busy[partition]
             done.set_result(None)
@@ -292,8 +305,7 @@ def _remove(disk: Disk, paths: list[str]) -> None:
 
 def _first_timestamp(view: LogView) -> int:
     """Of the first message; -1 where it cannot be told from the header alone."""
-    found: Iterator[Any] = headers_of(view.disk, view.segments[0], view.start_position)
-    for header, _ in found:
-        is_plain = header.base_offset == view.start_offset and not header.attributes & HAS_DELETE_HORIZON
-        return int(header.base_timestamp) if is_plain else -1
-    return -1
+    header = first_header(view)
+    if header is None or header.base_offset != view.start_offset or header.attributes & HAS_DELETE_HORIZON:
+        return -1
+    return header.base_timestamp

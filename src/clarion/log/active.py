@@ -15,12 +15,18 @@ from zlib import crc32
 from clarion.log.config import LogConfig
 from clarion.log.folder import INDEX, TIME_INDEX, Folder, sync_files
 from clarion.log.hops import DamagedSegment, hop
-from clarion.log.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, IndexBuilder, OffsetIndex, TimeIndex
+from clarion.log.index import (
+    OFFSET_DELTA_MAX,
+    OFFSET_ENTRY_BYTES,
+    TIME_ENTRY_BYTES,
+    IndexBuilder,
+    OffsetIndex,
+    TimeIndex,
+)
 from clarion.log.segment import Segment, last_entry, log
 from clarion.wire.batch import HEADER_BYTES, read_header
 from clarion.world import Buffer
 
-OFFSET_DELTA_MAX: Final = 0x7FFFFFFF  # an index entry's relative offset
 _RECENT_MAX: Final = 1024  # 16 KB per busy partition; a tail reader is seldom further behind
 _RECENT_KEPT: Final = 512
 _NOT_READ: Final = -2

@@ -7,10 +7,25 @@ from typing import Final
 from clarion.log.key_map import KeyMap
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.wire.batch import COMPRESSION_MASK, HAS_DELETE_HORIZON, LOG_APPEND_TIME, BatchHeader
-from clarion.wire.records import RecordSpan, assemble_batch, put_shifted, read_whole_header, records_data, scan_spans
+from clarion.wire.limits import WorkBudget
+from clarion.wire.records import (
+    DECOMPRESSED_BYTES_MAX,
+    RecordSpan,
+    assemble_batch,
+    put_shifted,
+    read_whole_header,
+    records_data,
+    scan_spans,
+)
 
 # In one batch. An honest megabyte has fewer, even of the smallest records; one made to hurt could have millions.
 RECORDS_MAX: Final = 250_000
+_STEPS_MAX: Final = 1_000_000  # records and their headers; no more than a produced batch is let in with
+
+# What a batch may unpack to. A producer fills a few megabytes before it compresses them: whatever becomes sixteen, and
+# thirty-two times what it was, was made to cost time, and is not worth it.
+_UNPACKED_BYTES_MIN: Final = 16 << 20
+_UNPACKED_PER_BYTE: Final = 32
 
 
 def is_opaque(header: BatchHeader) -> bool:
@@ -23,8 +38,9 @@ def read_spans(header: BatchHeader, batch: memoryview) -> tuple[bytes, list[Reco
     read_whole_header(batch)
     if header.record_count > RECORDS_MAX:
         raise KafkaError(ErrorCode.INVALID_RECORD, f"{header.record_count} records are too many to look at")
-    data = records_data(batch, header)
-    return data, list(scan_spans(data, header))
+    unpacked_max = min(max(_UNPACKED_BYTES_MIN, _UNPACKED_PER_BYTE * len(batch)), DECOMPRESSED_BYTES_MAX)
+    data = records_data(batch, header, unpacked_max)
+    return data, list(scan_spans(data, header, WorkBudget(_STEPS_MAX, unpacked_max)))
 
 
 class BatchFilter:
@@ -45,6 +61,7 @@ class BatchFilter:
         self._now_ms = now_ms
         self._horizon_ms = min(now_ms + delete_retention_ms, _TIME_MAX)
         self._keep_last_offsets = keep_last_offsets
+        self._has_unjudged = False
         self.records_dropped = 0
         self.next_horizon_ms: int | None = None
 
@@ -53,7 +70,11 @@ class BatchFilter:
 
         `is_last`: it ends its segment, and must go on doing so.
         """
-        if header.base_offset >= self._reach or is_opaque(header):
+        if header.base_offset >= self._reach:
+            return batch
+        if is_opaque(header):
+            if not header.is_control:
+                self.note_unjudged(header)
             return batch
         data, spans = read_spans(header, batch)
         is_needed = is_last or (header.has_producer and header.last_offset in self._keep_last_offsets)
@@ -68,11 +89,18 @@ class BatchFilter:
             return batch
         return _rebuilt(header, data, kept, horizon)
 
+    def note_unjudged(self, header: BatchHeader) -> None:
+        """This batch stays as it is and may hold a value of any key: no tombstone behind it can go.
+
+        Batches come in the order of their offsets, so what is noted here is true of all that follow.
+        """
+        self._has_unjudged = self._has_unjudged or header.last_offset >= self._start_offset
+
     def _kept(self, header: BatchHeader, spans: list[RecordSpan]) -> list[RecordSpan]:
         """Records that the map cannot judge, and of the others the newest of their key, unless it deletes the key."""
         last_offset_of, base = self._keys.get, header.base_offset
         reach = self._reach - base
-        keeps_tombstones = not self._is_past_horizon(header)
+        keeps_tombstones = self._has_unjudged or not self._is_past_horizon(header)
         return [
             span
             for span in spans
@@ -86,6 +114,8 @@ class BatchFilter:
 
     def _horizon_for(self, header: BatchHeader, kept: list[RecordSpan]) -> int | None:
         """The delete horizon that the batch must get now; None if it needs none, has one, or is not covered yet."""
+        if self._has_unjudged:
+            return None
         if not any(value_at < 0 for _, _, _, _, _, _, value_at, _ in kept) or header.last_offset >= self._reach:
             return None
         has_one = bool(header.attributes & HAS_DELETE_HORIZON)

@@ -12,12 +12,14 @@ Why nothing is lost and nothing deleted comes back:
 - A record goes only if a later one of its key is in the log, below the high watermark.
 - A tombstone (null value) stays `delete.retention.ms` after it was first cleaned: then its batch gets a *delete
   horizon*, kept in the batch as Kafka does. It gets one only when the map covered the whole batch, that is, when the
-  older records of its keys are gone for certain. Segments are rewritten and swapped in from old to new, and the first
-  failure ends the run, so the same holds after a crash at any point.
+  older records of its keys are gone for certain, and it goes only while no batch before it could not be judged.
+  Segments are rewritten and swapped in from old to new, and the first failure ends the run, so the same holds after a
+  crash at any point.
 - A batch keeps its offsets, sequence and epoch. The last batches of living producers stay, if need be without records,
   and so does the last batch of every rewritten segment: it says where the segment ends.
-- What cannot be read (a lie, a bomb, a wrong checksum) is kept as it is. So are records without a key, control
-  batches, and transactional ones until somebody here knows which were aborted.
+- What cannot be read (a lie, a bomb, a wrong checksum) is kept as it is, and remembered, so that it costs its time
+  once. So are records without a key, control batches, and transactional ones until somebody here knows which were
+  aborted.
 
 `plan_compaction` decides; `compact` is a generator that does the work, in a thread, and yields one rewritten segment
 at a time, for the loop to swap in with `swap_in` before it asks for the next.
@@ -29,7 +31,7 @@ stands for, and recovery in the middle of a swap needs no list.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import sleep
 from typing import Final, NamedTuple
 
@@ -47,6 +49,7 @@ from clarion.world import Disk, event_log
 journal = event_log("log")
 
 MAP_BYTES_MAX: Final = 32 << 20  # over a million keys per run
+UNREADABLE_MAX: Final = 100_000  # remembered per log: some megabytes at most
 _AHEAD_MS_MAX: Final = 24 * 3_600_000
 _OFFSET_SPAN_MAX: Final = 0x7FFFFFFF  # an index entry's relative offset
 
@@ -68,7 +71,7 @@ class CompactionResult:
     bytes_read: int = 0
     bytes_written: int = 0
     records_dropped: int = 0
-    batches_unreadable: int = 0
+    unreadable: set[int] = field(default_factory=set)  # base offsets, from earlier runs too
     next_horizon_ms: int | None = None  # when the first tombstone that was kept may go
 
 
@@ -187,10 +190,10 @@ def _map_keys(
     for segment in dirty:
         for header, batch in batches_of(disk, segment):
             result.bytes_read += len(batch)
-            if header.last_offset < plan.first_dirty or is_opaque(header):
+            if header.last_offset < plan.first_dirty or is_opaque(header) or header.base_offset in result.unreadable:
                 continue
             give_way()
-            full_at = _put_keys(keys, header, batch)
+            full_at = _put_keys(keys, header, batch, segment, result)
             if full_at is not None:
                 return keys, full_at
     return keys, plan.uncleanable
@@ -207,12 +210,15 @@ def _records_in(disk: Disk, dirty: Sequence[SegmentView], memory: int) -> int:
     return count
 
 
-def _put_keys(keys: KeyMap, header: BatchHeader, batch: memoryview) -> int | None:
+def _put_keys(
+    keys: KeyMap, header: BatchHeader, batch: memoryview, segment: SegmentView, result: CompactionResult
+) -> int | None:
     """Put a batch's keys into the map; returns the offset where there was no more room, if so."""
     try:
         _, spans = read_spans(header, batch)
-    except KafkaError:
-        return None  # kept as it is, and reported, when its segment is rewritten
+    except KafkaError as error:
+        _note_unreadable(header, segment, error, result)
+        return None
     for _, _, _, _, offset_delta, key, _, _ in spans:
         if key is not None:
             if keys.is_full:
@@ -270,9 +276,17 @@ def _filtered(
     segment: SegmentView,
     result: CompactionResult,
 ) -> memoryview | bytearray | None:
-    try:
-        return filter.apply(header, batch, is_last=is_last)
-    except KafkaError as error:
-        result.batches_unreadable += 1
-        journal.warning("batch_unreadable", segment=segment.path, offset=header.base_offset, reason=str(error))
-        return batch
+    if header.base_offset not in result.unreadable:
+        try:
+            return filter.apply(header, batch, is_last=is_last)
+        except KafkaError as error:
+            _note_unreadable(header, segment, error, result)
+    filter.note_unjudged(header)
+    return batch
+
+
+def _note_unreadable(header: BatchHeader, segment: SegmentView, error: KafkaError, result: CompactionResult) -> None:
+    """It is kept as it is. Looking at it again would cost the same and find the same."""
+    journal.warning("batch_unreadable", segment=segment.path, offset=header.base_offset, reason=str(error))
+    if len(result.unreadable) < UNREADABLE_MAX:
+        result.unreadable.add(header.base_offset)

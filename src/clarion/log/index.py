@@ -21,6 +21,7 @@ from typing import Final
 _OFFSET_ENTRY = Struct(">II")
 _TIME_ENTRY = Struct(">qI")
 OFFSET_ENTRY_BYTES: Final = _OFFSET_ENTRY.size
+OFFSET_DELTA_MAX: Final = 0x7FFFFFFF  # an entry's relative offset
 TIME_ENTRY_BYTES: Final = _TIME_ENTRY.size
 
 

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from uuid import UUID
 
-from clarion.log.active import OFFSET_DELTA_MAX, ActiveSegment
+from clarion.log.active import ActiveSegment
 from clarion.log.cleaned import CleanedSegment
 from clarion.log.config import LogConfig
 from clarion.log.epoch_file import EpochFile
@@ -29,6 +29,7 @@ from clarion.log.files import FileCache
 from clarion.log.flush import FlushTicket
 from clarion.log.folder import METADATA, SYNC_FAILED, Folder, parent_of, remove_if_there
 from clarion.log.hops import SWEEP_BYTES
+from clarion.log.index import OFFSET_DELTA_MAX
 from clarion.log.leftovers import segment_bases
 from clarion.log.producer_snapshot import ProducerEntry, drop_snapshots, save_snapshot
 from clarion.log.recovery import Opened, RecoveryReport, open_clean, recover

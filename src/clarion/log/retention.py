@@ -13,6 +13,8 @@ What is promised, after every sweep:
   soon as its oldest message has expired, so at most two files hold expired bytes. The first file is rewritten without
   its expired head when what remains is small or no more than what goes: so a small topic keeps nothing, and a large
   one at most as much again as it must.
+- Damage. Behind a damaged header nothing in its file can be told apart: that part counts as one batch, from when the
+  file was last written to, and goes as a whole. So damage neither stops retention nor has it delete too early.
 - Holds. What a group named in `clarion.retention.hold.groups` has not committed stays, until it is older than
   `clarion.retention.hold.max.ms` or the log is larger than `clarion.retention.hold.max.bytes`. A group without a
   committed offset holds everything.
@@ -30,7 +32,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from clarion.log.cleaned import CleanedFile, CleanedSegment
-from clarion.log.hops import LOOK_BYTES
+from clarion.log.hops import LOOK_BYTES, DamagedSegment
 from clarion.log.views import LogView, SegmentView, appended_ms, batches_of, headers_of, read_batch
 from clarion.model.errors import KafkaError
 from clarion.model.ids import LogPosition
@@ -84,6 +86,7 @@ class RetentionPlan:
     reason: str = ""  # "time", "size", or empty where nothing goes
     held_by: tuple[str, ...] = ()  # groups without which more would go
     noticed: Noticed | None = None  # to be given to the next plan of this log
+    damage: DamagedSegment | None = None  # what the walk met; the rest of that file counts as one batch
     arrived_expired: bool = False  # the first messages were too old to stay when they arrived; only grace keeps them
 
 
@@ -109,14 +112,14 @@ def plan_retention(
     time = _Time(view.disk, now_ms, settings, noticed, view.next_offset)
     settled = _settled(view, now_ms - settings.retention_grace_ms, arrivals) if by_time else view.start_offset
     time_start = _start_by_time(view, settings.retention_ms, time, settled)
-    size_start = _start_by_size(view, settings.retention_bytes)
+    size_start = _start_by_size(view, settings.retention_bytes, time)
     wanted = min(max(time_start, size_start), limit_offset)
     start = wanted
     held_by: tuple[str, ...] = ()
     if holds and wanted > view.start_offset:
         forced = max(
             _start_by_time(view, settings.retention_hold_max_ms, time, settled),
-            _start_by_size(view, settings.retention_hold_max_bytes),
+            _start_by_size(view, settings.retention_hold_max_bytes, time),
         )
         start, held_by = _held(wanted, forced, holds)
     start = max(start, view.start_offset)
@@ -126,6 +129,7 @@ def plan_retention(
         reason="" if start == view.start_offset else "time" if time_start >= size_start else "size",
         held_by=held_by,
         noticed=time.noticed_after(start),
+        damage=time.damage,
         arrived_expired=by_time
         and settled <= view.start_offset < view.next_offset
         and _has_arrived_expired(view, settings, time),
@@ -166,6 +170,11 @@ class _Time:
         self._noticed = noticed
         self._next_offset = next_offset
         self._has_met_strange = False
+        self.damage: DamagedSegment | None = None
+
+    def of_damaged(self, segment: SegmentView) -> int:
+        """Of what cannot be read: all of it was there when the file was last written to."""
+        return min(self.now_ms, appended_ms(self._disk, segment))
 
     def of(self, header: BatchHeader, segment: SegmentView) -> int:
         if self.is_believed(header):
@@ -208,8 +217,18 @@ def _has_arrived_expired(view: LogView, settings: TopicSettings, time: _Time) ->
     if settings.retention_ms < 0:
         return False
     latest = time.now_ms - settings.retention_ms - settings.retention_grace_ms
-    first = next(headers_of(view.disk, view.segments[0], view.start_position, LOOK_BYTES), None)
-    return first is not None and time.is_believed(first[0]) and first[0].max_timestamp < latest
+    first = first_header(view)
+    return first is not None and time.is_believed(first) and first.max_timestamp < latest
+
+
+def first_header(view: LogView) -> BatchHeader | None:
+    """Of the batch in which the log starts; None if there is none, or it is damaged."""
+    try:
+        for header, _ in headers_of(view.disk, view.segments[0], view.start_position, LOOK_BYTES):
+            return header
+    except DamagedSegment:
+        pass
+    return None
 
 
 def _start_by_time(view: LogView, retention_ms: int, time: _Time, settled: int) -> int:
@@ -217,12 +236,19 @@ def _start_by_time(view: LogView, retention_ms: int, time: _Time, settled: int) 
     if retention_ms < 0 or settled <= view.start_offset:
         return view.start_offset
     cutoff = time.now_ms - retention_ms
+    reached = view.start_offset
     for number, segment in enumerate(view.segments):
-        for header, position in headers_of(view.disk, segment, view.start_position if number == 0 else 0):
-            if header.base_offset >= settled:
-                return settled
-            if time.of(header, segment) >= cutoff:
-                return max(view.start_offset, _first_unexpired(view.disk, segment, position, header, cutoff, time))
+        try:
+            for header, position in headers_of(view.disk, segment, view.start_position if number == 0 else 0):
+                if header.base_offset >= settled:
+                    return settled
+                if time.of(header, segment) >= cutoff:
+                    return max(view.start_offset, _first_unexpired(view.disk, segment, position, header, cutoff, time))
+                reached = header.next_offset
+        except DamagedSegment as damage:
+            time.damage = damage
+            if time.of_damaged(segment) >= cutoff or segment.next_offset > settled:
+                return max(view.start_offset, reached)
     return view.next_offset
 
 
@@ -249,7 +275,7 @@ def _first_unexpired(
 # ------------------------------------------------------------------------------------------------ size
 
 
-def _start_by_size(view: LogView, retention_bytes: int) -> int:
+def _start_by_size(view: LogView, retention_bytes: int, time: _Time) -> int:
     """The first offset from which on the batches fit."""
     if retention_bytes < 0:
         return view.start_offset
@@ -264,11 +290,19 @@ def _start_by_size(view: LogView, retention_bytes: int) -> int:
         if segment.size - position <= over and number < last:
             over -= segment.size - position
             continue
-        for header, at in headers_of(view.disk, segment, position):
-            is_newest = number == last and at + header.size_bytes >= segment.size
-            if over <= 0 or is_newest:
-                return max(view.start_offset, header.base_offset)
-            over -= header.size_bytes
+        reached = max(view.start_offset, segment.base_offset)
+        try:
+            for header, at in headers_of(view.disk, segment, position):
+                is_newest = number == last and at + header.size_bytes >= segment.size
+                if over <= 0 or is_newest:
+                    return max(view.start_offset, header.base_offset)
+                over -= header.size_bytes
+                reached = header.next_offset
+        except DamagedSegment as damage:
+            time.damage = damage
+            if over <= 0 or number == last:
+                return max(view.start_offset, reached)
+            over -= segment.size - damage.position
     return view.next_offset
 
 

@@ -10,7 +10,14 @@ from collections.abc import Iterator
 
 from clarion.log.folder import INDEX, LOG, TIME_INDEX, Folder
 from clarion.log.hops import LOOK_BYTES, DamagedSegment, hop
-from clarion.log.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, IndexBuilder, OffsetIndex, TimeIndex
+from clarion.log.index import (
+    OFFSET_DELTA_MAX,
+    OFFSET_ENTRY_BYTES,
+    TIME_ENTRY_BYTES,
+    IndexBuilder,
+    OffsetIndex,
+    TimeIndex,
+)
 from clarion.wire.batch import HEADER_BYTES, BatchHeader, read_header
 from clarion.world import DiskFile, event_log, read_file
 
@@ -179,6 +186,8 @@ class Segment:
         builder = IndexBuilder.empty(self.base_offset, self.folder.index_interval_bytes)
         try:
             for header, position in hop(self.handle(), 0, self.size):
+                if not builder.last_offset < header.last_offset <= self.base_offset + OFFSET_DELTA_MAX:
+                    raise DamagedSegment(self.path, position)
                 builder.add(header.last_offset, position, header.size_bytes, header.max_timestamp)
         except DamagedSegment as damage:
             # The batches behind the damage can still be found from the last entry before it, up to the damage.

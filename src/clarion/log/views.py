@@ -53,7 +53,10 @@ def view_of(log: Log) -> LogView:
     found = log.segments
     bounds = [segment.base_offset for segment in found[1:]] + [log.next_offset]
     first = found[0]
-    place = first.find(log.start_offset, first.size)
+    try:
+        place = first.find(log.start_offset, first.size)
+    except DamagedSegment:
+        place = (0, 0)  # whoever walks from there finds the damage
     return LogView(
         home=first.folder,
         start_offset=log.start_offset,
@@ -69,9 +72,14 @@ def view_of(log: Log) -> LogView:
 def headers_of(
     disk: Disk, segment: SegmentView, position: int = 0, chunk_bytes: int = SWEEP_BYTES
 ) -> Iterator[tuple[BatchHeader, int]]:
-    """The header and position of every batch from `position` on."""
+    """The header and position of every batch from `position` on. An offset that cannot be true is damage as well."""
+    offset = segment.base_offset
     with closing(disk.open(segment.path)) as file:
-        yield from hop(file, position, segment.size, chunk_bytes)
+        for header, at in hop(file, position, segment.size, chunk_bytes):
+            if not offset <= header.base_offset <= header.last_offset < segment.next_offset:
+                raise DamagedSegment(segment.path, at)
+            yield header, at
+            offset = header.next_offset
 
 
 def appended_ms(disk: Disk, segment: SegmentView) -> int:
@@ -103,7 +111,8 @@ _READ_BYTES: Final = 1 << 20  # large enough that calls do not count
 
 
 def batches_of(disk: Disk, segment: SegmentView) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Every whole batch. Only the framing is judged; memory is bounded by the largest batch."""
+    """Every whole batch. Only framing and offsets are judged; memory is bounded by the largest batch."""
+    offset = segment.base_offset
     with closing(disk.open(segment.path)) as file:
         position, wanted = 0, _READ_BYTES
         while position < segment.size:
@@ -114,8 +123,11 @@ def batches_of(disk: Disk, segment: SegmentView) -> Iterator[tuple[BatchHeader, 
                 size = header.size_bytes
                 if header.magic != MAGIC or not HEADER_BYTES <= size <= segment.size - position - at:
                     raise DamagedSegment(segment.path, position + at)
+                if not offset <= header.base_offset <= header.last_offset < segment.next_offset:
+                    raise DamagedSegment(segment.path, position + at)
                 if at + size > len(chunk):
                     break
+                offset = header.next_offset
                 yield header, chunk[at : at + size]
                 at += size
             wanted = _READ_BYTES if at else _size_of_first(chunk, wanted, segment, position)
