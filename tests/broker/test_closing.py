@@ -22,8 +22,9 @@ TOPIC = Topic("t", UUID(int=7), 2, {"clarion.durability": "page-cache"})
 
 def opened(disk: SimDisk, *, was_clean: bool = True, count: int = 2) -> Partitions:
     topic = Topic(TOPIC.name, TOPIC.id, count, TOPIC.overrides)
-    partitions = Partitions(disk, SystemClock(), "/data", FileCache(disk), TopicSettings(), GroupCommit(), 0)
+    partitions = Partitions(disk, SystemClock(), "/data", FileCache(disk), TopicSettings(), GroupCommit())
     partitions.open_all([topic], {}, was_clean=was_clean)
+    partitions.lead(0)
     return partitions
 
 

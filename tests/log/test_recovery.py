@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from clarion.log.dump import DamagedRest, verify
@@ -9,7 +11,7 @@ from clarion.log.log import Log
 from clarion.model.errors import KafkaError
 from clarion.wire.batch import read_header
 from tests.log.batches import append, batch, content, open_log, read_all
-from tests.sim.disk import SimDisk
+from tests.sim.disk import PowerLoss, SimDisk
 
 FOLDER = "/data/t-0"
 FIRST = f"{FOLDER}/00000000000000000000.log"
@@ -124,6 +126,144 @@ def test_a_scan_begins_with_the_segment_of_the_recovery_point(disk: SimDisk) -> 
     assert log.next_offset == 12
     assert log.recovery.cut_bytes == 0
     assert log.recovery.scanned_bytes == sum(segment.size for segment in log.segments[2:])
+
+
+# What the page cache shows and the device never got
+
+
+@pytest.mark.parametrize("is_noted", [True, False])
+def test_after_a_failed_sync_and_a_kill_the_tail_is_written_anew(disk: SimDisk, is_noted: bool) -> None:
+    """The kill may come before the failure is noted in the folder, and the note itself may fail."""
+    log = open_log(disk)
+    written = [append(log) for _ in range(2)]
+    log.flush()
+    written.append(append(log))
+    if not is_noted:
+        disk.fail_when(lambda what: what.kind == "create" and what.path.endswith("sync-failed"), errno.EMFILE)
+    disk.fail_when(lambda what: what.kind == "sync" and what.path.endswith(".log"), errno.EIO)
+    with pytest.raises(OSError):
+        log.flush()
+    assert disk.exists(f"{FOLDER}/sync-failed") is is_noted
+    again = open_log(disk, clean=False, recovery_point=2)
+    assert again.flushed.offset == 3, "the next start counts it as flushed"
+    disk.sync_folder("/")
+    assert content(open_log(disk.power_loss(), clean=False, recovery_point=3)) == b"".join(written)
+
+
+def test_only_what_lies_behind_the_recovery_point_is_written_anew(disk: SimDisk) -> None:
+    log = open_log(disk)
+    for _ in range(12):
+        append(log, size=200)
+    log.flush()
+    log.abandon()
+    before = len(disk.operations)
+    open_log(disk, clean=False, recovery_point=12).abandon()
+    assert not [one for one in disk.operations[before:] if one.kind == "write" and one.path.endswith(".log")]
+
+
+# Damage before the recovery point
+
+
+def in_one_segment(disk: SimDisk, count: int = 5) -> list[bytes]:
+    log = open_log(disk)
+    written = [append(log) for _ in range(count)]
+    log.flush()
+    log.abandon()
+    return written
+
+
+def test_a_damaged_batch_that_was_flushed_cuts_nothing_behind_it(disk: SimDisk) -> None:
+    written = in_one_segment(disk)
+    flip(disk, FIRST, len(written[0]) + 70)
+    log = open_log(disk, clean=False, recovery_point=5)
+    assert (log.next_offset, log.failed, log.recovery.damaged_batches) == (5, None, 1)
+    assert read_all(log, 2) == b"".join(written[2:])
+    assert read_all(log, 1)[len(written[1]) :] == b"".join(written[2:]), "its reader finds the wrong checksum"
+    append(log)
+    log.close()
+    assert open_log(disk).next_offset == 6
+
+
+@pytest.mark.parametrize("position", [8, 11, 16])
+def test_where_the_end_of_a_flushed_batch_cannot_be_told_the_log_is_for_reading_alone(
+    disk: SimDisk, position: int
+) -> None:
+    written = in_one_segment(disk)
+    flip(disk, FIRST, len(written[0]) + position, bit=6)
+    size = disk.size(FIRST)
+    for _ in range(2):  # the next start finds the same
+        log = open_log(disk, clean=False, recovery_point=5)
+        assert log.failed is not None
+        assert (log.next_offset, disk.size(FIRST)) == (5, size), "nothing is cut, no offset is used again"
+        with pytest.raises(OSError, match="takes no more writes"):
+            append(log)
+        assert read_all(log, 0, max_bytes=1) == written[0]
+        log.abandon()
+
+
+def test_damage_in_an_earlier_segment_that_was_flushed_drops_none_of_the_later_ones(disk: SimDisk) -> None:
+    written = write(disk, 9, size=200)
+    flip(disk, f"{FOLDER}/{3:020d}.log", 8, bit=6)
+    log = open_log(disk, clean=False, recovery_point=5)
+    assert log.failed is not None
+    assert log.next_offset == 9
+    assert read_all(log, 6) == b"".join(written[6:])
+
+
+def test_a_clean_log_with_a_damaged_end_loses_nothing_that_was_flushed(disk: SimDisk) -> None:
+    written = in_one_segment(disk)
+    open_log(disk, clean=False).close()
+    flip(disk, FIRST, len(b"".join(written[:4])) + 8, bit=6)
+    log = open_log(disk, recovery_point=5)
+    assert (log.failed is not None, log.next_offset) == (True, 5)
+
+
+@pytest.mark.parametrize("what", ["the tail", "everything", "the folder"])
+def test_offsets_of_flushed_messages_that_are_lost_are_not_given_again(disk: SimDisk, what: str) -> None:
+    written = in_one_segment(disk)
+    kept = written[:3] if what == "the tail" else []
+    disk.open(FIRST).truncate(len(b"".join(kept)))
+    if what == "the folder":
+        disk.remove_folder(FOLDER)
+    log = open_log(disk, clean=False, recovery_point=5)
+    assert log.next_offset == 5
+    kept.append(append(log))
+    assert content(log) == b"".join(kept)
+    log.close()
+    assert content(open_log(disk)) == b"".join(kept)
+    assert content(open_log(disk, clean=False, recovery_point=6)) == b"".join(kept)
+
+
+@pytest.mark.parametrize("kind", ["create", "write", "sync"])
+def test_what_cannot_be_kept_aside_is_not_cut(disk: SimDisk, kind: str) -> None:
+    written = write(disk, 4)
+    flip(disk, FIRST, len(written[0]) + 70)
+    size = disk.size(FIRST)
+    disk.fail_when(lambda what: what.kind == kind and what.path.endswith(".corrupt"), errno.ENOSPC)
+    log = open_log(disk, clean=False)
+    assert log.failed is not None
+    assert disk.size(FIRST) == size
+    log.abandon()
+    log = open_log(disk, clean=False)
+    assert (log.failed, content(log)) == (None, written[0]), "with room the next start cuts it"
+
+
+def test_what_is_cut_has_been_kept_aside_durably_before(disk: SimDisk) -> None:
+    written = write(disk, 4)
+    open_log(disk, clean=False).abandon()
+    disk.sync_folder("/")
+    flip(disk, FIRST, len(written[0]) + 70)
+    disk.open(FIRST).sync()
+    for lost in range(20):
+        trial = disk.power_loss()
+        trial.crash_at = len(trial.operations) + lost
+        try:
+            open_log(trial, clean=False)
+        except PowerLoss:
+            pass
+        after = trial.power_loss()
+        files = [bytes(after._inode(f"{FOLDER}/{name}").content) for name in after.names(FOLDER) if ".log" in name]
+        assert any(written[2] + written[3] in content for content in files)
 
 
 # A clean start

@@ -84,8 +84,8 @@ def _sync_errors_pass(original: Callable[[FlushTicket], None]) -> Callable[[Flus
     return run
 
 
-def _trusting(folder: Any, bases: list[int], recovery_point: int, now_ms: int) -> Any:
-    return open_clean(folder, bases, now_ms)
+def _trusting(folder: Any, bases: list[int], recovery_point: int, now_ms: int, *, has_failed_sync: bool) -> Any:
+    return open_clean(folder, bases, recovery_point, now_ms)
 
 
 def _uncommitted_too(asked: Any, found: Any, budget: int, *, is_first: bool) -> Any:

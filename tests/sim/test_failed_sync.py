@@ -30,11 +30,13 @@ async def send(link: Link, world: World, value: str, sequence: int) -> int:
     return answer.error
 
 
-async def tell(life: Life) -> None:
+async def tell(life: Life, is_noted: bool) -> None:
     world, machine = life.world, life.machine
     await machine.boot()
     await make_topic(world)
     assert await send(await Link.open(), world, "p/1", 0) == 0
+    if not is_noted:
+        machine.drive.fail_when(lambda what: what.path.endswith("sync-failed"), errno.EMFILE)
     machine.drive.fail_when(lambda what: what.kind == "sync" and what.path.endswith(".log"), errno.EIO)
     assert await send(await Link.open(), world, "p/2", 1) != 0, "a failed sync is never acknowledged"
     machine.kill()
@@ -45,11 +47,12 @@ async def tell(life: Life) -> None:
     await asyncio.wait_for(Consumer(world, "reader").read_to_end(), 60)
 
 
-def test_a_failed_sync_is_not_forgotten_by_a_restart():
+@pytest.mark.parametrize("is_noted", [True, False])
+def test_a_failed_sync_is_not_forgotten_by_a_restart(is_noted: bool):
     """The kernel counts the pages as clean after it failed to write them: a sync after the restart writes nothing."""
     life = Life(0, None, keep_lines=False)
     try:
-        life.loop.run_until_complete(tell(life))
+        life.loop.run_until_complete(tell(life, is_noted))
     finally:
         life.bury()
     assert any(isinstance(one, Poll) for one in life.world.history)

@@ -7,8 +7,11 @@ from collections.abc import Callable, Iterable
 from clarion.log.checkpoints import format_epochs, load_epochs
 from clarion.log.epochs import LeaderEpochs
 from clarion.log.folder import EPOCHS, Folder
+from clarion.log.hops import DamagedSegment
 from clarion.wire.batch import BatchHeader
-from clarion.world import replace_file
+from clarion.world import event_log, replace_file
+
+log = event_log("log")
 
 
 class EpochFile:
@@ -60,6 +63,9 @@ class EpochFile:
             self.mark_saved(changes)
 
     def _read_batches(self, epochs: LeaderEpochs) -> None:
-        for header in self._headers():
-            if header.leader_epoch > epochs.latest:
-                epochs.assign(header.leader_epoch, header.base_offset)
+        try:
+            for header in self._headers():
+                if header.leader_epoch > epochs.latest:
+                    epochs.assign(header.leader_epoch, header.base_offset)
+        except DamagedSegment as damage:
+            log.error("epochs_incomplete", folder=self._folder.path, reason=str(damage))

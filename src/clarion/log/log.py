@@ -89,10 +89,12 @@ class Log:
         has_id = METADATA in names and home.check_topic_id(topic_id)
         bases = segment_bases(home, names)
         if not bases:
-            active = create(home, start_offset, now_ms)
-            opened = Opened([], active, start_offset, RecoveryReport(was_clean=True), [], start_offset)
+            first = max(start_offset, recovery_point)  # offsets of messages that are lost are not given again
+            opened = Opened([], create(home, first, now_ms), first, RecoveryReport(was_clean=True), [], first)
+            if first > start_offset:
+                log.error("flushed_data_missing", folder=folder, offset=start_offset, flushed=recovery_point)
         elif clean and SYNC_FAILED not in names:
-            opened = open_clean(home, bases, now_ms)
+            opened = open_clean(home, bases, recovery_point, now_ms)
         else:
             opened = recover(home, bases, recovery_point, now_ms, has_failed_sync=SYNC_FAILED in names)
             remove_if_there(disk, f"{folder}/{SYNC_FAILED}")
@@ -102,6 +104,8 @@ class Log:
         if not has_id:
             one._write_topic_id()
         one._settle(opened, recovery_point, now_ms)
+        if opened.report.trouble is not None:
+            one.fail(opened.report.trouble)
         return one
 
     def _write_topic_id(self) -> None:
@@ -115,10 +119,18 @@ class Log:
             self.epochs.advance_start(self.start_offset)
             if self.next_offset < recovery_point:
                 log.error("flushed_data_missing", folder=self.folder, offset=self.next_offset, flushed=recovery_point)
+                self._skip_to(recovery_point, now_ms)
         if self.start_offset > self.next_offset:
             # The tail that the start offset spoke of is lost: what is left is what nobody may read any longer.
             self.restart_at(self.start_offset, now_ms)
         self._drop_below_start()
+
+    def _skip_to(self, offset: int, now_ms: int) -> None:
+        """Go on behind offsets that were given to messages which are lost: nobody must take others for them."""
+        with self._failing():
+            self._unsynced_paths += self._segments.roll(offset, now_ms)
+        self._set_end(offset)
+        self.flushed = self.end
 
     # What there is
 

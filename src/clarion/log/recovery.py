@@ -2,13 +2,23 @@
 
 A scan begins with the segment of the recovery point, which is what is known to have been on disk. Every batch must be
 whole, have the right checksum, and go on where the one before it ended, in its epoch or a later one. The first that
-does not ends the log: the rest is cut off and the report says how much. What is kept is synced before anybody may call
-it flushed: after a kill it may be in the page cache alone.
+does not ends the log: the rest is cut off and the report says how much.
+
+What is kept from the recovery point on is written anew and synced before anybody may call it flushed. After a kill it
+may be in the page cache alone, and if a sync has failed before, the kernel takes its pages for clean: another sync
+would succeed and write nothing.
+
+Before the recovery point there is no torn write to be cut off: what is wrong there was damaged later, and what lies
+behind it was acknowledged. A batch with a wrong checksum stays where it is, for its reader to notice, as it would in
+any older segment. Where not even the end of the bad batch can be told, nothing is cut and no offset used again: the log
+is opened for reading alone (`RecoveryReport.trouble`). So it is where what must be cut cannot be copied aside first.
 """
 
 from __future__ import annotations
 
+import errno
 from bisect import bisect_right
+from contextlib import closing
 from dataclasses import dataclass, field
 from struct import Struct
 from typing import Final
@@ -25,12 +35,11 @@ from clarion.world import DiskFile, event_log
 
 log = event_log("log")
 
-REWRITE_BYTES: Final = 1 << 20  # per step of writing a segment anew
-
 SCAN_BYTES: Final = 1 << 20  # large enough that calls do not count, small enough to stay in the processor's cache
 _HEADER = Struct(">qiibIhiqq")  # up to the max timestamp
 _CRC_FROM: Final = 21
-_OVERTAKEN: Final = "an offset comes again"
+_OVERTAKEN: Final[str] = "an offset comes again"
+_BAD_CHECKSUM: Final[str] = "a batch does not match its checksum"
 _LENGTH_MIN: Final = HEADER_BYTES - LENGTH_PREFIX_BYTES
 
 
@@ -44,6 +53,8 @@ class RecoveryReport:
     cut_from_offset: int | None = None  # the first offset that is no longer there
     reason: str = ""
     dropped_segments: list[int] = field(default_factory=list)  # kept as .corrupt files, like a tail that held batches
+    damaged_batches: int = 0  # before the recovery point, left as they are
+    trouble: OSError | None = None  # why the log is opened for reading alone
 
     @property
     def has_cut(self) -> bool:
@@ -62,7 +73,7 @@ class Opened:
     scanned_from: int
 
 
-def open_clean(folder: Folder, bases: list[int], now_ms: int) -> Opened:
+def open_clean(folder: Folder, bases: list[int], recovery_point: int, now_ms: int) -> Opened:
     """Nothing is scanned; but if the files of the active segment contradict each other, that one is."""
     active = ActiveSegment(folder, bases[-1], folder.disk.size(folder.file(bases[-1], LOG)), now_ms)
     try:
@@ -70,7 +81,7 @@ def open_clean(folder: Folder, bases: list[int], now_ms: int) -> Opened:
     except DamagedSegment as damage:
         log.warning("clean_log_damaged", segment=active.path, reason=str(damage))
         active.forget()
-        return recover(folder, bases, bases[-1], now_ms)
+        return recover(folder, bases, max(bases[-1], recovery_point), now_ms)
     sealed = [Segment(folder, base) for base in bases[:-1]]
     return Opened(sealed, active, next_offset, RecoveryReport(was_clean=True), [], next_offset)
 
@@ -78,24 +89,27 @@ def open_clean(folder: Folder, bases: list[int], now_ms: int) -> Opened:
 def recover(
     folder: Folder, bases: list[int], recovery_point: int, now_ms: int, *, has_failed_sync: bool = False
 ) -> Opened:
-    """With `has_failed_sync` what is kept is written anew: the kernel takes pages that it could not write for clean."""
+    """With `has_failed_sync` all that is scanned is written anew, also what lies before the recovery point."""
     first = max(0, bisect_right(bases, recovery_point) - 1)
     report = RecoveryReport(was_clean=False)
+    rewrite_from = -1 if has_failed_sync else recovery_point
     scans: list[SegmentScan] = []
     for number in range(first, len(bases)):
-        scan = SegmentScan(folder, bases[number], scans[-1].epoch if scans else -1)
+        epoch = scans[-1].epoch if scans else -1
+        scan = SegmentScan(folder, bases[number], epoch, recovery_point, rewrite_from)
         report.reason = _misfit(scans[-1], scan, recovery_point) if scans else ""
         if not report.reason:
             scan.run()
             scans.append(scan)
             report.scanned_bytes += scan.file_size
+            report.damaged_batches += scan.damaged_batches
             report.reason = scan.reason
         if report.reason:
+            report.trouble = _trouble(folder, scans[-1], recovery_point)
+            if report.trouble is not None:
+                return _for_reading(folder, bases, recovery_point, report, now_ms)
             _cut(folder, scans[-1], bases[number + (scan is scans[-1]) :], report)
             break
-    if has_failed_sync:
-        for scan in scans:
-            _write_anew(scan)
     return _settle(folder, bases[:first], scans, report, now_ms)
 
 
@@ -107,8 +121,11 @@ class SegmentScan:
         "_folder",
         "_jump_at",
         "_jump_next",
+        "_recovery_point",
+        "_rewrite_from",
         "base_offset",
         "builder",
+        "damaged_batches",
         "epoch",
         "epochs",
         "file",
@@ -118,9 +135,12 @@ class SegmentScan:
         "reason",
     )
 
-    def __init__(self, folder: Folder, base_offset: int, epoch: int) -> None:
+    def __init__(self, folder: Folder, base_offset: int, epoch: int, recovery_point: int, rewrite_from: int) -> None:
+        """`rewrite_from`: the offset from which on the page cache may show what the device never got."""
         self._folder = folder
         self._epoch_before = epoch
+        self._recovery_point = recovery_point
+        self._rewrite_from = rewrite_from
         self.base_offset = base_offset
         self.file: DiskFile = folder.disk.open(folder.file(base_offset, LOG))
         self.file_size = self.file.size()
@@ -132,6 +152,7 @@ class SegmentScan:
         self.epochs: list[tuple[int, int]] = []
         self.next_offset = self.base_offset
         self.good_bytes = 0
+        self.damaged_batches = 0
         self.reason = ""
         self._jump_at, self._jump_next = -1, -1  # the last batch that left offsets out, and the offset after it
 
@@ -175,9 +196,13 @@ class SegmentScan:
     def _scan(self, end: int) -> None:
         wanted = SCAN_BYTES
         while self.good_bytes < end and not self.reason:
-            rest = end - self.good_bytes
-            chunk = self.file.read(min(wanted, rest), self.good_bytes)
-            wanted = max(SCAN_BYTES, self._take(memoryview(chunk), rest))
+            at, rest = self.good_bytes, end - self.good_bytes
+            chunk = memoryview(self.file.read(min(wanted, rest), at))
+            wanted = max(SCAN_BYTES, self._take(chunk, rest))
+            if self.next_offset > self._rewrite_from and self.good_bytes > at:
+                self.file.write([chunk[: self.good_bytes - at]], at)  # the very bytes that were judged
+            if self.reason == _BAD_CHECKSUM and self.next_offset < self._recovery_point:
+                self._step_over(end)
         if self.ends_with_jump and self.reason == _OVERTAKEN:
             self.back_to_jump()
 
@@ -198,7 +223,7 @@ class SegmentScan:
                 sticks_out = self._torn(at, rest, end - at)
                 break
             if crc32c(chunk[at + _CRC_FROM : end]) != crc:
-                self.reason = "a batch does not match its checksum"
+                self.reason = _BAD_CHECKSUM
                 break
             if base != expected and not self._may_jump(base, expected, delta, start + at):
                 break
@@ -209,6 +234,25 @@ class SegmentScan:
             at = end
         self.next_offset, self.good_bytes = expected, start + at
         return sticks_out
+
+    def _step_over(self, end: int) -> None:
+        """Leave a damaged batch where it is, if another one begins where its header says that it ends."""
+        header = read_header(self.file.read(HEADER_BYTES, self.good_bytes))
+        after = self.good_bytes + header.size_bytes
+        if header.base_offset < self.next_offset or header.last_offset - self.base_offset > OFFSET_DELTA_MAX:
+            return
+        if after < end:
+            behind = self.file.read(HEADER_BYTES, after)
+            if len(behind) < HEADER_BYTES:
+                return
+            follower = read_header(behind)
+            if follower.magic != MAGIC or follower.base_offset < header.next_offset:
+                return
+        log.error("damaged_batch_kept", segment=self.file.path, position=self.good_bytes, offset=header.base_offset)
+        self.builder.add(header.last_offset, self.good_bytes, header.size_bytes, -1)
+        self.next_offset, self.good_bytes = header.next_offset, after
+        self.damaged_batches += 1
+        self.reason = ""
 
     def _torn(self, at: int, rest: int, whole: int) -> int:
         """A batch sticks out of the chunk. If it sticks out of the file too, its end was never written."""
@@ -226,7 +270,7 @@ class SegmentScan:
         return not self.reason
 
     def _may_begin(self, epoch: int, base: int) -> bool:
-        if 0 <= epoch < self.epoch:
+        if 0 <= epoch < self.epoch and base >= self._recovery_point:
             self.reason = f"epoch {epoch} comes after epoch {self.epoch}"
         elif epoch > self.epoch:
             self.epoch = epoch
@@ -249,6 +293,30 @@ def _misfit(before: SegmentScan, scan: SegmentScan, recovery_point: int) -> str:
     return ""
 
 
+def _trouble(folder: Folder, last: SegmentScan, recovery_point: int) -> OSError | None:
+    """Why the log cannot be cut behind the last good batch, if so. What is worth it has been copied aside then."""
+    if last.next_offset < recovery_point:
+        text = f"{last.file.path} is damaged at byte {last.good_bytes}, before what was flushed: {last.reason}"
+        return OSError(errno.EIO, text)
+    try:
+        if last.has_batch_behind:
+            _keep_aside(folder, last)
+    except OSError as error:
+        return OSError(error.errno, f"{last.file.path} must be cut, and what is cut cannot be kept: {error}")
+    return None
+
+
+def _keep_aside(folder: Folder, last: SegmentScan) -> None:
+    """Copy what is cut off: it is not the torn end of a write, and somebody may want to look into it."""
+    path = f"{folder.file(last.base_offset, LOG)}.{last.good_bytes}.corrupt"
+    with closing(folder.disk.open(path, create=True)) as aside:
+        aside.truncate(0)
+        for position in range(last.good_bytes, last.file_size, SCAN_BYTES):
+            aside.write([last.file.read(SCAN_BYTES, position)], position - last.good_bytes)
+        aside.sync()
+    folder.disk.sync_folder(folder.path)
+
+
 def _cut(folder: Folder, last: SegmentScan, dropped: list[int], report: RecoveryReport) -> None:
     """End the log behind the last good batch. Later segments go first: a crash in between leaves a good prefix too."""
     report.cut_from_offset = last.next_offset
@@ -262,8 +330,6 @@ def _cut(folder: Folder, last: SegmentScan, dropped: list[int], report: Recovery
     if dropped:
         folder.disk.sync_folder(folder.path)
     report.cut_bytes += last.file_size - last.good_bytes
-    if last.has_batch_behind:
-        _keep_aside(folder, last)
     last.file.truncate(last.good_bytes)
     last.file_size = last.good_bytes
     log.warning(
@@ -276,23 +342,16 @@ def _cut(folder: Folder, last: SegmentScan, dropped: list[int], report: Recovery
     )
 
 
-def _keep_aside(folder: Folder, last: SegmentScan) -> None:
-    """Copy what is cut off: it is not the torn end of a write, and somebody may want to look into it."""
-    path = f"{folder.file(last.base_offset, LOG)}.{last.good_bytes}.corrupt"
+def _for_reading(folder: Folder, bases: list[int], recovery_point: int, report: RecoveryReport, now_ms: int) -> Opened:
+    """All that there is, as it is. What can be found is read; no offset that was given is given again."""
+    active = ActiveSegment(folder, bases[-1], folder.disk.size(folder.file(bases[-1], LOG)), now_ms)
     try:
-        aside = folder.disk.open(path, create=True)
-        for position in range(last.good_bytes, last.file_size, SCAN_BYTES):
-            aside.write([last.file.read(SCAN_BYTES, position)], position - last.good_bytes)
-        aside.close()
-    except OSError as error:
-        log.warning("cut_not_kept", file=path, reason=str(error))
-
-
-def _write_anew(scan: SegmentScan) -> None:
-    """Make the pages dirty again, so that the sync which follows writes them."""
-    for at in range(0, scan.good_bytes, REWRITE_BYTES):
-        data = scan.file.read(min(REWRITE_BYTES, scan.good_bytes - at), at)
-        scan.file.write([data], at)
+        next_offset = end_of(active)
+    except DamagedSegment:
+        next_offset = active.base_offset
+    sealed = [Segment(folder, base) for base in bases[:-1]]
+    next_offset = max(next_offset, recovery_point)
+    return Opened(sealed, active, next_offset, report, [], next_offset)
 
 
 def _settle(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
+from clarion.log.hops import DamagedSegment
 from clarion.log.log import Log
 from clarion.log.producer_snapshot import ProducerEntry, drop_snapshots, load_latest_snapshot, save_snapshot
 from clarion.replication.group_commit import FlushTicket
@@ -73,9 +74,12 @@ def load_producers(disk: Disk, log: Log, now_ms: int, *, clean: bool, recovery_p
     for entry in entries:
         producers.restore(_producer(entry))
     if offset < log.next_offset:
-        for header, _ in log.batch_headers(max(offset, log.start_offset)):
-            if header.producer_id >= 0 and header.base_offset >= offset:
-                producers.replay(header, now_ms)
+        try:
+            for header, _ in log.batch_headers(max(offset, log.start_offset)):
+                if header.producer_id >= 0 and header.base_offset >= offset:
+                    producers.replay(header, now_ms)
+        except DamagedSegment as damage:
+            journal.error("producers_incomplete", folder=log.folder, reason=str(damage))
         if not clean and len(producers):
             save_producers(disk, log, producers)
             producers.has_snapshot = True
