@@ -215,3 +215,32 @@ async def test_a_caller_who_is_cancelled_leaves_memory_as_the_store_is(open_stor
     assert {topic.name for topic in registry} == known
     await store.transact((), [Put("unrelated", b"")])
     await store.close()
+
+
+def test_the_same_seed_has_the_same_weather():
+    """A simulation that cannot be lived again finds nothing that can be mended."""
+
+    def live(seed: int) -> list[object]:
+        loop, seen = SimLoop(seed), []
+
+        async def ask() -> None:
+            weather = Weather((0.0, 0.1), lost_requests=0.2, lost_replies=0.2, late_requests=0.5, timeout_seconds=0.2)
+            store = SimulatedStore(SimulatedService(), random.Random(seed), weather)
+            for number in range(50):
+                try:
+                    seen.append((await store.transact((), [Put("a", b"%d" % number)])).revision)
+                except OutcomeUnknownError:
+                    seen.append("lost")
+            seen.append((loop.time(), store._service.entries["a"]))
+            await store.close()
+
+        try:
+            loop.run_until_complete(ask())
+        finally:
+            loop.close()
+        return seen
+
+    first = live(5)
+    assert first == live(5)
+    assert first != live(6)
+    assert "lost" in first

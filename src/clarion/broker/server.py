@@ -177,7 +177,7 @@ class BrokerServer:
             self._randomness,
             self._registry,
             self._settings,
-            ProducerIds(self.store),
+            ProducerIds(self.store, (one.id for partition in self._partitions for one in partition.producers)),
             self._partitions,
         )
         self._taken.callback(self.broker.waiting_produces.close)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import Final
 
 from clarion.cluster.changes import change
@@ -13,8 +14,11 @@ _BLOCK: Final = 1_000  # ids taken from the store at once, as in Kafka: a restar
 
 
 class ProducerIds:
-    def __init__(self, store: CoordinationStore) -> None:
+    def __init__(self, store: CoordinationStore, known: Iterable[int] = ()) -> None:
+        """`known`: the ids that have written into the logs. The store may be an older copy of itself, and give out a
+        block again: a new producer's first messages would then be taken for repetitions, and never written."""
         self._store = store
+        self._used_blocks = frozenset(one // _BLOCK for one in known)
         self._block = iter(range(0))
         self._taking = asyncio.Lock()  # its own: a producer does not wait for topics that are being made
 
@@ -32,6 +36,8 @@ class ProducerIds:
         """If another broker has taken the same block first, the next one is tried."""
         known = await self._store.get(NEXT_PRODUCER_ID)
         first = int(known.value) if known else 0
+        while first // _BLOCK in self._used_blocks:
+            first += _BLOCK
         compare = unchanged(known) if known else absent(NEXT_PRODUCER_ID)
 
         def use(_: Revision) -> None:

@@ -1,9 +1,10 @@
-"""The leader's epoch only grows, also when the registry is an older copy of itself."""
+"""Epochs and producer ids are used once, also when the registry is an older copy of itself."""
 
 import shutil
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
 from clarion.testing import embedded
 
@@ -38,3 +39,27 @@ def test_with_an_older_registry_the_next_term_is_still_a_new_one(tmp_path: Path,
             broker.start()
             assert len(broker.messages("t")) == 504, "nothing that was acknowledged looks like damage"
         assert epoch_of(broker) == 6
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_with_an_older_registry_no_producer_gets_the_id_of_another(tmp_path: Path, end: str):
+    """Its first messages would be taken for the other one's, sent again: acknowledged, and never written."""
+    data = tmp_path / "data"
+    with embedded(data_dir=data, topics=["t"], durability="fsync") as broker:
+        broker.stop()
+        shutil.copy(data / "registry.db", tmp_path / "older")
+        broker.start()
+        send(broker.bootstrap, "first")
+        broker.kill() if end == "kill" else broker.stop()
+        for leftover in data.glob("registry.db*"):
+            leftover.unlink()
+        shutil.copy(tmp_path / "older", data / "registry.db")
+        broker.start()
+        send(broker.bootstrap, "second")
+        assert [one.value for one in broker.messages("t")] == [b"first", b"second"]
+
+
+def send(bootstrap: str, value: str) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    producer.produce("t", value)
+    assert producer.flush(20) == 0
