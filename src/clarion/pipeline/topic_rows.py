@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clarion.pipeline.definition import DefinitionError, Run
+from clarion.pipeline.json_values import is_one_object
 from clarion.pipeline.observing import observed
 from clarion.pipeline.progress import BAD_ROWS, ROWS_IN
 
@@ -103,7 +104,7 @@ def _without_bad(parsed: DataFrame, schema: StructType, topic: Topic, run: Run) 
         F.array(*(F.when(F.col(f"{_ROW}.{_quoted(each)}").isNull(), F.lit(each)) for each in schema.names))
     )
     evidence = F.struct(*_ORIGIN, "value", fields.alias("fields"))
-    marked = parsed.withColumn(_BAD, F.when(_is_bad(schema), evidence))
+    marked = parsed.withColumn(_BAD, F.when(_is_bad(schema, topic), evidence))
     counted = observed(marked, BAD_ROWS, F.count(_BAD), run)
     if topic.on_bad == "drop":
         return counted.where(F.col(_BAD).isNull())
@@ -123,15 +124,13 @@ def _without_bad(parsed: DataFrame, schema: StructType, topic: Topic, run: Run) 
     return counted.where(is_kept(F.col(_BAD)))
 
 
-def _is_bad(schema: StructType) -> Column:
+def _is_bad(schema: StructType, topic: Topic) -> Column:
     from pyspark.sql import functions as F
 
-    text = F.col("value").cast("string")
     bad = (
         F.col(_ROW).isNull()
         | F.col(f"{_ROW}.{_CORRUPT}").isNotNull()
-        | ~F.is_valid_utf8(text)
-        | ~F.rtrim(text).endswith("}")  # the parser stops at the end of the object and would not see what follows
+        | ~is_one_object(F.col("value"), topic.json_options)
     )
     for each in schema.fields:
         if not each.nullable:

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from clarion.pipeline.definition import DefinitionError
+from clarion.pipeline.json_values import is_one_object
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -54,7 +55,8 @@ def typed_rows(messages: DataFrame, schema: StructType, by: str, *, keeps_value:
     wanted = StructType([*schema.fields, StructField(_CORRUPT, StringType())])
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
     parsed = with_empty_headers(messages).withColumn(_ROW, F.from_json(F.col("value").cast("string"), wanted, options))
-    is_bad = F.col("value").isNotNull() & (F.col(_ROW).isNull() | F.col(f"{_ROW}.{_CORRUPT}").isNotNull())
+    is_good = F.col(_ROW).isNotNull() & F.col(f"{_ROW}.{_CORRUPT}").isNull() & is_one_object(F.col("value"))
+    is_bad = F.col("value").isNotNull() & ~is_good
     columns = [F.col(f"{_ROW}.`{each}`").alias(_plain(each)) for each in schema.names]
     columns += [F.col(each).alias(f"_{each}") for each in _BESIDE]
     columns.append(F.when(is_bad, F.col("value")).alias("_unparsed"))
