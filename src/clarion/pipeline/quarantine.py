@@ -2,7 +2,9 @@
 
 The copy has the original's key and value, byte for byte, and says in its headers why it is here and where it was:
 `clarion.reason`, `clarion.topic`, `clarion.partition`, `clarion.offset`, `clarion.timestamp` (milliseconds) and
-`clarion.pipeline`. A task that is tried again sends its bad records again; topic, partition and offset tell them apart.
+`clarion.pipeline`. What is too large for the quarantine is cut off, and `clarion.truncated` says how many bytes key and
+value had: a record that cannot be kept whole must not stop the pipeline, and its origin says where the whole one is.
+A task that is tried again sends its bad records again; topic, partition and offset tell them apart.
 """
 
 from __future__ import annotations
@@ -19,15 +21,18 @@ import pyarrow as pa
 from clarion.pipeline.connector_options import Options, client_settings
 from clarion.pipeline.kafka.client import Client
 from clarion.pipeline.kafka.encode import Messages, messages
+from clarion.pipeline.kafka.errors import RefusedRowError
 from clarion.pipeline.kafka.headers import HEADERS_TYPE
 from clarion.pipeline.kafka.offsets import TopicPartition
 from clarion.pipeline.kafka.producer import Producer, ProducerSettings
-from clarion.pipeline.kafka.settings import ClientSettings
+from clarion.pipeline.workers import kept_client
 
 _REASON_LENGTH_MAX = 300  # a header, not a copy of the value
 _KINDS = {list: "a list", str: "a text", bool: "a truth value", int: "a number", float: "a number", type(None): "null"}
 
-_clients: dict[ClientSettings, Client] = {}  # a worker lives for many tasks; so does its connection
+# The most bytes of a key and a value together: what a topic takes by default, as the quarantine that a pipeline makes
+# does with room for the headers; then less and less, for a quarantine that somebody made himself.
+SIZES_MAX = (1_048_588, 524_288, 65_536, 4_096, 256, 0)
 
 Copy = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes], ...]]
 
@@ -52,10 +57,29 @@ def keeper(
 def send(connection: Mapping[str, str], topic: str, copies: Sequence[Copy]) -> None:
     """Write the copies and wait until the broker has them: the bad rows must not be gone before they are kept."""
     settings = client_settings(Options({name: value for name, value in connection.items() if "." in name}, (), ()))
-    client = _clients.get(settings)
-    if client is None:
-        client = _clients[settings] = Client(settings)
+    client = kept_client(settings)
     count = len(client.topics([topic], may_create=True)[topic].partitions)
+    for bytes_max in SIZES_MAX:
+        try:
+            _write(client, topic, count, [cut_to(each, bytes_max) for each in copies])
+            return
+        except RefusedRowError:
+            if bytes_max == SIZES_MAX[-1]:
+                raise
+
+
+def cut_to(copy: Copy, bytes_max: int) -> Copy:
+    """The copy with at most so many bytes in key and value; the key may have half of them."""
+    key, value, headers = copy
+    if len(key or b"") + len(value or b"") <= bytes_max:
+        return copy
+    short_key = None if key is None else key[: bytes_max // 2]
+    short_value = None if value is None else value[: bytes_max - len(short_key or b"")]
+    said = f"key {len(key or b'')}, value {len(value or b'')} bytes"
+    return short_key, short_value, (*headers, ("clarion.truncated", said.encode()))
+
+
+def _write(client: Client, topic: str, count: int, copies: Sequence[Copy]) -> None:
     places = np.array([int(_header(each, "clarion.partition")) % count for each in copies], np.int64)
     order = np.argsort(places, kind="stable")  # records of one partition stay in their order
     starts = np.flatnonzero(np.diff(places[order], prepend=-1))

@@ -4,7 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from clarion.pipeline.quarantine import copy_of, reason
+from clarion.pipeline.quarantine import copy_of, cut_to, reason, send
+from tests.pipeline import topics
 
 TYPES = {"ts": "timestamp", "level": "string", "latency_ms": "double"}
 
@@ -49,3 +50,29 @@ def test_a_copy_has_the_bytes_as_they_were_and_its_origin_in_headers():
         "clarion.timestamp": b"1794700800000",
         "clarion.pipeline": b"errors",
     }
+
+
+def headers_of(partition: int = 0) -> tuple[tuple[str, bytes], ...]:
+    return (("clarion.partition", b"%d" % partition),)
+
+
+def test_what_is_too_large_is_cut_and_says_how_large_it_was():
+    assert cut_to((b"k", b"v" * 99, ()), 100) == (b"k", b"v" * 99, ())
+    key, value, headers = cut_to((b"k" * 80, b"v" * 99, headers_of()), 100)
+    assert (len(key), len(value)) == (50, 50)
+    assert headers == (*headers_of(), ("clarion.truncated", b"key 80, value 99 bytes"))
+    assert cut_to((None, b"v" * 200, ()), 100)[:2] == (None, b"v" * 100)
+    assert cut_to((b"k" * 200, None, ()), 0)[:2] == (b"", None)
+
+
+@pytest.mark.parametrize("bytes_max", ["1114124", "20000", "400"])
+def test_a_bad_record_of_any_size_reaches_a_quarantine_of_any_size(broker, unique, bytes_max):
+    topics.create(broker.bootstrap, unique, 2, max_message_bytes=bytes_max)
+    sizes = [10, 2_000_000, 100, 300_000]
+    copies = [(b"key", b"%d " % n + b"x" * size, headers_of(n)) for n, size in enumerate(sizes)]
+
+    send({"bootstrap.servers": broker.bootstrap}, unique, copies)
+
+    kept = topics.contents(broker.bootstrap, unique)
+    assert {b"%d" % n for n in range(4)} == {each.split()[0] for each in kept}
+    assert b"0 " + b"x" * 10 in kept
