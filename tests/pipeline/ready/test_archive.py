@@ -1,5 +1,6 @@
 """Topics into tables: every message once, whatever happens to the query."""
 
+import json
 import shutil
 import threading
 from collections import Counter
@@ -153,6 +154,7 @@ def test_json_becomes_columns_and_what_is_no_json_is_kept(house, unique: str) ->
     assert [row._unparsed and bytes(row._unparsed) for row in rows] == [None, None, b"{broken", None]
     assert [row._is_empty for row in rows] == [False, False, False, True]
     assert (rows[0]._date, rows[0]._hour) == (day(NOON), 12)
+    assert bytes(rows[1]._value) == json.dumps(good[1]).encode(), "with the field that was not declared"
     rows = read_table(house.spark, house.lake("guessed")).orderBy("_offset").collect()
     assert [row.more for row in rows] == [None, [1, 2], None, None]
     assert bytes(rows[0]._value) == b'{"user": "ann", "ms": 5}'

@@ -25,6 +25,12 @@ def test_words_make_the_same_pipeline_as_python() -> None:
     assert by_words.description == "archives topic events in lake/events"
 
 
+def test_an_archive_with_fields_keeps_the_rest_unless_told_otherwise() -> None:
+    words = ["--topic", "events", "--table", "t", "--fields", "a int"]
+    assert from_words("archive", words).reads[0].shape.keeps_value
+    assert not from_words("archive", [*words, "--no-keep-value"]).reads[0].shape.keeps_value
+
+
 def test_a_pattern_is_one_topic_argument() -> None:
     made = from_words("archive", ["--topic", "logs-.*", "--table", "t"])
 

@@ -74,16 +74,19 @@ def test_a_range_of_time_a_pace_and_the_partitions_they_came_from(house, unique:
 
 
 @pytest.mark.campaign
-def test_a_typed_archive_is_replayed_as_json(house, unique: str) -> None:
+@pytest.mark.parametrize(
+    ("keeps_value", "again"), [(True, b'{"user": "ann", "ms": 5, "more": 1}'), (False, b'{"user":"ann","ms":5}')]
+)
+def test_a_typed_archive_is_replayed_as_it_was_or_as_json(house, unique: str, keeps_value: bool, again: bytes) -> None:
     house.make_topic(unique, 1)
-    values = [{"user": "ann", "ms": 5}, b"no json", None]
+    values = [{"user": "ann", "ms": 5, "more": 1}, b"no json", None]
     house.send(unique, values, key=lambda n: b"k", partition=lambda n: 0)
-    house.run(archive(unique, house.lake("typed"), json="user string, ms long"), BATCH)
+    house.run(archive(unique, house.lake("typed"), json="user string, ms long", keep_value=keeps_value), BATCH)
 
     house.run(replay(house.lake("typed"), f"{unique}-again", partitions=1), BATCH)
 
     found = [each.value() for each in house.read(f"{unique}-again", 3)]
-    assert found == [b'{"user":"ann","ms":5}', b"no json", None]
+    assert found == [again, b"no json", None]
 
 
 def test_what_is_no_archive_cannot_be_replayed(house, unique: str) -> None:

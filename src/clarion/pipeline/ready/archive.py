@@ -49,7 +49,7 @@ def archive(
     json: str | None = None,
     by: str = "date",
     format: str = "delta",
-    keep_value: bool | None = None,
+    keep_value: bool = True,
     hold: bool = True,
     trigger: str | None = TRIGGER,
     compact_every: int = COMPACT_EVERY,
@@ -60,7 +60,7 @@ def archive(
     json        the fields of the JSON values as Spark's DDL, or "infer"; by default raw bytes
     by          folders of the table: `date`, `hour` or `none`, of the messages' own time in UTC
     format      `delta` or `parquet`
-    keep_value  keep the bytes beside the fields; by default only where the fields are guessed
+    keep_value  keep the bytes beside the fields (the default); without them, fields that are not declared are left out
     hold        let the broker keep what is not archived yet
     """
     source = topic(topics, options=options)
@@ -75,7 +75,7 @@ def archive(
             "vacuumHours": str(VACUUM_HOURS),
         },
     )
-    shape = Shape(json, by, json == INFER if keep_value is None else keep_value)
+    shape = Shape(json, by, keeps_value=keep_value)
     made = Pipeline(
         name=name or f"archive-{source.names[0] if source.names else 'topics'}",
         function=lambda messages: messages,

@@ -1,9 +1,9 @@
 """Messages as the rows of an archive: raw bytes as they were, or the fields of their JSON beside where they came from.
 
 Raw     key, value, headers, topic, topic_id, partition, offset, timestamp, timestampType, and `date` (and `hour`)
-Typed   the JSON's fields, then the same with an underscore before each; `_value` only where the bytes are kept too, and
-        `_unparsed` with the bytes of a value that is no such JSON: nothing is left out of an archive; `_is_empty` tells
-        a message without value from one without fields
+Typed   the JSON's fields, then the same with an underscore before each; `_value` with the bytes unless told otherwise
+        (they hold the fields that nobody declared), and `_unparsed` with those of a value that is no such JSON;
+        `_is_empty` tells a message without value from one without fields
 
 Times are UTC whatever the session's time zone says: a row's folder must not depend on who wrote it.
 """

@@ -227,11 +227,11 @@ def _value(rows: DataFrame, prefix: str) -> Column:
 
     if not prefix:
         return F.col("value")
-    if "_value" in rows.columns:
-        return F.col("_value")
     fields = [f"`{each}`" for each in rows.columns if not each.startswith("_")]
     again = F.to_json(F.struct(*fields)).cast("binary")
-    return F.when(F.col("_is_empty"), F.lit(None)).otherwise(F.coalesce("_unparsed", again))
+    # An archive may have begun to keep the bytes only later.
+    kept = [F.col("_value")] if "_value" in rows.columns else []
+    return F.when(F.col("_is_empty"), F.lit(None)).otherwise(F.coalesce(*kept, "_unparsed", again))
 
 
 def _moment(given: str | datetime | None, name: str) -> datetime | None:
