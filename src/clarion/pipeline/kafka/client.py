@@ -20,6 +20,8 @@ from clarion.pipeline.kafka.settings import ClientSettings, address
 
 T = TypeVar("T")
 
+# A broker that makes topics when they are asked for needs a moment; one that does not says the same for ever.
+CREATION_S: Final = 5.0
 MISSING_TRIES: Final = 4  # with the default pauses: three quarters of a second
 _MISSING: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
@@ -30,6 +32,7 @@ class Client:
         self._bootstrap = tuple(address(server) for server in settings.bootstrap_servers)
         self._connections: dict[tuple[str, int], Connection] = {}
         self._cluster = Cluster()
+        self._created_since: dict[str, float] = {}  # topics that were asked for and are not there yet
 
     def close(self) -> None:
         for connection in self._connections.values():
@@ -81,8 +84,17 @@ class Client:
             if topic.error_code:
                 self._cluster.topics.pop(topic.name, None)
                 if may_create:
-                    raise refusal(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic.name} is being created")
+                    self._wait_for_creation(topic.name)
+            self._created_since.pop(topic.name, None)
         return list(fresh.topics.values())
+
+    def _wait_for_creation(self, name: str) -> None:
+        now = time.monotonic()
+        if now - self._created_since.setdefault(name, now) < CREATION_S:
+            raise refusal(ErrorCode.LEADER_NOT_AVAILABLE, f"{name} is being created")
+        del self._created_since[name]
+        what = f"topic {name} does not exist, and the broker makes none by itself; create it first"
+        raise refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, what)
 
     # Questions
 
