@@ -24,8 +24,8 @@ from clarion.pipeline.kafka.encode import Messages, messages
 from clarion.pipeline.kafka.errors import RefusedRowError
 from clarion.pipeline.kafka.headers import HEADERS_TYPE
 from clarion.pipeline.kafka.offsets import TopicPartition
-from clarion.pipeline.kafka.producer import Producer, ProducerSettings
-from clarion.pipeline.workers import kept_client
+from clarion.pipeline.kafka.producer import ProducerSettings
+from clarion.pipeline.workers import kept_client, kept_producer
 
 _REASON_LENGTH_MAX = 300  # a header, not a copy of the value
 _KINDS = {list: "a list", str: "a text", bool: "a truth value", int: "a number", float: "a number", type(None): "null"}
@@ -84,9 +84,8 @@ def _write(client: Client, topic: str, count: int, copies: Sequence[Copy]) -> No
     order = np.argsort(places, kind="stable")  # records of one partition stay in their order
     starts = np.flatnonzero(np.diff(places[order], prepend=-1))
     groups = [(TopicPartition(topic, int(places[order][start])), int(start)) for start in starts]
-    producer = Producer(client, ProducerSettings())
-    producer.write(_as_messages([copies[each] for each in order]), groups, order)
-    producer.flush()
+    with kept_producer(client.settings, ProducerSettings()) as producer:
+        producer.write(_as_messages([copies[each] for each in order]), groups, order)
 
 
 def copy_of(row: Mapping[str, Any], pipeline: str, types: Mapping[str, str], required: Sequence[str]) -> Copy:

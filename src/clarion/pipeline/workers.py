@@ -1,4 +1,4 @@
-"""What a Python process of Spark keeps from one task to the next: connections, and a garbage collector that is quick.
+"""What a Python process of Spark keeps from one task to the next: connections, producers, a quick garbage collector.
 
 Workers are forked once and used for many tasks, and PySpark collects garbage after each of them. Whatever lives through
 that (all imported modules) is taken out of its sight: 40 ms per task become 10.
@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from clarion.pipeline.kafka.client import Client
+from clarion.pipeline.kafka.producer import Producer, ProducerSettings
 from clarion.pipeline.kafka.settings import ClientSettings
 
 _clients: dict[tuple[int, ClientSettings], Client] = {}
+_producers: dict[tuple[int, ClientSettings, ProducerSettings], Producer] = {}
 
 
 def kept_client(settings: ClientSettings) -> Client:
@@ -22,6 +26,22 @@ def kept_client(settings: ClientSettings) -> Client:
     if client is None:
         client = _clients[key] = Client(settings)
     return client
+
+
+@contextmanager
+def kept_producer(client: ClientSettings, settings: ProducerSettings) -> Iterator[Producer]:
+    """This process's producer for these settings, for one task. Whoever fails leaves it in doubt, and the next task
+    gets a new one."""
+    key = (os.getpid(), client, settings)
+    producer = _producers.pop(key, None) or Producer(kept_client(client), settings)
+    try:
+        producer.begin()
+        yield producer
+        producer.flush()
+    except BaseException:
+        producer.close()
+        raise
+    _producers[key] = producer
 
 
 def freeze_in_workers() -> None:

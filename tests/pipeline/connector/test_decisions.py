@@ -1,13 +1,16 @@
 """The driver's pure decisions: how much goes into a batch, which task reads what, how offsets are written down."""
 
 import json
+from collections import Counter
 from uuid import UUID
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from clarion.pipeline.kafka.offsets import TopicPartition
 from clarion.pipeline.kafka.range_progress import OffsetRange
+from clarion.pipeline.sink.writer import first_turn
 from clarion.pipeline.source.admission import admit
 from clarion.pipeline.source.offsets import StreamOffsets
 from clarion.pipeline.source.planning import ROWS_PER_TASK_LARGE, ROWS_PER_TASK_MIN, Tasks, plan
@@ -154,6 +157,19 @@ def test_every_offset_is_read_once_and_whole_partitions_unless_told_otherwise(si
         assert len(pieces) == len(joined)
     if asked.rows_max:
         assert all(sum(one.rows_max for one in task) <= asked.rows_max for task in tasks)
+
+
+# ------------------------------------------------------------------------------------------------ writing
+
+
+@pytest.mark.parametrize("is_streaming", [True, False])
+def test_small_batches_without_keys_go_round(is_streaming):
+    turns = [first_turn(0, batch_id if is_streaming else None) % 4 for batch_id in range(40)]
+    assert sorted(Counter(turns).values()) == [10, 10, 10, 10]
+
+
+def test_tasks_of_one_batch_begin_with_different_partitions():
+    assert len({first_turn(task, 7) % 4 for task in range(4)}) == 4
 
 
 # ------------------------------------------------------------------------------------------------ offsets

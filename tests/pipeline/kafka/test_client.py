@@ -30,7 +30,9 @@ from clarion.pipeline.kafka.producer import Producer, ProducerSettings
 from clarion.pipeline.kafka.range_progress import OffsetRange
 from clarion.pipeline.kafka.range_reader import FetchSettings, read_ranges, warn_on_loss
 from clarion.pipeline.kafka.settings import ClientSettings
+from clarion.pipeline.workers import kept_producer
 from tests.pipeline.topics import create, delete, delete_before, fill, numbered
+from tests.servers import ClarionProcess
 
 
 @pytest.fixture
@@ -229,6 +231,47 @@ def test_an_unknown_topic_is_an_error(client, unique):
     producer = Producer(client, ProducerSettings())
     with pytest.raises(KafkaError, match=f"topic {unique}: UNKNOWN_TOPIC_OR_PARTITION"):
         send(producer, unique, [b"x"])
+
+
+def test_a_topic_that_nobody_makes_is_refused_soon_and_not_waited_for_like_a_broker(tmp_path, unique, monkeypatch):
+    monkeypatch.setattr("clarion.pipeline.kafka.client.CREATION_S", 0.2)
+    with ClarionProcess(tmp_path / "data", env={"CLARION_AUTO_CREATE_TOPICS": "false"}) as server:
+        client = Client(ClientSettings((server.bootstrap,)))
+        began = time.monotonic()
+        with pytest.raises(KafkaError, match=f"topic {unique} does not exist, and the broker makes none by itself"):
+            client.topics([unique], may_create=True)
+        assert time.monotonic() - began < client.settings.api_timeout_ms / 1000 / 2
+        client.close()
+
+
+def test_tasks_of_one_worker_write_under_one_producer_id(client, bootstrap, unique):
+    create(bootstrap, unique)
+    ids = []
+    for at in range(3):
+        with kept_producer(client.settings, ProducerSettings()) as producer:
+            send(producer, unique, [b"task %d" % at])
+        ids.append(producer._producer_id())
+        assert producer.written[TopicPartition(unique, 0)].rows == 1, "what earlier tasks wrote is theirs"
+    assert len(set(ids)) == 1
+    assert values(client, whole(client, unique)) == [(0, b"task %d" % at) for at in range(3)]
+
+
+def test_a_task_that_failed_leaves_its_producer_to_nobody(client, bootstrap, unique):
+    create(bootstrap, unique)
+    left: list[Producer] = []
+
+    def fail() -> None:
+        with kept_producer(client.settings, ProducerSettings()) as producer:
+            left.append(producer)
+            send(producer, unique, [b"on its way"])
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    with kept_producer(client.settings, ProducerSettings()) as producer:
+        send(producer, unique, [b"whole"])
+    assert producer is not left[0]
+    assert values(client, whole(client, unique))[-1] == (0, b"whole")
 
 
 def test_reading_and_writing_go_on_over_a_broker_that_restarts(own_server, unique):

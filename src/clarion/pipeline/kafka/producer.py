@@ -88,12 +88,18 @@ class Producer:
         self.written: dict[TopicPartition, Written] = {}
         self._client = client
         self._settings = settings
-        self._batch_bytes_max = settings.batch_bytes_max
+        self._batch_bytes_max: dict[str, int] = {}  # of topics that take less than the settings say
         self._id: ProducerId | None = None
         self._sequences: dict[TopicPartition, int] = {}
         self._in_flight: dict[int, deque[list[Batch]]] = {}
         self._connections: dict[int, Connection] = {}
         self._unsure: list[Batch] = []  # sent, and neither acknowledged nor refused for good
+
+    def begin(self) -> None:
+        """Forget what earlier callers wrote. The producer's id and its connections stay: a broker remembers every id
+        for a day, so a new one for every task would cost it a gigabyte of memory."""
+        assert not self._unsure, "what was not flushed may not be written; whoever failed must not go on with it"
+        self.written = {}
 
     def write(self, rows: Messages, groups: Sequence[tuple[TopicPartition, int]], positions: NDArray[np.int64]) -> None:
         """Send rows that are sorted by partition; `groups` says at which row each partition begins.
@@ -121,7 +127,9 @@ class Producer:
         self, rows: Messages, groups: Sequence[tuple[TopicPartition, int]], positions: NDArray[np.int64]
     ) -> list[Batch]:
         group_starts = np.array([start for _, start in groups], np.int64)
-        starts = cut_batches(size_bounds(rows), group_starts, self._batch_bytes_max)
+        limit = self._settings.batch_bytes_max
+        bytes_max = min(self._batch_bytes_max.get(tp.topic, limit) for tp, _ in groups)
+        starts = cut_batches(size_bounds(rows), group_starts, bytes_max)
         owners = np.searchsorted(group_starts, starts, side="right") - 1
         records = encode_records(rows, starts)
         out: list[Batch] = []
@@ -253,7 +261,9 @@ class Producer:
         count = batch.rows.count
         if count == 1:
             raise RefusedRowError(f"{batch} is too large for {batch.tp.topic}: {batch.data.size} bytes")
-        self._batch_bytes_max = min(self._batch_bytes_max, int(size_bounds(batch.rows).sum()) // 2 + 1)
+        smaller = int(size_bounds(batch.rows).sum()) // 2 + 1
+        known = self._batch_bytes_max.get(batch.tp.topic, self._settings.batch_bytes_max)
+        self._batch_bytes_max[batch.tp.topic] = min(known, smaller)
         starts = np.array([0, count // 2], np.int64)
         records = encode_records(batch.rows, starts)
         halves: list[Batch] = []

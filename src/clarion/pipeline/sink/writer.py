@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
@@ -18,7 +20,7 @@ from clarion.pipeline.sink.options import SinkSettings, sink_settings
 from clarion.pipeline.sink.publication import Share, WrittenRange, publish, withdraw
 from clarion.pipeline.sink.routing import route
 from clarion.pipeline.sink.rows import check_columns, stage
-from clarion.pipeline.workers import freeze_in_workers, kept_client
+from clarion.pipeline.workers import freeze_in_workers, kept_client, kept_producer
 from clarion.world.clock import SystemClock
 
 # Rows are gathered up to this size before they are sorted by partition and encoded: large enough for good batches in
@@ -73,17 +75,16 @@ def write_task(batches: Iterator[pa.RecordBatch], settings: SinkSettings) -> Sha
     """Write all rows of a task, and wait until the brokers have them."""
     context = TaskContext.get()
     assert context is not None, "write runs in a task"
-    task = _Task(settings, first_turn=context.partitionId())
+    batch_id = context.getLocalProperty("streaming.sql.batchId")
+    turn = first_turn(context.partitionId(), None if batch_id is None else int(batch_id))
     try:
-        for some in _gathered(batches):
-            task.write(some)
-        task.producer.flush()
+        with kept_producer(settings.client, settings.producer) as producer:
+            task = _Task(settings, producer, turn)
+            for some in _gathered(batches):
+                task.write(some)
     except Exception as error:
         error.add_note(f"(rows are counted from 0 within Spark's partition {context.partitionId()})")
         raise
-    finally:
-        task.producer.close()
-    batch_id = context.getLocalProperty("streaming.sql.batchId")
     return Share(
         context.getLocalProperty("sql.streaming.queryId"),
         int(batch_id) if batch_id is not None else None,
@@ -91,9 +92,18 @@ def write_task(batches: Iterator[pa.RecordBatch], settings: SinkSettings) -> Sha
         context.attemptNumber(),
         tuple(
             WrittenRange(tp.topic, tp.partition, one.rows, one.first_offset, one.last_offset)
-            for tp, one in sorted(task.producer.written.items())
+            for tp, one in sorted(producer.written.items())
         ),
     )
+
+
+def first_turn(spark_partition: int, batch_id: int | None) -> int:
+    """Which partition of a topic a task begins with where rows have no key. Most micro-batches have a row or two: if
+    all of them began alike, one partition would get everything."""
+    return spark_partition + (next(_turns) if batch_id is None else batch_id)
+
+
+_turns = itertools.count(os.getpid())  # of batch queries, which have no number; other processes begin elsewhere
 
 
 def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
@@ -114,8 +124,8 @@ def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch
 class _Task:
     """The writing of one task, from Arrow batches to requests."""
 
-    def __init__(self, settings: SinkSettings, *, first_turn: int) -> None:
-        self.producer = Producer(kept_client(settings.client), settings.producer)
+    def __init__(self, settings: SinkSettings, producer: Producer, first_turn: int) -> None:
+        self._producer = producer
         self._settings = settings
         self._client: Client = kept_client(settings.client)
         self._dealer = Dealer(settings.producer.batch_bytes_max, first=first_turn)
@@ -132,7 +142,7 @@ class _Task:
         )
         self._next_row += staged.messages.count
         routed = route(staged, self._settings.topic, self._partition_count, self._dealer)
-        self.producer.write(routed.messages, routed.groups, routed.positions)
+        self._producer.write(routed.messages, routed.groups, routed.positions)
 
     def _partition_count(self, topic: str) -> int:
         """Asked once per task. A topic that is not there is made by the broker, if the broker does such things."""
