@@ -209,8 +209,14 @@ def _check_modes(declared: Pipeline, where: str) -> None:
         if declared.output_mode not in target.output_modes:
             raise DefinitionError(
                 f"{where}: {target.description} cannot take mode={declared.output_mode!r}, "
-                f"only {' or '.join(target.output_modes)}"
+                f"only {' or '.join(target.output_modes)}{_merge_hint(target)}"
             )
+
+
+def _merge_hint(target: Target) -> str:
+    if getattr(target, "mode", None) != "merge":
+        return ""
+    return " (or say with the table's option orderBy which row of a key is the newest)"
 
 
 def _check_topics(declared: Pipeline, where: str) -> None:

@@ -34,7 +34,15 @@ class Table:
 
     @property
     def output_modes(self) -> tuple[str, ...]:
+        """In update mode Spark gives every key once a batch. Rows as they come may have a key several times, so that a
+        merge must be told which of them is the newest."""
+        if self.mode == "merge" and not self.has_order:
+            return ("update",)
         return _OUTPUT_MODES[self.mode]
+
+    @property
+    def has_order(self) -> bool:
+        return any(name.lower() == "orderby" for name in self.options)
 
     @property
     def keeps_order(self) -> bool:
@@ -84,7 +92,8 @@ def table(
 
     format        `delta` (exactly once, readable by Spark, DuckDB, Polars and pandas) or `parquet`
     partition_by  columns whose values become folders
-    mode          `append`, `overwrite` (for mode="complete") or `merge`: the newest row per `key` replaces the older
+    mode          `append`, `overwrite` (for mode="complete") or `merge`: the newest row per `key` replaces the older;
+                  options={"orderBy": "ts"} says which is the newest, {"deleteWhen": "value IS NULL"} what deletes
     """
     made = Table(str(path), format, _names(partition_by), mode, _names(key), dict(options or {}))
     _check(made)
@@ -107,5 +116,8 @@ def _check(made: Table) -> None:
         raise DefinitionError(f"{where}: mode='merge' needs key=…, the columns that say which row is replaced")
     if made.mode == "merge" and made.format != "delta":
         raise DefinitionError(f"{where}: mode='merge' needs format='delta'; {made.format} files cannot be updated")
+    for name in ("orderBy", "deleteWhen"):
+        if made.mode != "merge" and name.lower() in {each.lower() for each in made.options}:
+            raise DefinitionError(f"{where}: option {name} is for mode='merge' only")
     if made.key and made.mode != "merge":
         raise DefinitionError(f"{where}: key= is for mode='merge' only")

@@ -3,6 +3,7 @@
 import pickle
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from clarion.pipeline.lake import delta
@@ -78,3 +79,16 @@ def test_what_executors_import_needs_no_delta_library() -> None:
     code = f"import sys; sys.modules.update(dict.fromkeys({missing!r}))\n"
     code += "import clarion.pipeline.lake.sink, clarion.pipeline.lake.history, pyspark_clarion_lake"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_streams_batch_that_goes_to_several_targets_is_compacted_too(tmp_path: Path) -> None:
+    """With several targets Spark's batches come as batch writes with a number."""
+    path = str(tmp_path / "t")
+    for number in range(8):
+        given = {"path": path, "txnAppId": "q", "txnVersion": str(number), "compactEvery": "8"}
+        rows = pa.record_batch({"n": pa.array([number], pa.int64())})
+        writer = TableWriter(read_options(given), rows.schema, overwrite=False)
+        writer.commit([writer.write(iter([rows]))])
+    table = delta.open_table(path)
+    assert len(table.file_uris()) == 1
+    assert sorted(pa.table(table.to_pyarrow_table())["n"].to_pylist()) == list(range(8))

@@ -81,6 +81,8 @@ def test_update_mode_goes_to_topics_and_to_tables_that_merge():
         (lambda: table("t", mode="merge"), "needs key="),
         (lambda: table("t", mode="merge", key="a", format="parquet"), "needs format='delta'"),
         (lambda: table("t", key="a"), "mode='merge' only"),
+        (lambda: table("t", options={"orderBy": "a"}), "orderBy is for mode='merge' only"),
+        (lambda: declare(writes=table("t", mode="merge", key="a")), "only update .*option orderBy which row"),
     ],
 )
 def test_a_reference_that_makes_no_sense_is_refused_with_the_reason(make, reason):

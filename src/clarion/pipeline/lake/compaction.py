@@ -69,6 +69,12 @@ def vacuum(path: str, *, retention_hours: int = 7 * 24, dry_run: bool = False) -
     return open_table(path).vacuum(retention_hours, dry_run=dry_run, enforce_retention_duration=False, full=True)
 
 
+def tidy_sometimes(options: TableOptions, batch_id: int) -> None:
+    """After every so many batches; they count from 0."""
+    if options.compact_every and batch_id % options.compact_every == options.compact_every - 1:
+        tidy(options, batch_id)
+
+
 def tidy(options: TableOptions, batch_id: int) -> None:
     """What a stream does between two batches. A failure costs space, not rows: it is logged and tried again later."""
     try:

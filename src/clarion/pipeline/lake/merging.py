@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable
@@ -32,11 +32,38 @@ class Rule:
     """How a row meets the row of the same key."""
 
     key: tuple[str, ...]
-    order_by: tuple[str, ...] = ()  # the row with the largest values is the newest; empty: a batch has one row per key
+    order_by: tuple[str, ...] = ()  # the row with the largest values is the newest; empty: what comes later is
     delete_when: str | None = None  # SQL over `new` and `old`; the row of that key goes
     insert_when: str | None = None  # SQL over `new`; None: always
     update_when: str | None = None  # None: always
     leave_out: tuple[str, ...] = ()  # columns that decide but are not kept
+
+
+DELETED: Final = "__deleted"  # a column that decides and is not kept
+
+
+def ordered(key: tuple[str, ...], order_by: tuple[str, ...], *, deletes: bool) -> Rule:
+    """The newest row per key stays, whichever batch it comes with; rows that are `DELETED` take theirs along."""
+    later = _is_later(order_by)
+    return Rule(
+        key=key,
+        order_by=order_by,
+        delete_when=f"new.{_quoted(DELETED)} AND ({later})" if deletes else None,
+        insert_when=f"NOT new.{_quoted(DELETED)}" if deletes else None,
+        update_when=later if order_by else None,
+        leave_out=(DELETED,) if deletes else (),
+    )
+
+
+def _is_later(columns: Sequence[str]) -> str:
+    """SQL: `new` is not older than `old`, the first column deciding before the second; no value is before any value."""
+    found = "true"
+    for name in reversed(columns):
+        new, old = f"new.{_quoted(name)}", f"old.{_quoted(name)}"
+        greater = f"({new} > {old} OR ({old} IS NULL AND {new} IS NOT NULL))"
+        equal = f"({new} = {old} OR ({old} IS NULL AND {new} IS NULL))"
+        found = f"({greater} OR ({equal} AND {found}))"
+    return found
 
 
 def newest_per_key(df: DataFrame, rule: Rule) -> DataFrame:
@@ -74,7 +101,7 @@ def _merge(table: DeltaTable, rows: pa.Table, rule: Rule, kept: pa.Schema, prope
     types = fit(nullable(pa.schema(table.schema().to_arrow())), kept, may_add=False).written
     decides = [each for each in rows.schema if each.name in rule.leave_out]
     source = rows.select([*types.names, *[each.name for each in decides]]).cast(pa.schema([*types, *decides]))
-    same = " AND ".join(f"old.{_quoted(name)} = new.{_quoted(name)}" for name in rule.key)
+    same = " AND ".join(_is_same(name, rows) for name in rule.key)
     values = {_quoted(name): f"new.{_quoted(name)}" for name in types.names}
     merger = table.merge(
         source, same, source_alias="new", target_alias="old", commit_properties=properties, streamed_exec=False
@@ -90,13 +117,16 @@ def _check_keys(rows: pa.Table, rule: Rule) -> None:
     missing = [name for name in rule.key if name not in rows.schema.names]
     if missing:
         raise LakeError(f"the rows have no column {', '.join(missing)} to merge by")
-    empty = [name for name in rule.key if rows[name].null_count]
-    if empty:
-        raise LakeError(f"{rows[empty[0]].null_count} rows have no {empty[0]}: a row without key replaces nothing")
     if rows.num_rows != rows.select(list(rule.key)).group_by(list(rule.key)).aggregate([]).num_rows:
         raise LakeError(
             f"several rows of a batch have the same ({', '.join(rule.key)}): option orderBy says which is the newest"
         )
+
+
+def _is_same(name: str, rows: pa.Table) -> str:
+    """No value is a key like any other, as in a GROUP BY. Said only where it is needed: a join by it is slower."""
+    sign = "IS NOT DISTINCT FROM" if rows[name].null_count else "="
+    return f"old.{_quoted(name)} {sign} new.{_quoted(name)}"
 
 
 def _quoted(name: str) -> str:

@@ -109,7 +109,11 @@ class _Writer:
 class TableWriter(_Writer, DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         app_id, version = self.options.app_id, self.options.version
-        self.publish(messages, None if app_id is None or version is None else Batch(app_id, version))
+        if app_id is None or version is None:
+            self.publish(messages, None)
+            return
+        self.publish(messages, Batch(app_id, version))
+        _tidy(self.options, version)  # a stream's batch that goes to several targets
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         self.take_back(messages)
@@ -128,8 +132,7 @@ class StreamTableWriter(_Writer, DataSourceStreamArrowWriter):
         if query_id is None:
             return  # a batch without tasks: nothing to write, nothing to remember
         self.publish(messages, Batch(query_id, batchId))
-        if self.options.compact_every and batchId % self.options.compact_every == self.options.compact_every - 1:
-            _tidy(self.options, batchId)
+        _tidy(self.options, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         self.take_back(messages)
@@ -148,9 +151,9 @@ def _keeper(options: TableOptions) -> Any:
 
 def _tidy(options: TableOptions, batch_id: int) -> None:
     if options.format == "delta":
-        from clarion.pipeline.lake.compaction import tidy
+        from clarion.pipeline.lake.compaction import tidy_sometimes
 
-        tidy(options, batch_id)
+        tidy_sometimes(options, batch_id)
 
 
 def _done(messages: Iterable[Any]) -> list[Written]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from clarion.pipeline.lake.commits import Batch
 from clarion.pipeline.lake.errors import LakeError
@@ -15,8 +15,12 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from clarion.pipeline.definition import MicroBatch
-    from clarion.pipeline.lake.merging import Rule
     from clarion.pipeline.table_reference import Table
+
+
+# Every merge writes the files of the rows it changes anew: what it replaced goes soon, or a small table with many
+# changes grows by its own size with each of them.
+MERGED: Final = {"compactEvery": "20", "vacuumHours": "2"}
 
 
 def read_table(spark: SparkSession, table: Table | str, *, version: int | None = None) -> DataFrame:
@@ -31,6 +35,7 @@ def stream_table(
 ) -> StreamingQuery:
     """Start the query that keeps a table; every batch is in it once, whoever dies when."""
     if table.mode == "merge":
+        check_merge(table, df.columns)
         writer = df.writeStream.foreachBatch(merging_function(table))
     else:
         writer = df.writeStream.format(FORMAT).options(**_sink_options(table))
@@ -41,6 +46,7 @@ def stream_table(
 def write_table(df: DataFrame, table: Table, batch: MicroBatch | None = None) -> None:
     """Write a static DataFrame, or one micro-batch that is skipped if the table has it."""
     if table.mode == "merge":
+        check_merge(table, df.columns)
         _merge(df, table, None if batch is None else Batch(batch.query_id, batch.batch_id))
         return
     named = {} if batch is None else {"txnAppId": batch.query_id, "txnVersion": str(batch.batch_id)}
@@ -64,19 +70,38 @@ def query_id_of(df: DataFrame) -> str:
 
 
 def _merge(df: DataFrame, table: Table, batch: Batch | None) -> None:
-    from clarion.pipeline.lake.merging import merge, newest_per_key
+    from clarion.pipeline.lake.compaction import tidy_sometimes
+    from clarion.pipeline.lake.merging import DELETED, merge, newest_per_key, ordered
 
-    options, rule = read_options(_sink_options(table, without=("orderBy",))), _rule(table)
+    options = read_options({**MERGED, **_sink_options(table, without=("orderBy", "deleteWhen"))})
+    order_by, delete_when = _names(option_of(table, "orderBy")), option_of(table, "deleteWhen")
+    rule = ordered(table.key, order_by, deletes=bool(delete_when))
+    if delete_when:
+        from pyspark.sql import functions as F
+
+        df = df.withColumn(DELETED, F.coalesce(F.expr(delete_when), F.lit(False)))
     rows = newest_per_key(df, rule).toArrow()
     if rows.num_rows:
         merge(options, rows, rule, batch=batch)
+    if batch is not None:
+        tidy_sometimes(options, batch.version)
 
 
-def _rule(table: Table) -> Rule:
-    from clarion.pipeline.lake.merging import Rule
+def check_merge(table: Table, columns: Sequence[str]) -> None:
+    """Refuse before a query starts what no batch of it could do."""
+    for what, names in (("key", table.key), ("orderBy", _names(option_of(table, "orderBy")))):
+        if missing := [name for name in names if name not in columns]:
+            raise LakeError(
+                f"{table.path}: {what} names the column {', '.join(missing)}, and the rows have {', '.join(columns)}"
+            )
 
-    order = next((value for name, value in table.options.items() if name.lower() == "orderby"), "")
-    return Rule(key=table.key, order_by=tuple(name.strip() for name in order.split(",") if name.strip()))
+
+def option_of(table: Table, name: str) -> str:
+    return next((value for key, value in table.options.items() if key.lower() == name.lower()), "")
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def _sink_options(table: Table, without: tuple[str, ...] = ()) -> dict[str, str]:

@@ -92,8 +92,10 @@ class LatestTarget:
 
     def write(self, df: DataFrame, run: Run, batch: MicroBatch | None = None) -> None:
         from clarion.pipeline.lake.commits import Batch
+        from clarion.pipeline.lake.compaction import tidy_sometimes
         from clarion.pipeline.lake.merging import merge
         from clarion.pipeline.lake.options import read_options
+        from clarion.pipeline.lake.tables import MERGED
 
         df = df.persist()  # looked at twice: for its origins and for its rows
         try:
@@ -101,9 +103,12 @@ class LatestTarget:
             rows = newest(unseen(df, self.table, ranges, self.prefix), self.prefix).toArrow()
         finally:
             df.unpersist()
+        options = read_options({**MERGED, "path": self.table.path})
         if rows.num_rows:
             named = None if batch is None else Batch(batch.query_id, batch.batch_id)
-            merge(read_options({"path": self.table.path}), rows, rule(self.prefix), batch=named, ranges=ranges)
+            merge(options, rows, rule(self.prefix), batch=named, ranges=ranges)
+        if batch is not None:
+            tidy_sometimes(options, batch.batch_id)
 
 
 def rule(prefix: str) -> Rule:

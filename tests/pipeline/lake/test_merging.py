@@ -1,0 +1,118 @@
+"""The newest row per key stays, whichever batch it comes with; without Spark."""
+
+import itertools
+import os
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from clarion.pipeline.lake import delta
+from clarion.pipeline.lake.commits import Batch
+from clarion.pipeline.lake.compaction import tidy_sometimes
+from clarion.pipeline.lake.errors import LakeError
+from clarion.pipeline.lake.merging import DELETED, merge, ordered
+from clarion.pipeline.lake.options import TableOptions, read_options
+from clarion.pipeline.lake.tables import MERGED, check_merge
+from clarion.pipeline.table_reference import table
+
+AGE = re.compile(r'"deletionTimestamp":\d+')
+BY_TIME = ordered(("user",), ("ts", "seq"), deletes=True)
+
+
+@pytest.fixture
+def users(tmp_path: Path) -> TableOptions:
+    return read_options({**MERGED, "path": str(tmp_path / "users")})
+
+
+def row(user: str | None, ts: int | None, seq: int | None, word: str | None = None, *, deleted: bool = False):
+    return {"user": user, "ts": ts, "seq": seq, "word": word, DELETED: deleted}
+
+
+def send(options: TableOptions, *rows: dict, rule=BY_TIME, batch: Batch | None = None) -> bool:
+    kinds = [
+        ("user", pa.string()),
+        ("ts", pa.int64()),
+        ("seq", pa.int64()),
+        ("word", pa.string()),
+        (DELETED, pa.bool_()),
+    ]
+    return merge(options, pa.Table.from_pylist(list(rows), pa.schema(kinds)), rule, batch=batch)
+
+
+def words_in(options: TableOptions) -> dict[str | None, str | None]:
+    found = pa.table(delta.open_table(options.path).to_pyarrow_table()).to_pylist()
+    assert len({each["user"] for each in found}) == len(found), "a key has one row"
+    return {each["user"]: each["word"] for each in found}
+
+
+def test_an_older_row_of_a_later_batch_replaces_nothing(users):
+    send(users, row("ann", 100, 0, "new"), row("bob", 1, 0, "old"))
+    send(users, row("ann", 50, 9, "old"), row("bob", 2, 0, "new"))
+    assert words_in(users) == {"ann": "new", "bob": "new"}
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations([(None, 5), (1, None), (1, 7), (2, 1)])))
+def test_in_whatever_order_rows_come_the_last_of_them_by_all_columns_stays(users, order):
+    for ts, seq in order:
+        send(users, row("ann", ts, seq, f"{ts} {seq}"))
+    assert words_in(users) == {"ann": "2 1"}
+
+
+def test_of_equals_the_one_that_comes_later_stays(users):
+    send(users, row("ann", 1, 1, "first"))
+    send(users, row("ann", 1, 1, "second"))
+    assert words_in(users) == {"ann": "second"}
+
+
+def test_a_deletion_takes_its_key_along_unless_it_is_older(users):
+    send(users, row("ann", 5, 0, "a"), row("bob", 5, 0, "b"))
+    send(users, row("ann", 4, 0, deleted=True), row("bob", 6, 0, deleted=True), row("eve", 6, 0, deleted=True))
+    assert words_in(users) == {"ann": "a"}
+
+
+def test_no_key_is_a_key_like_any_other(users):
+    send(users, row(None, 1, 0, "one"), row("ann", 1, 0, "a"))
+    send(users, row(None, 2, 0, "two"))
+    send(users, row(None, 3, 0, deleted=True), row("ann", 3, 0, "b"))
+    assert words_in(users) == {"ann": "b"}
+
+
+def test_a_batch_that_comes_again_changes_nothing(users):
+    assert send(users, row("ann", 5, 0, "a"), batch=Batch("q", 0))
+    assert send(users, row("ann", 6, 0, deleted=True), batch=Batch("q", 1))
+    assert not send(users, row("ann", 5, 0, "a"), batch=Batch("q", 0))
+    assert words_in(users) == {}
+
+
+def test_what_merges_replaced_goes_after_a_while(users):
+    """A row of one key that changes with every batch: the table's folder must not grow for ever."""
+    for number in range(200):
+        send(users, row("ann", number, 0, "x"), batch=Batch("q", number))
+        for each in Path(users.path).glob("*.parquet"):
+            os.utime(each, (1, 1))
+        if number % 20 == 19:
+            age_removals(users)
+        tidy_sometimes(users, number)
+    assert words_in(users) == {"ann": "x"}
+    assert len(list(Path(users.path).glob("*.parquet"))) < 100
+
+
+def age_removals(options: TableOptions) -> None:
+    """As if the log had been written hours ago: vacuum goes by the time that a removal says."""
+    for each in Path(options.path, "_delta_log").glob("*.json"):
+        text = each.read_text()
+        each.write_text(AGE.sub('"deletionTimestamp":1', text))
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"key": "user"}, "key names the column user, and the rows have name, ts"),
+        ({"key": "name", "options": {"orderBy": "ts, n"}}, "orderBy names the column n, and"),
+    ],
+)
+def test_columns_that_are_not_there_are_refused_before_a_query_starts(given, words):
+    with pytest.raises(LakeError, match=words):
+        check_merge(table("t", mode="merge", **given), ["name", "ts"])
