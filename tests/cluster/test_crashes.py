@@ -11,6 +11,8 @@ import asyncio
 import os
 import random
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -188,6 +190,54 @@ async def test_a_commit_torn_in_its_middle_has_not_happened(place: Path):
             assert found == (after.content if hole[: len(log)] == log else before.content)
             torn += hole[: len(log)] != log
     assert torn > 50
+
+
+WRITER = """
+import sys
+from clarion.cluster import sqlite_database as module
+from clarion.cluster.coordination import Put
+
+module._WAL_BYTES_MAX = 30_000
+database = module.Database(sys.argv[1])
+for number in range(int(sys.argv[2]), 1_000_000):
+    database.transact((), [Put(f"k{number % 500}", b"%d" % number), Put("last", b"%d" % number)])
+    print(number, flush=True)
+"""
+
+
+def kill_a_writer(path: Path, begin: int, commits: int) -> int:
+    """The last number that it told before it was killed, some commits after its start."""
+    writer = subprocess.Popen([sys.executable, "-c", WRITER, str(path), str(begin)], stdout=subprocess.PIPE, text=True)
+    assert writer.stdout is not None
+    told = [int(writer.stdout.readline()) for _ in range(commits)]
+    writer.kill()
+    told += [int(line) for line in writer.stdout.read().splitlines() if line]
+    writer.wait()
+    return told[-1]
+
+
+def kill_again_and_again(place: Path, kills: int) -> None:
+    path, chance = place / FILES[0], random.Random(kills)
+    begin = 0
+    for _ in range(kills):
+        last = kill_a_writer(path, begin, chance.randrange(1, 60))
+        database = Database(str(path))
+        found = {entry.key: int(entry.value) for entry in database.range("").entries}
+        database.close()
+        assert found["last"] in (last, last + 1), "the one that was under way may be there"
+        for number in range(max(found["last"] - 499, 0), found["last"] + 1):
+            assert found[f"k{number % 500}"] == number
+        begin = found["last"] + 1
+
+
+def test_a_process_killed_while_it_commits_and_moves_its_log_has_lost_nothing_it_told(place: Path):
+    kill_again_and_again(place, kills=8)
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(900)
+def test_three_hundred_kills_in_the_middle_of_commits_and_moves_lose_nothing(place: Path):
+    kill_again_and_again(place, kills=300)
 
 
 async def test_changes_at_once_are_as_safe_as_one_after_the_other(place: Path):
