@@ -131,7 +131,9 @@ class RollingClassic(ClassicClient):
             self._refused(code)
 
     def _refused(self, code: ErrorCode) -> None:
-        if code in FORGOTTEN:
+        if code == ErrorCode.MEMBER_ID_REQUIRED:
+            self.member_id = self.driver.answers[self.ticket].member_id
+        elif code in FORGOTTEN:
             self._lose_everything()
             self.member_id = ""
         elif code == ErrorCode.ILLEGAL_GENERATION:

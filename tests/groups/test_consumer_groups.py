@@ -422,7 +422,11 @@ def test_an_empty_group_changes_its_type_and_keeps_its_offsets(driver):
     driver.check_durable_state()
 
     modern.leave()
-    settle(ClassicClient(driver).join())
+    classic = ClassicClient(driver)
+    ticket = classic._join()
+    driver.advance(0)
+    classic.member_id = driver.answers[ticket].member_id
+    settle(classic.join())
     assert driver.committed("g") == {("t", 0): 7}
     assert _described(driver).error_code == ErrorCode.GROUP_ID_NOT_FOUND
 

@@ -131,12 +131,15 @@ def test_a_rolling_switch_leads_every_member_over_and_back(driver, pair):
     assert back[0].generation > epoch
 
 
-def test_who_waits_in_the_classic_group_is_told_to_join_the_new_one(driver):
+def test_who_waits_in_the_classic_group_goes_on_in_the_new_one(driver):
     leader, follower = _classic_pair(driver)
     leader.join()
     assert driver.is_waiting(leader.ticket)
-    ConsumerClient(driver, "m", "t").join()
-    assert leader.joined().error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    modern = ConsumerClient(driver, "m", "t")
+    modern.join()
+    driver.advance(0)
+    assert (leader.joined().error_code, leader.generation) == (0, modern.epoch)
+    assert follower.beat() == ErrorCode.REBALANCE_IN_PROGRESS
 
     other = [RollingClassic(driver, "t", group="h") for _ in range(2)]
     for client in other:
@@ -193,7 +196,7 @@ def test_a_lost_upgrade_leaves_the_classic_group_as_it_was(driver, pair):
         ({"protocols": (("range", b"\0\1\0\0\0\7"),)}, b""),
         ({"protocols": (("range", b""),)}, b""),
         ({}, b"\0\0\0\0\0\1"),
-        ({}, b"\0\0\0\0\0\0\0\0\0\2hi"),
+        ({"protocols": (("homemade", subscription("t")),)}, b"\0\0\0\0\0\0\0\0\0\2hi"),
     ],
     ids=[
         "another protocol type",
@@ -214,6 +217,16 @@ def test_a_group_that_cannot_be_converted_is_no_consumer_group_and_nobody_notice
     assert driver.log == before
     client.join()
     assert (client.joined().error_code, other.joined().error_code) == (0, 0)
+
+
+def test_what_librdkafkas_cooperative_assignor_hands_out_besides_partitions_stands_in_nobodys_way(driver):
+    client = ClassicClient(driver, protocols=(("cooperative-sticky", subscription("t")),)).join()
+    client.joined()
+    client.sync({client.member_id: b"\0\0\0\0\0\1\0\1t\0\0\0\1\0\0\0\0\0\0\0\2hi"})
+    modern = ConsumerClient(driver, "m", "t")
+    assert modern.join().error_code == ErrorCode.NONE
+    assert len(modern.numbers("t")) == 3
+    assert 0 not in modern.numbers("t")
 
 
 def test_a_group_too_large_for_a_consumer_group_stays_classic():
@@ -506,6 +519,30 @@ def test_the_last_modern_member_comes_back_classic_and_the_group_with_it(driver)
     _turns([others, back])
     assert (_owned([others, back]), _shares([others, back])) == (EVERYTHING, [3, 3])
     assert _described_classic(driver).group_state == "Stable"
+
+
+def test_a_fenced_twin_does_not_take_the_last_modern_members_place(driver):
+    modern = ConsumerClient(driver, "m", "t", instance="a")
+    modern.join()
+    twin = RollingClassic(driver, "t", instance="a")
+    twin.member_id = "somebody"
+    assert twin.join().joined().error_code == ErrorCode.FENCED_INSTANCE_ID
+    assert modern.beat().error_code == ErrorCode.NONE
+
+
+def test_a_join_that_turns_the_group_classic_is_refused_when_that_gets_lost_again_and_again(driver):
+    modern = ConsumerClient(driver, "m", "t", instance="a")
+    modern.join()
+    driver.loses_appends = True
+    back = RollingClassic(driver, "t", instance="a").join()
+    assert driver.is_waiting(back.ticket)
+    driver.advance(10)
+    assert driver.answers[back.ticket] == LOST
+    driver.loses_appends = False
+    assert modern.beat().error_code == ErrorCode.NONE
+    back.phase = "out"
+    _turns([back])
+    assert _owned([back]) == EVERYTHING
 
 
 # What the log says

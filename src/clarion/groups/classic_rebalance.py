@@ -90,6 +90,13 @@ def dismiss_sync(step: Step, member: ClassicMember, code: ErrorCode) -> None:
         member.syncing = None
 
 
+def start_over(step: Step, group: ClassicGroup) -> None:
+    """The group was a KIP-848 group a moment ago, or when the broker stopped: its members must divide the work."""
+    for member in group.members.values():
+        keep_alive(step, group, member)
+    rebalance(step, group)
+
+
 def on_timer(step: Step, group: ClassicGroup, key: TimerKey) -> None:
     match key.kind:
         case TimerKind.SESSION:
@@ -101,10 +108,6 @@ def on_timer(step: Step, group: ClassicGroup, key: TimerKey) -> None:
             complete(step, group)
         case TimerKind.INITIAL if group.state is ClassicState.PREPARING:
             _on_gathering_time(step, group)
-        case TimerKind.REGATHER if group.needs_rebalance:
-            for member in group.members.values():
-                keep_alive(step, group, member)
-            rebalance(step, group)
         case TimerKind.SYNC if group.state in (ClassicState.COMPLETING, ClassicState.STABLE):
             _on_missing_syncs(step, group)
 

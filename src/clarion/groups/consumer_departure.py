@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from clarion.groups.consumer_draft import Draft
 from clarion.groups.consumer_group import STATIC_LEAVE_EPOCH, ConsumerGroup, MemberState
-from clarion.groups.migration import downgrade, is_downgrade_due
+from clarion.groups.migration import remove
 from clarion.groups.outcome import Call
 from clarion.groups.partitions import NOTHING
 from clarion.groups.shard import Step
@@ -29,7 +29,7 @@ def leave(step: Step, group: ConsumerGroup, request: ConsumerGroupHeartbeatReque
     if request.member_epoch == STATIC_LEAVE_EPOCH:
         _pause(step, group, request.member_id)
     else:
-        _remove(step, group, [request.member_id])
+        remove(Draft(group, step), [request.member_id])
     reply = ConsumerGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
     step.out.reply(call.ticket, reply)
 
@@ -39,7 +39,7 @@ def leave_many(step: Step, group: ConsumerGroup, leaving: Sequence[MemberIdentit
     gone: dict[str, None] = {}
     answers = tuple(_leave_one(group, identity, gone) for identity in leaving)
     if gone:
-        _remove(step, group, list(gone))
+        remove(Draft(group, step), list(gone))
     return answers
 
 
@@ -50,7 +50,7 @@ def on_timers(step: Step, group: ConsumerGroup, keys: Sequence[TimerKey]) -> Non
         # The replay of the member's tombstone cancels this; it fires if that never comes.
         step.shard.timers.start(key, step.now_ms + LOST_APPEND_RETRY_MS)
     if gone:
-        _remove(step, group, list(gone))
+        remove(Draft(group, step), list(gone))
 
 
 def _leave_one(group: ConsumerGroup, identity: MemberIdentity, gone: dict[str, None]) -> MemberResponse:
@@ -95,12 +95,3 @@ def _pause(step: Step, group: ConsumerGroup, member_id: str) -> None:
         pending_revocation=NOTHING,
     )
     Draft(group, step).put_current(member_id, paused)
-
-
-def _remove(step: Step, group: ConsumerGroup, member_ids: list[str]) -> None:
-    draft = Draft(group, step)
-    draft.remove_members(member_ids)
-    if is_downgrade_due(step, draft.members):
-        downgrade(step, draft)
-    else:
-        draft.bump()

@@ -38,9 +38,8 @@ class Draft:
         return owner is None or self._renamed.get(owner, owner) == member_id
 
     def held(self, member_id: str) -> Partitions:
-        """What the member, or the one whose place it took, may still be working on."""
-        former = next((old for old, new in self._renamed.items() if new == member_id), member_id)
-        current = self.group.current(former)
+        """What the member may still be working on."""
+        current = self.group.current(member_id)
         return union(current.assigned, current.pending_revocation)
 
     def put_member(self, member_id: str, member: r.MemberMetadata) -> None:

@@ -103,7 +103,7 @@ class GroupCoordinator:
                 for member in group.members.values():
                     classic_rebalance.keep_alive(step, group, member)
                 if group.needs_rebalance:
-                    self._shard.timers.start(TimerKey(TimerKind.REGATHER, group.group_id), now_ms)
+                    self._shard.timers.start(TimerKey(TimerKind.RESUME, group.group_id), now_ms)
             else:
                 _start_consumer_timers(step, group)
         self._schedule_expiry(now_ms)
@@ -141,30 +141,38 @@ class GroupCoordinator:
             if isinstance(group, ClassicGroup):
                 for member in group.members.values():
                     classic_rebalance.dismiss(step, member, ErrorCode.NOT_COORDINATOR)
+        for group_id in list(self._shard.deferred):
+            self._refuse_deferred(step, group_id, ErrorCode.NOT_COORDINATOR)
         return step.out
 
     # Classic groups
 
     def join_group(self, request: JoinGroupRequest, call: Call) -> Outcome:
         modern = self._shard.consumer(request.group_id)
-        if modern is not None and not modern.is_empty:
-            return self._join_mixed(modern, request, call)
+        if modern is not None:
+            return self._join_modern(modern, request, call)
         step = self._step(call)
         try:
             classic_join.check(step, request)
-            classic_join.join(step, self._group_to_join(step, request), request, call)
+            classic_join.join(step, self._group_to_join(request), request, call)
         except KafkaError as refusal:
             reply = classic_rebalance.join_error(refusal.code, request.member_id, call.version)
             step.out.reply(call.ticket, reply)
         self._drop_if_void(request.group_id)
         return step.out
 
-    def _join_mixed(self, group: ConsumerGroup, request: JoinGroupRequest, call: Call) -> Outcome:
+    def _join_modern(self, group: ConsumerGroup, request: JoinGroupRequest, call: Call) -> Outcome:
         step = self._step(call)
         try:
             self._check_topics_known()
             classic_join.check(step, request)
-            mixed_members.join(step, group, request, call)
+            if not group.is_empty:
+                mixed_members.join(step, group, request, call)
+            elif request.member_id:
+                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+            else:
+                group_admin.erase_membership(step, group)
+                migration.defer(step, request, call)
         except KafkaError as refusal:
             reply = classic_rebalance.join_error(refusal.code, request.member_id, call.version)
             return Outcome(replies=[(call.ticket, reply)])
@@ -317,16 +325,13 @@ class GroupCoordinator:
             # Without topics every member's share would be taken away.
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the topics are not known yet")
 
-    def _group_to_join(self, step: Step, request: JoinGroupRequest) -> ClassicGroup:
-        group = self._shard.groups.get(request.group_id)
-        if isinstance(group, ClassicGroup):
+    def _group_to_join(self, request: JoinGroupRequest) -> ClassicGroup:
+        group = self._shard.classic(request.group_id)
+        if group is not None:
             return group
         if request.member_id:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-        if group is not None:
-            group_admin.erase_membership(step, group)
-        # In memory only: a classic group is in the log from its first assignment on. If the tombstones above get lost,
-        # an empty consumer group stays in the log until then, and nobody misses it.
+        # In memory only: a classic group is in the log from its first assignment on.
         fresh = self._shard.groups[request.group_id] = ClassicGroup(request.group_id)
         return fresh
 
@@ -355,12 +360,39 @@ class GroupCoordinator:
 
     def _fire(self, step: Step, group_id: str, keys: list[TimerKey]) -> None:
         group = self._shard.groups.get(group_id)
-        if isinstance(group, ConsumerGroup):
+        if any(key.kind is TimerKind.RESUME for key in keys):
+            self._resume(step, group_id, keys)
+        elif isinstance(group, ConsumerGroup):
             consumer_departure.on_timers(step, group, keys)
         elif group is not None:
             for key in keys:
                 classic_rebalance.on_timer(step, group, key)
             self._drop_if_void(group_id)
+
+    def _resume(self, step: Step, group_id: str, keys: list[TimerKey]) -> None:
+        """One step at a time: what else is due, and the next of those who wait, come after its records."""
+        for key in keys:
+            if key.kind is not TimerKind.RESUME:
+                self._shard.timers.start(key, step.now_ms)
+        group = self._shard.classic(group_id)
+        if group is not None and group.needs_rebalance:
+            classic_rebalance.start_over(step, group)
+        waiting = self._shard.deferred.pop(group_id, [])
+        if not waiting:
+            return
+        (request, call), *others = waiting
+        outcome = self.join_group(request, call._replace(now_ms=step.now_ms, wall_ms=step.wall_ms))
+        step.out.records += outcome.records
+        step.out.replies += outcome.replies
+        # Put off again? Then the change of type got lost, and would be tried in a circle.
+        self._refuse_deferred(step, group_id, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if others:
+            self._shard.deferred[group_id] = others
+            self._shard.timers.start(TimerKey(TimerKind.RESUME, group_id), step.now_ms)
+
+    def _refuse_deferred(self, step: Step, group_id: str, code: ErrorCode) -> None:
+        for request, call in self._shard.deferred.pop(group_id, []):
+            step.out.reply(call.ticket, classic_rebalance.join_error(code, request.member_id, call.version))
 
     def _schedule_expiry(self, now_ms: int) -> None:
         interval_ms = self._shard.config.offsets_retention_check_interval_ms

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from clarion.groups import records as r
 from clarion.groups.classic_group import ClassicGroup, ClassicMember
-from clarion.groups.classic_rebalance import dismiss
+from clarion.groups.classic_rebalance import dismiss_sync
 from clarion.groups.consumer_draft import Draft
 from clarion.groups.consumer_group import ConsumerGroup, MemberState
 from clarion.groups.consumer_protocol import (
@@ -24,11 +24,17 @@ from clarion.groups.consumer_protocol import (
     spoken_version,
     write_assignment,
 )
+from clarion.groups.outcome import Call
 from clarion.groups.partitions import NOTHING, Partitions, collect
 from clarion.groups.shard import Step
 from clarion.groups.timers import TimerKey, TimerKind
 from clarion.groups.topics import TopicsView
 from clarion.model.errors import ErrorCode, KafkaError, MalformedError
+from clarion.wire.messages.k11_join_group import JoinGroupRequest, JoinGroupRequestProtocol
+
+# Their data only says what everybody held before. librdkafka's cooperative-sticky hands out such; Kafka, whose own
+# assignors never do, refuses to convert any group with data in its assignments.
+KNOWN_ASSIGNORS = ("range", "roundrobin", "sticky", "cooperative-sticky")
 
 
 def upgrade(step: Step, group: ClassicGroup) -> ConsumerGroup:
@@ -57,12 +63,31 @@ def upgrade(step: Step, group: ClassicGroup) -> ConsumerGroup:
 
 
 def let_go(step: Step, group: ClassicGroup) -> None:
-    """Whoever waits in the group that was: join the new one."""
+    """Whoever waits in the group that was goes on in the new one."""
     for member in group.members.values():
-        dismiss(step, member, ErrorCode.REBALANCE_IN_PROGRESS)
+        dismiss_sync(step, member, ErrorCode.REBALANCE_IN_PROGRESS)
+        if member.joining is not None:
+            # librdkafka shows its application an error when a JoinGroup is refused for a rebalance.
+            call, member.joining = member.joining, None
+            defer(step, _repeated(group, member), call)
 
 
-def is_downgrade_due(step: Step, members: Mapping[str, r.MemberMetadata]) -> bool:
+def defer(step: Step, request: JoinGroupRequest, call: Call) -> None:
+    """Look at a JoinGroup again when the present step's records are replayed."""
+    step.shard.deferred.setdefault(request.group_id, []).append((request, call))
+    step.shard.timers.start(TimerKey(TimerKind.RESUME, request.group_id), step.now_ms)
+
+
+def remove(draft: Draft, member_ids: Iterable[str]) -> None:
+    """Take members out of a KIP-848 group: it gets a new epoch, or becomes a classic group."""
+    draft.remove_members(member_ids)
+    if _is_downgrade_due(draft.step, draft.members):
+        _downgrade(draft.step, draft)
+    else:
+        draft.bump()
+
+
+def _is_downgrade_due(step: Step, members: Mapping[str, r.MemberMetadata]) -> bool:
     """Only classic members are left, and they can be a classic group."""
     return (
         bool(members)
@@ -72,7 +97,7 @@ def is_downgrade_due(step: Step, members: Mapping[str, r.MemberMetadata]) -> boo
     )
 
 
-def downgrade(step: Step, draft: Draft) -> None:
+def _downgrade(step: Step, draft: Draft) -> None:
     """Bury the KIP-848 group and write the classic one. Without a leader: that calls for a rebalance, also after a
     restart (`classic_rebalance`)."""
     group_id = draft.group.group_id
@@ -90,7 +115,7 @@ def downgrade(step: Step, draft: Draft) -> None:
         ),
     )
     step.out.write(_key(group_id, r.CLASSIC_GROUP_TYPE), r.encode_classic(snapshot))
-    step.shard.timers.start(TimerKey(TimerKind.REGATHER, group_id), step.now_ms)
+    step.shard.timers.start(TimerKey(TimerKind.RESUME, group_id), step.now_ms)
 
 
 def to_ids(partitions: NamedPartitions, topics: TopicsView) -> Partitions:
@@ -121,8 +146,8 @@ def _convertible(step: Step, group: ClassicGroup) -> dict[str, r.MemberMetadata]
 
 def _modern_member(group: ClassicGroup, member: ClassicMember) -> r.MemberMetadata:
     subscription = _subscription(group, member)
-    if read_assignment(member.assignment).user_data:
-        raise MalformedError("its assignor hands out data of its own, which would be lost")
+    if read_assignment(member.assignment).user_data and group.protocol_name not in KNOWN_ASSIGNORS:
+        raise MalformedError(f"the assignor {group.protocol_name} hands out data of its own, which would be lost")
     return r.MemberMetadata(
         instance_id=member.instance_id,
         rack_id=subscription.rack_id,
@@ -139,6 +164,18 @@ def _modern_member(group: ClassicGroup, member: ClassicMember) -> r.MemberMetada
 def _subscription(group: ClassicGroup, member: ClassicMember) -> Subscription:
     # While the first members gather the group has no protocol yet; all of a member's protocols subscribe alike.
     return read_subscription(member.metadata(group.protocol_name) or member.protocols[0][1])
+
+
+def _repeated(group: ClassicGroup, member: ClassicMember) -> JoinGroupRequest:
+    return JoinGroupRequest(
+        group_id=group.group_id,
+        session_timeout=member.session_timeout_ms,
+        rebalance_timeout=member.rebalance_timeout_ms,
+        member_id=member.member_id,
+        group_instance_id=member.instance_id,
+        protocol_type=CONSUMER_PROTOCOL_TYPE,
+        protocols=tuple(JoinGroupRequestProtocol(name=name, metadata=data) for name, data in member.protocols),
+    )
 
 
 def _holdings(topics: TopicsView, group: ClassicGroup, members: Iterable[str]) -> dict[str, Partitions]:

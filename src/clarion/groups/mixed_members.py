@@ -24,7 +24,7 @@ from clarion.groups.consumer_group import (
 )
 from clarion.groups.consumer_heartbeat import check_room
 from clarion.groups.consumer_protocol import CONSUMER_PROTOCOL_TYPE, Subscription, read_subscription
-from clarion.groups.migration import downgrade, is_downgrade_due, to_assignment, to_ids
+from clarion.groups.migration import defer, remove, to_assignment, to_ids
 from clarion.groups.outcome import Call
 from clarion.groups.partitions import each, without
 from clarion.groups.reconciliation import reconcile
@@ -47,13 +47,11 @@ def join(step: Step, group: ConsumerGroup, request: JoinGroupRequest, call: Call
         step.out.reply(call.ticket, join_error(ErrorCode.MEMBER_ID_REQUIRED, member_id, call.version))
         return
     member_id = request.member_id or new_member_id(step, request.group_instance_id or call.client_id)
+    if _takes_the_last_modern_place(draft, member_id, request):
+        defer(step, request, call)
+        return
     before = _take_seat(draft, member_id, request, subscription)
     draft.put_member(member_id, _told(draft.members.get(member_id), request, subscription, call))
-    if is_downgrade_due(step, draft.members):
-        # It takes the place of the last KIP-848 member: the group starts anew as a classic one, this member with it.
-        downgrade(step, draft)
-        step.out.reply(call.ticket, join_error(ErrorCode.REBALANCE_IN_PROGRESS, member_id, call.version))
-        return
     draft.follow_topics()
     draft.advance()
     owned = to_ids(subscription.owned, step.shard.topics)
@@ -133,6 +131,21 @@ def _take_seat(
     if current.member_epoch == STATIC_LEAVE_EPOCH:
         return current._replace(member_epoch=JOIN_EPOCH, previous_member_epoch=-1)
     return current
+
+
+def _takes_the_last_modern_place(draft: Draft, member_id: str, request: JoinGroupRequest) -> bool:
+    """Nobody would speak KIP-848 any more. Then the old member goes, the group with it, and the new one joins after."""
+    if request.member_id and request.group_instance_id is not None:
+        draft.group.check_static(member_id, request.group_instance_id)
+    holder = draft.group.static_ids.get(request.group_instance_id or "", member_id)
+    member = draft.members.get(holder)
+    if member is None or member.classic is not None:
+        return False
+    others = [one for other_id, one in draft.members.items() if other_id != holder]
+    if not all(other.classic for other in others):
+        return False
+    remove(draft, [holder])
+    return True
 
 
 def _check_newcomer(draft: Draft, subscription: Subscription) -> None:

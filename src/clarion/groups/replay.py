@@ -92,7 +92,7 @@ def _replay_consumer_tombstone(shard: Shard, key: r.Key) -> None:
 
 def _cancel_classic_timers(shard: Shard, group: ClassicGroup) -> None:
     """Members keep theirs: in an upgrade they live on in the group that takes this one's place."""
-    for kind in (TimerKind.JOIN, TimerKind.INITIAL, TimerKind.SYNC, TimerKind.REGATHER):
+    for kind in (TimerKind.JOIN, TimerKind.INITIAL, TimerKind.SYNC):
         shard.timers.cancel(TimerKey(kind, group.group_id))
     for member_id in group.pending:
         shard.timers.cancel(TimerKey(TimerKind.PENDING, group.group_id, member_id))

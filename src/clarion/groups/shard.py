@@ -11,9 +11,10 @@ from clarion.groups.classic_group import ClassicGroup
 from clarion.groups.config import GroupConfig
 from clarion.groups.consumer_group import ConsumerGroup
 from clarion.groups.offset_store import OffsetStore
-from clarion.groups.outcome import Outcome
+from clarion.groups.outcome import Call, Outcome
 from clarion.groups.timers import Timers
 from clarion.groups.topics import NO_TOPICS, TopicsView
+from clarion.wire.messages.k11_join_group import JoinGroupRequest
 
 Group = ClassicGroup | ConsumerGroup
 
@@ -35,6 +36,8 @@ class Shard:
     groups: dict[str, Group] = field(default_factory=dict)
     offsets: OffsetStore = field(default_factory=OffsetStore)
     timers: Timers = field(default_factory=Timers)
+    # Joins that came in the step that changes their group's type: they are handed in again when that is done.
+    deferred: dict[str, list[tuple[JoinGroupRequest, Call]]] = field(default_factory=dict)
     topics: TopicsView = NO_TOPICS
     topics_version: int = 0
 

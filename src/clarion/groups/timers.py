@@ -18,7 +18,7 @@ class TimerKind(StrEnum):
     INITIAL = "initial"  # an empty group has waited for its first members to gather
     SYNC = "sync"  # a member joined and never asked for its assignment
     REVOKE = "revoke"  # a KIP-848 member does not give its partitions back
-    REGATHER = "regather"  # a group that has become classic again calls its members back
+    RESUME = "resume"  # a group has changed its type: on with those who wait
     EXPIRY = "expiry"  # time to look for old offsets
 
 
