@@ -4,7 +4,7 @@ from clarion.model.errors import ErrorCode
 from clarion.wire.messages.k33_alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
 from tests.broker.harness import Node, running, versions_of
 
-TOPIC, BROKER, GROUP = 2, 4, 32
+TOPIC, BROKER, BROKER_LOGGER, GROUP = 2, 4, 8, 32
 
 
 def resource(name: str, settings: list[tuple[str, str | None]], kind: int = TOPIC) -> AlterConfigsResource:
@@ -55,7 +55,8 @@ async def test_validate_only_changes_nothing(tmp_path):
         (resource("t", [(f"s{number}", "1") for number in range(1_000)]), ErrorCode.INVALID_REQUEST),
         (resource("nowhere", []), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         (resource("1", [("num.partitions", "2")], BROKER), ErrorCode.INVALID_REQUEST),
-        (resource("g", [], GROUP), ErrorCode.INVALID_REQUEST),
+        (resource("", [], GROUP), ErrorCode.INVALID_REQUEST),
+        (resource("1", [("root", "DEBUG")], BROKER_LOGGER), ErrorCode.INVALID_REQUEST),
         (resource("t", [], 99), ErrorCode.INVALID_REQUEST),
     ],
 )

@@ -50,9 +50,10 @@ async def test_synonyms_tell_what_stands_behind_a_value(tmp_path):
         assert [(one.name, one.value, one.source) for one in told["retention.ms"].synonyms] == [
             ("retention.ms", "1000", FROM_TOPIC),
             ("log.retention.ms", "2000", FROM_BROKER),
-            ("log.retention.ms", "604800000", DEFAULT),
+            ("log.retention.hours", "168", DEFAULT),
         ]
-        assert [one.source for one in told["segment.ms"].synonyms] == [DEFAULT]
+        assert told["segment.ms"].synonyms == (), "log.roll.ms has no default: log.roll.hours has"
+        assert [(one.name, one.source) for one in told["segment.bytes"].synonyms] == [("log.segment.bytes", DEFAULT)]
 
 
 async def test_documentation_and_single_settings_come_when_asked_for(tmp_path):
@@ -73,24 +74,20 @@ async def test_the_broker_tells_its_own_settings_by_kafkas_names(tmp_path):
         assert values["advertised.listeners"] == "PLAINTEXT://broker.example:99"
         assert values["log.dirs"] == str(tmp_path)
         assert values["message.max.bytes"] == "1048588"
-        assert values["log.retention.ms"] == "604800000"
+        assert (values["log.retention.ms"], values["log.retention.hours"]) == (None, "168")
         assert values["auto.create.topics.enable"] == "true"
         assert values["min.insync.replicas"] == "1"
         assert told["num.partitions"].config_source == FROM_BROKER
         assert told["auto.create.topics.enable"].config_source == DEFAULT
-        assert all(config.read_only and config.documentation and config.config_type for config in told.values())
+        assert all(config.documentation and config.config_type for config in told.values())
+        assert told["num.partitions"].read_only
+        assert not told["log.retention.ms"].read_only
         assert list(told) == sorted(told)
 
 
 async def test_nothing_was_changed_for_all_brokers_at_run_time(tmp_path):
     async with running(tmp_path) as node:
         assert by_name(await describe(node, BROKER, "")) == {}
-
-
-async def test_groups_and_client_metrics_have_no_settings(tmp_path):
-    async with running(tmp_path) as node:
-        for kind in (GROUP, CLIENT_METRICS):
-            assert by_name(await describe(node, kind, "some")) == {}
 
 
 async def test_many_topics_in_one_request_are_all_told_and_repetitions_once(tmp_path):
@@ -122,8 +119,10 @@ async def test_a_request_for_too_many_resources_gets_an_error_for_those_that_are
         (TOPIC, "a/b", ErrorCode.INVALID_TOPIC_EXCEPTION),
         (BROKER, "2", ErrorCode.INVALID_REQUEST),
         (BROKER, "one", ErrorCode.INVALID_REQUEST),
-        (BROKER_LOGGER, "1", ErrorCode.INVALID_REQUEST),
+        (BROKER_LOGGER, "", ErrorCode.INVALID_REQUEST),
+        (BROKER_LOGGER, "2", ErrorCode.INVALID_REQUEST),
         (GROUP, "", ErrorCode.INVALID_REQUEST),
+        (CLIENT_METRICS, "", ErrorCode.INVALID_REQUEST),
         (99, "t", ErrorCode.INVALID_REQUEST),
     ],
 )

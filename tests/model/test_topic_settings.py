@@ -6,9 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clarion.model.broker_defaults import BROKER_SYNONYMS, parse_broker_defaults
+from clarion.model.broker_defaults import (
+    BROKER_SYNONYMS,
+    DEFAULT_BEHIND,
+    in_topic_names,
+    in_topic_unit,
+    with_dynamic,
+)
 from clarion.model.errors import ErrorCode, KafkaError
-from clarion.model.setting_changes import Operation, SettingChange, change_overrides
+from clarion.model.setting_changes import Edit, Operation, SettingChange, change_overrides
 from clarion.model.setting_kinds import Kind
 from clarion.model.topic_settings import TOPIC_SETTINGS, TopicSettings, parse
 
@@ -173,38 +179,58 @@ def test_any_text_is_a_value_or_a_refusal(name, text):
 # ------------------------------------------------------------------------------------------------ broker defaults
 
 
+def inherited(configured):
+    return parse(in_topic_names(configured), DEFAULTS)
+
+
 def test_the_broker_is_configured_by_kafkas_names():
-    defaults = parse_broker_defaults(
+    defaults = inherited(
         {"log.retention.hours": "2", "log.segment.bytes": "4096", "message.max.bytes": "100", "log.roll.hours": "1"}
     )
     assert (defaults.retention_ms, defaults.segment_bytes) == (7_200_000, 4096)
     assert (defaults.max_message_bytes, defaults.segment_ms) == (100, 3_600_000)
+    assert inherited({"retention.ms": "5", "log.retention.ms": "7"}).retention_ms == 5
 
 
 def test_the_finer_unit_wins_and_minus_one_stays_for_ever():
-    assert parse_broker_defaults({"log.retention.hours": "2", "log.retention.minutes": "3"}).retention_ms == 180_000
-    assert parse_broker_defaults({"log.retention.minutes": "3", "log.retention.ms": "7"}).retention_ms == 7
-    assert parse_broker_defaults({"log.retention.hours": "-1"}).retention_ms == -1
+    assert inherited({"log.retention.hours": "2", "log.retention.minutes": "3"}).retention_ms == 180_000
+    assert inherited({"log.retention.minutes": "3", "log.retention.ms": "7"}).retention_ms == 7
+    assert inherited({"log.retention.hours": "-1"}).retention_ms == -1
 
 
 @pytest.mark.parametrize(
-    ("name", "text"),
-    [("log.retention.hour", "1"), ("log.retention.hours", "x"), ("compression.type", "gzip"), ("retention.ms", "1")],
+    ("name", "text"), [("log.retention.hour", "1"), ("log.retention.hours", "x"), ("no.such.setting", "1")]
 )
 def test_a_senseless_broker_default_is_refused(name, text):
     with pytest.raises(KafkaError, match=re.escape(name)):
-        parse_broker_defaults({name: text})
+        in_topic_names({name: text})
+
+
+def test_the_strongest_layer_of_what_changed_at_run_time_wins():
+    static = inherited({"log.retention.ms": "1", "log.segment.bytes": "5000"})
+    one, all_brokers = {"log.retention.ms": "3", "not.ours": "x"}, {"log.retention.ms": "2", "log.roll.ms": "9"}
+    now = with_dynamic(static, one, all_brokers)
+    assert (now.retention_ms, now.segment_ms, now.segment_bytes) == (3, 9, 5000)
+    assert with_dynamic(static) == static
+    with pytest.raises(KafkaError, match=r"configuration log\.segment\.bytes"):
+        with_dynamic(static, {"log.segment.bytes": "x"})
 
 
 def test_synonyms_belong_to_one_setting_each():
     assert len(BROKER_SYNONYMS) == sum(len(declared.synonyms) for declared in TOPIC_SETTINGS.values())
 
 
+def test_a_name_without_a_default_has_a_weaker_one_with_the_same_default():
+    for first, (weaker, text) in DEFAULT_BEHIND.items():
+        declared = BROKER_SYNONYMS[first]
+        assert declared.read(in_topic_unit(weaker, text)) == declared.default, first
+
+
 # ------------------------------------------------------------------------------------------------ changes
 
 
 def changed(overrides, *changes):
-    return change_overrides(overrides, [SettingChange(*change) for change in changes], DEFAULTS)
+    return change_overrides(overrides, Edit([SettingChange(*change) for change in changes], False), DEFAULTS)
 
 
 def test_set_and_delete_change_the_overrides():
@@ -213,6 +239,11 @@ def test_set_and_delete_change_the_overrides():
     ) == {"segment.ms": "5"}
     assert changed({}, ("retention.ms", Operation.DELETE, None)) == {}
     assert changed({}, ("nothing", Operation.DELETE, None)) == {}
+
+
+def test_a_replacement_lets_go_of_what_it_does_not_name():
+    edit = Edit([SettingChange("segment.ms", Operation.SET, "5")], replaces_all=True)
+    assert change_overrides({"retention.ms": "1"}, edit, DEFAULTS) == {"segment.ms": "5"}
 
 
 def test_append_and_subtract_edit_the_list_that_is_in_force():
@@ -234,7 +265,6 @@ def test_append_and_subtract_edit_the_list_that_is_in_force():
         ([("retention.ms", Operation.SET, "x")], ErrorCode.INVALID_CONFIG),
         ([("nothing", Operation.SET, "1")], ErrorCode.INVALID_CONFIG),
         ([("retention.ms", 9, "1")], ErrorCode.INVALID_REQUEST),
-        ([("retention.ms", 0, "1"), ("retention.ms", 0, "2")], ErrorCode.INVALID_REQUEST),
     ],
 )
 def test_an_impossible_change_is_refused_and_changes_nothing(changes, code):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from clarion.broker.auto_creation import AutoCreation
 from clarion.broker.config import BrokerConfig
+from clarion.broker.dynamic_settings import DynamicSettings
 from clarion.broker.fetch_sessions import FetchSessions
 from clarion.broker.metadata_cache import MetadataCache
 from clarion.broker.partitions import Partitions
@@ -62,8 +63,10 @@ class Broker:
         settings: SettingsRegistry,
         producer_ids: ProducerIds,
         partitions: Partitions,
+        dynamic: DynamicSettings,
     ) -> None:
-        self.config = config
+        self.dynamic = dynamic
+        self.config = dynamic.config()
         self.clock = clock
         self.registry = registry
         self.settings = settings
@@ -160,7 +163,7 @@ class Broker:
             overrides = change(self.known_topic(name))
             parse(overrides, self.partitions.defaults)
             topic = await self.registry.configure(name, overrides)
-            self.partitions.configure(topic)
+            self.partitions.configure(topic, self.partitions.settings_of(topic))
         log.info("topic_configured", topic=name, settings=dict(topic.overrides))
         self._tell_change(topic.name)
         return topic

@@ -33,10 +33,10 @@ class Housekeeping:
 
     def start(self) -> None:
         config = self._broker.config
-        self._every(config.retention_check_seconds, self.retain)
-        self._every(config.compaction_check_seconds, self.compact)
-        self._every(config.checkpoint_seconds, self.save_checkpoints)
-        self._every(_EXPIRY_SECONDS, self.expire)
+        self._every(lambda: config.retention_check_seconds, self.retain)
+        self._every(lambda: self._broker.config.compaction_check_seconds, self.compact)  # may change meanwhile
+        self._every(lambda: config.checkpoint_seconds, self.save_checkpoints)
+        self._every(lambda: _EXPIRY_SECONDS, self.expire)
 
     async def stop(self) -> None:
         """Returns when no thread of ours works on any file."""
@@ -49,12 +49,12 @@ class Housekeeping:
         except OSError as error:
             log.warning("clock_not_saved", reason=str(error))
 
-    def _every(self, seconds: float, duty: Callable[[], Awaitable[None]]) -> None:
+    def _every(self, seconds: Callable[[], float], duty: Callable[[], Awaitable[None]]) -> None:
         self._tasks.append(self._loop.create_task(self._repeat(seconds, duty)))
 
-    async def _repeat(self, seconds: float, duty: Callable[[], Awaitable[None]]) -> None:
+    async def _repeat(self, seconds: Callable[[], float], duty: Callable[[], Awaitable[None]]) -> None:
         while True:
-            await asyncio.sleep(seconds)
+            await asyncio.sleep(seconds())
             try:
                 await duty()
             except OSError as error:

@@ -132,8 +132,7 @@ class Partitions:
             partition.log.share_files(self._files)
         self._by_topic.setdefault(topic.name, []).extend(made)
 
-    def configure(self, topic: Topic) -> None:
-        settings = self.settings_of(topic)
+    def configure(self, topic: Topic, settings: TopicSettings) -> None:
         for partition in self.of_topic(topic.name):
             partition.configure(settings)
             partition.log.config = LogConfig.of(settings)

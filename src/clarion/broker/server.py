@@ -15,6 +15,7 @@ import ssl
 import stat
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import Final
 
 from clarion.broker.broker import Address, Broker
@@ -22,6 +23,7 @@ from clarion.broker.cleaning import Cleaner
 from clarion.broker.clock_trust import ClockTrust
 from clarion.broker.config import BrokerConfig, ListenerConfig, TlsConfig
 from clarion.broker.dispatch import Dispatch
+from clarion.broker.dynamic_settings import DynamicSettings
 from clarion.broker.group_service import GroupService
 from clarion.broker.housekeeping import Housekeeping
 from clarion.broker.identity import claim_folder
@@ -34,7 +36,6 @@ from clarion.cluster.journal_import import import_journal
 from clarion.groups.config import GroupConfig
 from clarion.log.checkpoints import CleanShutdown
 from clarion.log.files import FileCache
-from clarion.model.topic_settings import TopicSettings, parse
 from clarion.net import NetLimits, Server, Service
 from clarion.replication import FlushThreads, GroupCommit, Threads
 from clarion.world import (
@@ -129,6 +130,7 @@ class BrokerServer:
             topic_partitions_max=config.limits.topic_partitions_max,
         )
         self._settings = await SettingsRegistry.load(self.store)
+        self._dynamic = DynamicSettings(config, self._settings)
         self._claim.settle(self._registry.cluster_id, config.node_id)
 
     async def _open_sqlite(self, on_failure: OnFailure) -> CoordinationStore:
@@ -155,7 +157,7 @@ class BrokerServer:
             self._clock,
             config.data_dir,
             FileCache(self._disk, _open_files_max(config)),
-            _defaults(config),
+            self._dynamic.defaults,
             self.commits,
         )
         self._clean_shutdown = CleanShutdown(self._disk, config.data_dir)
@@ -179,6 +181,7 @@ class BrokerServer:
             self._settings,
             ProducerIds(self.store, (one.id for partition in self._partitions for one in partition.producers)),
             self._partitions,
+            self._dynamic,
         )
         self._taken.callback(self.broker.waiting_produces.close)
         self._taken.push_async_callback(self.broker.preparing.stop)
@@ -190,6 +193,7 @@ class BrokerServer:
         self._taken.push_async_callback(self.dispatch.stop)
         self.groups = self.broker.groups = GroupService(self.broker, _group_config(self.config), self._randomness)
         self._taken.push_async_callback(self.groups.stop)
+        self._dynamic.tell_groups(self.groups)
         self.groups.start()
         self.housekeeping = Housekeeping(self.broker, self._offset_files)
         self._taken.push_async_callback(self.housekeeping.stop)
@@ -197,7 +201,8 @@ class BrokerServer:
 
     async def _listen(self) -> None:
         service = self._intercept(self.dispatch) if self._intercept else self.dispatch
-        self.net = Server(service, _net_limits(self.config))
+        self.net = Server(service, _net_limits(self.broker.config))
+        self._dynamic.on_change(self._limit_connections)
         if self.config.metrics_port is not None:
             metrics = MetricsEndpoint(self)
             self._taken.push_async_callback(metrics.stop)
@@ -208,6 +213,10 @@ class BrokerServer:
             host, port = await self.net.listen(listener.host, listener.port, tls)
             self.addresses.append(Address(host, port))
             self.broker.advertised.append(_advertised(listener, host, port))
+
+    def _limit_connections(self, config: BrokerConfig) -> None:
+        """Those who are there may stay."""
+        self.net.limits = replace(self.net.limits, connections_max=config.limits.connections_max)
 
     async def _stop_net(self) -> None:
         await self.net.stop(self._drain_seconds)
@@ -224,10 +233,6 @@ class BrokerServer:
         """After a clean stop its mark says it; else the logs were read just now, and know. The store may be older."""
         marked = self._clean_shutdown.broker_epoch
         return self._partitions.latest_epoch if marked is None else marked
-
-
-def _defaults(config: BrokerConfig) -> TopicSettings:
-    return parse({"clarion.durability": config.durability.value, **config.topic_defaults}, TopicSettings())
 
 
 def _open_files_max(config: BrokerConfig) -> int:

@@ -182,10 +182,11 @@ def _topic_text(raw: Any) -> str:
 
 
 def _check_topic_defaults(topic_defaults: Mapping[str, str], durability: str) -> None:
+    from clarion.model.broker_defaults import in_topic_names
     from clarion.model.errors import KafkaError
     from clarion.model.topic_settings import TopicSettings, parse
 
     try:
-        parse({"clarion.durability": durability, **topic_defaults}, TopicSettings())
+        parse({"clarion.durability": durability, **in_topic_names(topic_defaults)}, TopicSettings())
     except KafkaError as error:
         raise CliError(f"{TOPIC_DEFAULTS}: {error.message}") from error

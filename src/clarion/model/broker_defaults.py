@@ -1,7 +1,8 @@
 """The broker's own names for what a topic inherits: `log.retention.hours` stands behind a topic's `retention.ms`.
 
 Where several names mean one setting, the first in `Setting.synonyms` wins, as in Kafka: `log.retention.ms` before
-`log.retention.minutes` before `log.retention.hours`.
+`log.retention.minutes` before `log.retention.hours`. The first one can be changed while the broker runs, the others
+not.
 """
 
 from __future__ import annotations
@@ -11,25 +12,49 @@ from dataclasses import replace
 from typing import Any, Final
 
 from clarion.model.errors import ErrorCode, KafkaError
-from clarion.model.setting_kinds import Kind, Setting, read_value
+from clarion.model.setting_kinds import LONG_MAX, Kind, Setting, read_value
 from clarion.model.topic_settings import TOPIC_SETTINGS, TopicSettings, check_together, nearest
 
 BROKER_SYNONYMS: Final[Mapping[str, Setting]] = {
     synonym: declared for declared in TOPIC_SETTINGS.values() for synonym in declared.synonyms
 }
+DYNAMIC_DEFAULTS: Final[Mapping[str, Setting]] = {
+    declared.synonyms[0]: declared for declared in TOPIC_SETTINGS.values() if declared.synonyms
+}
+DEFAULT_BEHIND: Final[Mapping[str, tuple[str, str]]] = {
+    "log.retention.ms": ("log.retention.hours", "168"),
+    "log.roll.ms": ("log.roll.hours", "168"),
+    "log.roll.jitter.ms": ("log.roll.jitter.hours", "0"),
+    "log.flush.interval.ms": ("log.flush.scheduler.interval.ms", str(LONG_MAX)),
+}
+"""Names without a default of their own, and the weaker one that has it: Kafka tells the two apart."""
 
 
-def parse_broker_defaults(configured: Mapping[str, str], base: TopicSettings | None = None) -> TopicSettings:
-    """What topics inherit from a broker that was configured with these names; INVALID_CONFIG names what cannot be."""
-    for name in configured:
-        if name not in BROKER_SYNONYMS:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"unknown setting {name!r}{nearest(name, BROKER_SYNONYMS)}")
-    values: dict[str, Any] = {}
+def in_topic_names(configured: Mapping[str, str]) -> dict[str, str]:
+    """The same by the topic's names; those are taken too. INVALID_CONFIG names what is neither."""
+    strange = next((name for name in configured if name not in BROKER_SYNONYMS and name not in TOPIC_SETTINGS), None)
+    if strange is not None:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"Unknown topic config name: {strange[:100]}{nearest(strange, {**TOPIC_SETTINGS, **BROKER_SYNONYMS})}",
+        )
+    found: dict[str, str] = {}
     for declared in TOPIC_SETTINGS.values():
-        given = [name for name in declared.synonyms if name in configured]
-        for name in reversed(given):  # the weaker ones are read too, so that nonsense is never passed over
-            values[declared.field_name] = declared.read(in_topic_unit(name, configured[name]))
-    settings = replace(base or TopicSettings(), **values)
+        names = [name for name in (declared.name, *declared.synonyms) if name in configured]
+        for name in reversed(names):  # the weaker ones are read too, so that nonsense is never passed over
+            found[declared.name] = in_topic_unit(name, configured[name])
+            declared.read(found[declared.name])
+    return found
+
+
+def with_dynamic(base: TopicSettings, *layers: Mapping[str, str]) -> TopicSettings:
+    """What topics inherit after settings that were made at run time, the strongest layer first."""
+    values: dict[str, Any] = {}
+    for name, declared in DYNAMIC_DEFAULTS.items():
+        told = next((layer[name] for layer in layers if name in layer), None)
+        if told is not None:
+            values[declared.field_name] = replace(declared, name=name).read(told)  # complains by the broker's name
+    settings = replace(base, **values)
     check_together(settings)
     return settings
 

@@ -1,17 +1,19 @@
-"""Changes to a topic's overrides, as IncrementalAlterConfigs asks for them: set, delete, append, subtract.
+"""Changes to the settings of a resource, as AlterConfigs and IncrementalAlterConfigs ask for them.
 
-Pure: old overrides in, new overrides out, or one KafkaError and nothing changed.
+Pure: what is set in, what shall be set out, or one KafkaError and nothing changed. Whether the outcome may be is for
+the kind of resource to say; a name that nobody knows may be deleted, as in Kafka: MirrorMaker 2 deletes on the target
+whatever the source does not have.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
 from clarion.model.errors import ErrorCode, KafkaError
-from clarion.model.setting_kinds import Kind, Setting, read_list
-from clarion.model.topic_settings import TopicSettings, find_setting, parse
+from clarion.model.setting_kinds import Kind, read_list
+from clarion.model.topic_settings import TOPIC_SETTINGS, TopicSettings, parse
 
 
 class Operation(IntEnum):
@@ -27,50 +29,62 @@ class SettingChange(NamedTuple):
     value: str | None
 
 
-def change_overrides(
-    overrides: Mapping[str, str], changes: Sequence[SettingChange], defaults: TopicSettings
-) -> dict[str, str]:
-    """The overrides after all the changes; each setting may be named once, and the result is a legal topic."""
-    names = [change.name for change in changes]
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{twice} is changed twice in one request")
-    changed = dict(overrides)
-    for change in changes:
-        _apply(changed, change, defaults)
-    parse(changed, defaults)
-    return changed
+class Edit(NamedTuple):
+    """What one request wants of one resource; `replaces_all` lets go of everything that it does not name."""
+
+    changes: Sequence[SettingChange]
+    replaces_all: bool
 
 
-def _apply(overrides: dict[str, str], change: SettingChange, defaults: TopicSettings) -> None:
-    """A name that nobody knows may be deleted, as in Kafka: what counts is whether the settings that remain are legal.
+ListInForce = Callable[[str], str | None]  # the list that applies while nobody has set one; None for what is no list
 
-    MirrorMaker 2 deletes on the target whatever the source does not have.
-    """
+
+def changed(present: Mapping[str, str], edit: Edit, list_in_force: ListInForce) -> dict[str, str]:
+    after = {} if edit.replaces_all else dict(present)
+    for change in edit.changes:
+        _apply(after, change, list_in_force)
+    return after
+
+
+def change_overrides(overrides: Mapping[str, str], edit: Edit, defaults: TopicSettings) -> dict[str, str]:
+    """A topic's overrides after the edit; the result is a legal topic."""
+
+    def list_in_force(name: str) -> str | None:
+        declared = TOPIC_SETTINGS.get(name)
+        return defaults.text(name) if declared is not None and declared.kind is Kind.LIST else None
+
+    after = changed(overrides, edit, list_in_force)
+    parse(after, defaults)
+    return after
+
+
+def _apply(after: dict[str, str], change: SettingChange, list_in_force: ListInForce) -> None:
     match change.operation:
         case Operation.SET:
-            overrides[change.name] = _given(change)
+            after[change.name] = _given(change)
         case Operation.DELETE:
-            overrides.pop(change.name, None)
+            after.pop(change.name, None)
         case Operation.APPEND | Operation.SUBTRACT:
-            overrides[change.name] = _edited_list(overrides, change, find_setting(change.name), defaults)
+            after[change.name] = _edited_list(after, change, list_in_force)
         case _:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{change.name}: unknown operation {change.operation}")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{change.name[:100]}: unknown operation {change.operation}")
 
 
 def _given(change: SettingChange) -> str:
     if change.value is None:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {change.name}")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {change.name[:100]}")
     return change.value
 
 
-def _edited_list(
-    overrides: Mapping[str, str], change: SettingChange, declared: Setting, defaults: TopicSettings
-) -> str:
-    """Without an override, the list that the topic inherits is the one that is edited."""
-    if declared.kind is not Kind.LIST:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{change.name} is not a list: it can only be set or deleted")
+def _edited_list(present: Mapping[str, str], change: SettingChange, list_in_force: ListInForce) -> str:
     parts = read_list(_given(change))
-    present = read_list(overrides.get(change.name, defaults.text(change.name)))
+    inherited = list_in_force(change.name)
+    if inherited is None:
+        what = Operation(change.operation).name
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG, f"Can't {what} to key {change.name[:100]} because its type is not LIST."
+        )
+    known = read_list(present.get(change.name, inherited))
     if change.operation == Operation.APPEND:
-        return ",".join([*present, *(part for part in parts if part not in present)])
-    return ",".join(part for part in present if part not in parts)
+        return ",".join([*known, *(part for part in parts if part not in known)])
+    return ",".join(part for part in known if part not in parts)

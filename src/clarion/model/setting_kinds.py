@@ -81,6 +81,34 @@ def setting(
     return field(default=default, metadata={_KEY: declared})
 
 
+def table(*declared: Setting) -> Mapping[str, Setting]:
+    """Settings that are no fields of a class, by name, in alphabetical order."""
+    return {one.name: one for one in sorted(declared, key=lambda one: one.name)}
+
+
+def entry(
+    name: str,
+    default: Value,
+    kind: Kind,
+    doc: str,
+    *,
+    check: Check = lambda value: None,
+    synonyms: tuple[str, ...] = (),
+) -> Setting:
+    """One row of such a table."""
+    return Setting(
+        name=name,
+        field_name=name.replace(".", "_"),
+        kind=kind,
+        default=default,
+        doc=doc,
+        check=check,
+        synonyms=synonyms,
+        only=None,
+        why_only="",
+    )
+
+
 _KEY: Final = "clarion.setting"
 
 

@@ -1,20 +1,27 @@
 """Settings as clients see them: value, where it comes from, what stands behind it, and what it means.
 
-A topic's value comes from its own override, or from what this broker was configured with, or is the default. The
-broker's own settings come from its file and flags at start, so all of them are read only. Left out: paths of TLS keys
-and certificates; nothing that is told here is secret.
+A topic's value comes from its own override, or from what was changed for this broker or for all of them, or from what
+this broker was started with, or is the default. Left out: paths of TLS keys and certificates; nothing that is told here
+is secret.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from enum import IntEnum
 from typing import Final, NamedTuple
 
 from clarion.broker.broker import Broker
-from clarion.broker.config import BrokerConfig, ListenerConfig
-from clarion.model.setting_kinds import Kind, Setting, Value, write_value
-from clarion.model.topic_settings import TOPIC_SETTINGS, TopicSettings, parse
+from clarion.broker.config import BrokerConfig
+from clarion.broker.dynamic_settings import DynamicSettings
+from clarion.broker.own_settings import OWN_SETTINGS, OwnSetting, listener_protocol
+from clarion.model.broker_defaults import DEFAULT_BEHIND, DYNAMIC_DEFAULTS
+from clarion.model.client_metrics_settings import CLIENT_METRICS_SETTINGS
+from clarion.model.errors import KafkaError
+from clarion.model.group_settings import GROUP_SETTINGS
+from clarion.model.setting_kinds import Kind, Setting, write_value
+from clarion.model.topic_settings import TOPIC_SETTINGS, parse
+from clarion.world.log_levels import log_levels
 
 
 class ResourceType(IntEnum):
@@ -27,222 +34,184 @@ class ResourceType(IntEnum):
 
 class Source(IntEnum):
     TOPIC = 1
+    THIS_BROKER = 2
+    ALL_BROKERS = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    LOGGER = 6
+    CLIENT_METRICS = 7
+    GROUP = 8
 
 
 class Synonym(NamedTuple):
     name: str
-    value: str
+    value: str | None
     source: Source
 
 
 class ConfigEntry(NamedTuple):
     name: str
-    value: str
-    kind: Kind
+    value: str | None
+    kind: int  # of `Kind`, or 0 where nobody knows
     doc: str
     is_read_only: bool
     synonyms: tuple[Synonym, ...]  # all that was said about it, the strongest first; the first one counts
+    is_sensitive: bool = False
+    only_source: Source | None = None  # where there are no synonyms to tell it
 
     @property
     def source(self) -> Source:
-        return self.synonyms[0].source
+        if self.only_source is not None:
+            return self.only_source
+        return self.synonyms[0].source if self.synonyms else Source.DEFAULT
 
 
-def topic_entries(overrides: Mapping[str, str], defaults: TopicSettings) -> list[ConfigEntry]:
+UNKNOWN_KIND: Final = 0
+
+
+def topic_entries(overrides: Mapping[str, str], dynamic: DynamicSettings) -> list[ConfigEntry]:
     """Every setting of a topic, in alphabetical order."""
-    settings = parse(overrides, defaults)
-    return [
-        ConfigEntry(
-            declared.name,
-            settings.text(declared.name),
-            declared.kind,
-            declared.doc,
-            False,
-            _topic_synonyms(declared, settings if declared.name in overrides else None, defaults),
-        )
-        for declared in TOPIC_SETTINGS.values()
+    settings = parse(overrides, dynamic.defaults)
+    entries = []
+    for declared in TOPIC_SETTINGS.values():
+        value = settings.text(declared.name)
+        synonyms = _default_synonyms(declared, dynamic) if declared.synonyms else ()
+        if declared.name in overrides:
+            synonyms = (Synonym(declared.name, value, Source.TOPIC), *synonyms)
+        entries.append(ConfigEntry(declared.name, value, declared.kind, declared.doc, False, synonyms))
+    return entries
+
+
+def _default_synonyms(declared: Setting, dynamic: DynamicSettings) -> tuple[Synonym, ...]:
+    """What stands behind a topic's setting, by the broker's first name for it."""
+    name = declared.synonyms[0]
+    found = [
+        Synonym(name, _as_read(declared, layer[name]), source) for source, layer in _layers(dynamic) if name in layer
     ]
+    static, builtin = dynamic.static_defaults.text(declared.name), write_value(declared.default)
+    if static != builtin:
+        found.append(Synonym(name, static, Source.STATIC_BROKER))
+    behind = DEFAULT_BEHIND.get(name)
+    if behind is None:
+        found.append(Synonym(name, builtin, Source.DEFAULT))
+    elif found:
+        found.append(Synonym(*behind, Source.DEFAULT))
+    return tuple(found)
 
 
-def _topic_synonyms(
-    declared: Setting, overridden: TopicSettings | None, defaults: TopicSettings
-) -> tuple[Synonym, ...]:
-    inherited = _inherited(_broker_name(declared), defaults.text(declared.name), write_value(declared.default))
-    if overridden is None:
-        return inherited
-    return (Synonym(declared.name, overridden.text(declared.name), Source.TOPIC), *inherited)
+def _as_read(declared: Setting, text: str) -> str:
+    """As it is understood; what another version has stored and this one cannot read is told as it stands."""
+    try:
+        return write_value(declared.read(text))
+    except KafkaError:
+        return text
 
 
-def _broker_name(declared: Setting) -> str:
-    return declared.synonyms[0] if declared.synonyms else declared.name
-
-
-def _inherited(name: str, value: str, default: str) -> tuple[Synonym, ...]:
-    builtin = Synonym(name, default, Source.DEFAULT)
-    return (builtin,) if value == default else (Synonym(name, value, Source.STATIC_BROKER), builtin)
+def _layers(dynamic: DynamicSettings) -> tuple[tuple[Source, Mapping[str, str]], ...]:
+    return (Source.THIS_BROKER, dynamic.of_this_broker), (Source.ALL_BROKERS, dynamic.of_all_brokers)
 
 
 # ------------------------------------------------------------------------------------------------ the broker's own
 
 
 def broker_entries(broker: Broker) -> list[ConfigEntry]:
-    """Everything this broker was told at start, by Kafka's names, in alphabetical order."""
-    entries = [*_own_entries(broker.config), *_default_entries(broker.partitions.defaults), _advertised(broker)]
-    return sorted(entries)
-
-
-class OwnSetting(NamedTuple):
-    name: str
-    kind: Kind
-    read: Callable[[BrokerConfig], Value]
-    doc: str
-
-
-def _own_entries(config: BrokerConfig) -> list[ConfigEntry]:
-    return [
-        _fixed(own.name, write_value(own.read(config)), write_value(own.read(_UNTOLD)), own.kind, own.doc)
-        for own in OWN_SETTINGS
+    """Everything that this broker was told, at start and since, by Kafka's names, in alphabetical order."""
+    dynamic = broker.dynamic
+    entries = [
+        *(_own_entry(own, broker.config, dynamic) for own in OWN_SETTINGS),
+        *(_default_entry(name, declared, dynamic) for name, declared in DYNAMIC_DEFAULTS.items()),
+        *(_weaker_entry(first, name, value) for first, (name, value) in DEFAULT_BEHIND.items()),
+        _advertised(broker),
     ]
+    known = {entry.name for entry in entries}
+    strange = {name for _, layer in _layers(dynamic) for name in layer} - known
+    return sorted([*entries, *(_strange_entry(name, dynamic) for name in strange)])
 
 
-def _default_entries(defaults: TopicSettings) -> list[ConfigEntry]:
-    return [
-        _fixed(
-            _broker_name(declared),
-            defaults.text(declared.name),
-            write_value(declared.default),
-            declared.kind,
-            f"What topics inherit as {declared.name}. {declared.doc}",
-        )
-        for declared in TOPIC_SETTINGS.values()
-        if declared.synonyms
-    ]
+def all_brokers_entries(broker: Broker) -> list[ConfigEntry]:
+    """What was changed for all brokers, and nothing else."""
+    told = {entry.name: entry for entry in broker_entries(broker)}
+    layer = broker.dynamic.of_all_brokers
+    entries = []
+    for name in sorted(layer):
+        own = tuple(one for one in told[name].synonyms if one.source is Source.ALL_BROKERS)
+        entries.append(told[name]._replace(value=own[0].value, synonyms=own))
+    return entries
+
+
+def _own_entry(own: OwnSetting, config: BrokerConfig, dynamic: DynamicSettings) -> ConfigEntry:
+    found = [Synonym(own.name, layer[own.name], source) for source, layer in _layers(dynamic) if own.name in layer]
+    static, builtin = write_value(own.read(dynamic.static_config)), write_value(own.read(_UNTOLD))
+    if static != builtin:
+        found.append(Synonym(own.name, static, Source.STATIC_BROKER))
+    found.append(Synonym(own.name, builtin, Source.DEFAULT))
+    return ConfigEntry(own.name, write_value(own.read(config)), own.kind, own.doc, own.change is None, tuple(found))
+
+
+def _default_entry(name: str, declared: Setting, dynamic: DynamicSettings) -> ConfigEntry:
+    synonyms = _default_synonyms(declared, dynamic)
+    doc = f"What topics inherit as {declared.name}. {declared.doc}"
+    return ConfigEntry(name, synonyms[0].value if synonyms else None, declared.kind, doc, False, synonyms)
+
+
+def _weaker_entry(first: str, name: str, value: str) -> ConfigEntry:
+    doc = f"Holds unless {first} is set; it can be configured at start only."
+    return ConfigEntry(name, value, Kind.INT, doc, True, (Synonym(name, value, Source.DEFAULT),))
+
+
+def _strange_entry(name: str, dynamic: DynamicSettings) -> ConfigEntry:
+    """It may be anybody's secret: its value is not told."""
+    synonyms = tuple(Synonym(name, None, source) for source, layer in _layers(dynamic) if name in layer)
+    return ConfigEntry(name, None, UNKNOWN_KIND, "Nobody here knows it.", True, synonyms, is_sensitive=True)
 
 
 def _advertised(broker: Broker) -> ConfigEntry:
     told = ",".join(
-        f"{_protocol(listener)}://{address.host}:{address.port}"
+        f"{listener_protocol(listener)}://{address.host}:{address.port}"
         for listener, address in zip(broker.config.listeners, broker.advertised, strict=False)
     )
-    return _fixed("advertised.listeners", told, "", Kind.STRING, "What clients are told to connect to, per listener.")
-
-
-def _fixed(name: str, value: str, default: str, kind: Kind, doc: str) -> ConfigEntry:
-    return ConfigEntry(name, value, kind, doc, True, _inherited(name, value, default))
-
-
-def _listeners(config: BrokerConfig) -> Value:
-    return ",".join(f"{_protocol(one)}://{one.host}:{one.port}" for one in config.listeners)
-
-
-def _protocol(listener: ListenerConfig) -> str:
-    return "PLAINTEXT" if listener.tls is None else "SSL"
+    synonyms = (Synonym("advertised.listeners", told, Source.STATIC_BROKER),)
+    doc = "What clients are told to connect to, per listener."
+    return ConfigEntry("advertised.listeners", told, Kind.STRING, doc, True, synonyms)
 
 
 _UNTOLD: Final = BrokerConfig(data_dir="")  # a broker that was told nothing: what differs from it was configured
 
-OWN_SETTINGS: Final = (
-    OwnSetting(
-        "auto.create.topics.enable",
-        Kind.BOOLEAN,
-        lambda config: config.auto_create_topics,
-        "Whether a topic comes into being when a client asks for it.",
-    ),
-    OwnSetting(
-        "connections.max.idle.ms",
-        Kind.LONG,
-        lambda config: int(config.limits.idle_seconds_max * 1000),
-        "After how long a silent connection is closed.",
-    ),
-    OwnSetting("default.replication.factor", Kind.INT, lambda config: 1, "Replicas of a new topic: there is one node."),
-    OwnSetting(
-        "fetch.max.bytes",
-        Kind.INT,
-        lambda config: config.limits.fetch_bytes_max,
-        "The most bytes that one fetch is answered with.",
-    ),
-    OwnSetting(
-        "group.initial.rebalance.delay.ms",
-        Kind.INT,
-        lambda config: config.group_initial_rebalance_delay_ms,
-        "How long a new group waits for more members before its first rebalance.",
-    ),
-    OwnSetting(
-        "group.max.session.timeout.ms",
-        Kind.INT,
-        lambda config: config.group_max_session_timeout_ms,
-        "The longest session timeout that a member may ask for.",
-    ),
-    OwnSetting("group.max.size", Kind.INT, lambda config: config.group_max_size, "The most members of one group."),
-    OwnSetting(
-        "group.min.session.timeout.ms",
-        Kind.INT,
-        lambda config: config.group_min_session_timeout_ms,
-        "The shortest session timeout that a member may ask for.",
-    ),
-    OwnSetting("listeners", Kind.STRING, _listeners, "Where the broker listens; port 0 picks a free one."),
-    OwnSetting(
-        "log.cleaner.backoff.ms",
-        Kind.LONG,
-        lambda config: int(config.compaction_check_seconds * 1000),
-        "How often compacted topics are looked at.",
-    ),
-    OwnSetting("log.dirs", Kind.STRING, lambda config: config.data_dir, "Where the data is."),
-    OwnSetting(
-        "log.flush.offset.checkpoint.interval.ms",
-        Kind.INT,
-        lambda config: int(config.checkpoint_seconds * 1000),
-        "How often the broker writes down how much of each log is known to be good.",
-    ),
-    OwnSetting(
-        "log.retention.check.interval.ms",
-        Kind.LONG,
-        lambda config: int(config.retention_check_seconds * 1000),
-        "How often retention looks for messages that are past their time.",
-    ),
-    OwnSetting(
-        "max.connections",
-        Kind.INT,
-        lambda config: config.limits.connections_max,
-        "The most connections at a time.",
-    ),
-    OwnSetting(
-        "max.incremental.fetch.session.cache.slots",
-        Kind.INT,
-        lambda config: config.limits.fetch_sessions_max,
-        "The most fetch sessions that are kept.",
-    ),
-    OwnSetting("node.id", Kind.INT, lambda config: config.node_id, "The number of this broker."),
-    OwnSetting(
-        "num.partitions",
-        Kind.INT,
-        lambda config: config.default_partitions,
-        "Partitions of a topic whose maker does not say how many.",
-    ),
-    OwnSetting(
-        "offsets.retention.minutes",
-        Kind.INT,
-        lambda config: config.offsets_retention_minutes,
-        "How long the offsets of a group that has ended are kept.",
-    ),
-    OwnSetting(
-        "offsets.topic.num.partitions",
-        Kind.INT,
-        lambda config: config.offsets_partitions,
-        "Partitions of __consumer_offsets, fixed once it exists.",
-    ),
-    OwnSetting(
-        "producer.id.expiration.ms",
-        Kind.INT,
-        lambda config: config.producer_id_expiration_ms,
-        "After how long a silent idempotent producer is forgotten.",
-    ),
-    OwnSetting(
-        "socket.request.max.bytes",
-        Kind.INT,
-        lambda config: config.limits.frame_bytes_max,
-        "The largest request.",
-    ),
-)
+
+# ------------------------------------------------------------------------------------------------ groups and the rest
+
+
+def group_entries(name: str, dynamic: DynamicSettings) -> list[ConfigEntry]:
+    """Every setting that a group can have."""
+    told = dynamic.of_group(name)
+    return [_group_entry(declared, told.get(declared.name), dynamic) for declared in GROUP_SETTINGS.values()]
+
+
+def _group_entry(declared: Setting, told: str | None, dynamic: DynamicSettings) -> ConfigEntry:
+    builtin = write_value(declared.default)
+    name = declared.synonyms[0] if declared.synonyms else declared.name
+    found = [Synonym(name, builtin, Source.DEFAULT)]
+    static = dynamic.static_group_setting(declared.name)
+    if static is not None and static != builtin:
+        found.insert(0, Synonym(name, static, Source.STATIC_BROKER))
+    if told is not None:
+        found.insert(0, Synonym(declared.name, _as_read(declared, told), Source.GROUP))
+    return ConfigEntry(declared.name, found[0].value, declared.kind, declared.doc, False, tuple(found))
+
+
+def client_metrics_entries(name: str, dynamic: DynamicSettings) -> list[ConfigEntry]:
+    told = dynamic.of_client_metrics(name)
+    return [_client_metrics_entry(declared, told.get(declared.name)) for declared in CLIENT_METRICS_SETTINGS.values()]
+
+
+def _client_metrics_entry(declared: Setting, told: str | None) -> ConfigEntry:
+    value = write_value(declared.default) if told is None else _as_read(declared, told)
+    synonyms = () if told is None else (Synonym(declared.name, value, Source.CLIENT_METRICS),)
+    return ConfigEntry(declared.name, value, declared.kind, declared.doc, False, synonyms)
+
+
+def logger_entries() -> list[ConfigEntry]:
+    return [
+        ConfigEntry(name, level, UNKNOWN_KIND, "", False, (), only_source=Source.LOGGER)
+        for name, level in log_levels().items()
+    ]

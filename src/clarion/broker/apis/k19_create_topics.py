@@ -141,7 +141,7 @@ def _created(broker: Broker, wanted: Wanted, topic_id: TopicId) -> CreatableTopi
                 config_source=entry.source,
                 is_sensitive=False,
             )
-            for entry in topic_entries(wanted.overrides, broker.partitions.defaults)
+            for entry in topic_entries(wanted.overrides, broker.dynamic)
         ),
     )
 

@@ -1,20 +1,32 @@
-"""DescribeConfigs v1-4: settings of topics and of this broker, with value, source and what stands behind it.
+"""DescribeConfigs v1-4: settings of a resource, with value, source and what stands behind it.
 
 v2 same · v3 type and documentation of each setting · v4 flexible.
 
-Every setting is listed, also those at their default: tools read all, change one and write all back. No keys, null or an
-empty list, mean all of them. Left out: settings of groups and of client metrics, of which there are none; log levels.
-The broker called "" stands for what was changed for all brokers at run time: nothing, since that cannot be done.
+Topics, this broker, what was changed for all brokers (the broker called ""), groups, subscriptions to clients'
+metrics, the levels of loggers. Every setting is listed, also those at their default: tools read all, change one and
+write all back. No keys, null or an empty list, mean all of them. A group or subscription that nobody has heard of has
+the defaults.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping
 from typing import Final
 
-from clarion.broker.apis.config_entries import ConfigEntry, ResourceType, broker_entries, topic_entries
+from clarion.broker.apis.config_entries import (
+    ConfigEntry,
+    ResourceType,
+    all_brokers_entries,
+    broker_entries,
+    client_metrics_entries,
+    group_entries,
+    logger_entries,
+    topic_entries,
+)
 from clarion.broker.apis.refusals import REFUSALS, refusal_of
 from clarion.broker.broker import Broker, RequestContext
+from clarion.broker.dynamic_settings import ALL_BROKERS
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.names import check_topic_name
 from clarion.wire.apis import DESCRIBE_CONFIGS
@@ -53,12 +65,12 @@ async def handle(
 
 
 class Description:
-    """What one request is told. Topics with the same overrides share their settings: most topics have none."""
+    """What one request is told. Resources with the same settings share them: most have none of their own."""
 
     def __init__(self, broker: Broker, request: DescribeConfigsRequest) -> None:
         self._broker = broker
         self._request = request
-        self._of_overrides: dict[tuple[tuple[str, str], ...], Told] = {}
+        self._known: dict[tuple[object, ...], Told] = {}
 
     def of(self, asked: DescribeConfigsResource, *, is_too_many: bool) -> DescribeConfigsResult:
         code, message = ErrorCode.NONE, None
@@ -79,35 +91,52 @@ class Description:
         )
 
     def _settings(self, asked: DescribeConfigsResource) -> Told:
+        name, dynamic = asked.resource_name, self._broker.dynamic
         match asked.resource_type:
             case ResourceType.TOPIC:
-                return self._of_topic(asked.resource_name)
+                check_topic_name(name)
+                overrides = self._broker.known_topic(name).overrides
+                return self._tell(ResourceType.TOPIC, overrides, lambda: topic_entries(overrides, dynamic))
+            case ResourceType.BROKER if name == ALL_BROKERS:
+                return self._tell(ResourceType.BROKER, {}, lambda: all_brokers_entries(self._broker))
             case ResourceType.BROKER:
-                return self._of_broker(asked.resource_name)
-            case ResourceType.GROUP | ResourceType.CLIENT_METRICS if asked.resource_name:
-                return ()
-            case ResourceType.GROUP | ResourceType.CLIENT_METRICS:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, "the name must not be empty")
+                self._check_node(name, "Unexpected broker id, expected {} or empty string, but received {}")
+                return self._tell(ResourceType.BROKER, {"": name}, lambda: broker_entries(self._broker))
+            case ResourceType.BROKER_LOGGER:
+                _check_not_empty(name, "Broker id must not be empty")
+                self._check_node(name, "Unexpected broker id, expected {} but received {}")
+                return self._tell(ResourceType.BROKER_LOGGER, {}, logger_entries)
+            case ResourceType.GROUP:
+                _check_not_empty(name, "Group name must not be empty")
+                return self._tell(ResourceType.GROUP, dynamic.of_group(name), lambda: group_entries(name, dynamic))
+            case ResourceType.CLIENT_METRICS:
+                _check_not_empty(name, "Client metrics subscription name must not be empty")
+                told = dynamic.of_client_metrics(name)
+                return self._tell(ResourceType.CLIENT_METRICS, told, lambda: client_metrics_entries(name, dynamic))
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"resource type {asked.resource_type} has no settings here")
 
-    def _of_topic(self, name: str) -> Told:
-        check_topic_name(name)
-        overrides = self._broker.known_topic(name).overrides
-        key = tuple(sorted(overrides.items()))
-        told = self._of_overrides.get(key)
+    def _tell(self, kind: ResourceType, own: Mapping[str, str], entries: Callable[[], list[ConfigEntry]]) -> Told:
+        key = (kind, *sorted(own.items()))
+        told = self._known.get(key)
         if told is None:
-            told = self._of_overrides[key] = self._tell(topic_entries(overrides, self._broker.partitions.defaults))
+            told = self._known[key] = tuple(_told(entry, self._request) for entry in entries())
         return told
 
-    def _of_broker(self, name: str) -> Told:
-        if name == "":
-            return ()
-        if name != str(self._broker.node_id):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"this is broker {self._broker.node_id}, not {name[:100]!r}")
-        return self._tell(broker_entries(self._broker))
+    def _check_node(self, name: str, wording: str) -> None:
+        node_id = str(self._broker.node_id)
+        if name != node_id:
+            is_number = name.isascii() and name.isdecimal()
+            wrong = (
+                wording.format(node_id, name[:100])
+                if is_number
+                else f"Broker id must be an integer, but it is: {name[:100]}"
+            )
+            raise KafkaError(ErrorCode.INVALID_REQUEST, wrong)
 
-    def _tell(self, entries: list[ConfigEntry]) -> Told:
-        return tuple(_told(entry, self._request) for entry in entries)
+
+def _check_not_empty(name: str, complaint: str) -> None:
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, complaint)
 
 
 def _told(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
@@ -117,7 +146,7 @@ def _told(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfig
         value=entry.value,
         read_only=entry.is_read_only,
         config_source=entry.source,
-        is_sensitive=False,
+        is_sensitive=entry.is_sensitive,
         synonyms=tuple(DescribeConfigsSynonym(name=one.name, value=one.value, source=one.source) for one in synonyms),
         config_type=entry.kind,
         documentation=entry.doc if request.include_documentation else None,

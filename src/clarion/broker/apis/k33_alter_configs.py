@@ -1,19 +1,19 @@
-"""AlterConfigs v0-2: replace all settings of a topic; what is not named goes back to its default.
+"""AlterConfigs v0-2: replace all settings of a resource; what is not named goes back to its default.
 
 v1 same · v2 flexible.
 
-Deprecated since Kafka 2.3, still sent by older tools. Left out: brokers and other resources, see `setting_alterations`.
+Deprecated since Kafka 2.3, still sent by older tools. As in Kafka, loggers cannot be changed like this.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 
 from clarion.broker.apis.refusals import REFUSALS, refusal_of
-from clarion.broker.apis.setting_alterations import alter, check_named_once
+from clarion.broker.apis.setting_alterations import alter
 from clarion.broker.broker import Broker, RequestContext
 from clarion.model.errors import ErrorCode, KafkaError
+from clarion.model.setting_changes import Edit, Operation, SettingChange
 from clarion.wire.messages.k33_alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResource,
@@ -29,7 +29,7 @@ async def handle(broker: Broker, request: AlterConfigsRequest, context: RequestC
         code, message = ErrorCode.NONE, None
         try:
             if times_named[one.resource_type, one.resource_name] > 1:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, "the resource is named twice in one request")
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
             await _alter(broker, one, validate_only=request.validate_only)
         except REFUSALS as error:
             code, message = refusal_of(error, one.resource_name)
@@ -45,11 +45,6 @@ async def handle(broker: Broker, request: AlterConfigsRequest, context: RequestC
 
 
 async def _alter(broker: Broker, asked: AlterConfigsResource, *, validate_only: bool) -> None:
-    def replaced(_present: Mapping[str, str]) -> Mapping[str, str]:
-        check_named_once(config.name for config in asked.configs)
-        nameless = next((config.name for config in asked.configs if config.value is None), None)
-        if nameless is not None:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {nameless}")
-        return {config.name: config.value or "" for config in asked.configs}
-
-    await alter(broker, asked.resource_type, asked.resource_name, replaced, validate_only=validate_only)
+    changes = [SettingChange(config.name, Operation.SET, config.value) for config in asked.configs]
+    edit = Edit(changes, replaces_all=True)
+    await alter(broker, asked.resource_type, asked.resource_name, edit, validate_only=validate_only)

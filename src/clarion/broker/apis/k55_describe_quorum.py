@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from clarion.broker.broker import Broker, RequestContext
+from clarion.broker.own_settings import listener_protocol
 from clarion.model.errors import ErrorCode
 from clarion.wire.messages.k55_describe_quorum import (
     DescribeQuorumRequest,
@@ -68,7 +69,7 @@ def _node(broker: Broker) -> Node:
     return Node(
         node_id=broker.node_id,
         listeners=tuple(
-            Listener(name="PLAINTEXT" if listener.tls is None else "SSL", host=address.host, port=address.port)
+            Listener(name=listener_protocol(listener), host=address.host, port=address.port)
             for listener, address in zip(broker.config.listeners, broker.advertised, strict=False)
         ),
     )

@@ -2,15 +2,16 @@
 
 v0 asks for client metrics alone · v1 any types; an empty list means all.
 
-Left out: client metrics, groups and loggers have no settings here, so none are listed.
+Topics, this broker and its loggers always have some; groups and subscriptions are listed where somebody has set one.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, assert_never
 
 from clarion.broker.apis.config_entries import ResourceType
 from clarion.broker.broker import Broker, RequestContext
+from clarion.broker.dynamic_settings import CLIENT_METRICS, GROUP
 from clarion.model.errors import ErrorCode
 from clarion.wire.messages.k74_list_config_resources import (
     ConfigResource,
@@ -25,17 +26,30 @@ async def handle(
     broker: Broker, request: ListConfigResourcesRequest, context: RequestContext
 ) -> ListConfigResourcesResponse:
     if context.version < _FIRST_VERSION_WITH_TYPES:
-        return ListConfigResourcesResponse(config_resources=())
-    known = [one.value for one in ResourceType]
-    wanted = frozenset(request.resource_types or known)
-    if not wanted.issubset(known):
-        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, config_resources=())
-    resources = []
-    if ResourceType.TOPIC in wanted:
-        resources += [_resource(ResourceType.TOPIC, topic.name) for topic in broker.registry]
-    if ResourceType.BROKER in wanted:
-        resources.append(_resource(ResourceType.BROKER, str(broker.node_id)))
-    return ListConfigResourcesResponse(config_resources=tuple(resources))
+        wanted = frozenset([ResourceType.CLIENT_METRICS.value])
+    else:
+        known = [one.value for one in ResourceType]
+        wanted = frozenset(request.resource_types or known)
+        if not wanted.issubset(known):
+            return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, config_resources=())
+    return ListConfigResourcesResponse(
+        config_resources=tuple(
+            _resource(kind, name) for kind in ResourceType if kind in wanted for name in _names(broker, kind)
+        )
+    )
+
+
+def _names(broker: Broker, kind: ResourceType) -> list[str]:
+    match kind:
+        case ResourceType.TOPIC:
+            return [topic.name for topic in broker.registry]
+        case ResourceType.BROKER | ResourceType.BROKER_LOGGER:
+            return [str(broker.node_id)]
+        case ResourceType.GROUP:
+            return broker.settings.names(GROUP)
+        case ResourceType.CLIENT_METRICS:
+            return broker.settings.names(CLIENT_METRICS)
+    assert_never(kind)
 
 
 def _resource(resource_type: ResourceType, name: str) -> ConfigResource:

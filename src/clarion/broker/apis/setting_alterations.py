@@ -1,52 +1,83 @@
 """Altering the settings of resources: what AlterConfigs and IncrementalAlterConfigs have in common.
 
-A topic's settings are read, changed and written as one step, so that of two changes at the same time none is lost. The
-broker's own come from its file and flags, and are refused here.
+Settings are read, changed and written as one step, so that of two changes at the same time none is lost; they hold when
+the answer leaves. The levels of loggers last until the broker ends, everything else outlives a restart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from clarion.broker.apis.config_entries import ResourceType
 from clarion.broker.broker import Broker
+from clarion.broker.dynamic_settings import ALL_BROKERS
 from clarion.cluster import Topic
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.names import OFFSETS_TOPIC
+from clarion.model.setting_changes import Edit, Operation, SettingChange, change_overrides
 from clarion.model.topic_settings import TOPIC_SETTINGS, parse
+from clarion.world import event_log
+from clarion.world.log_levels import LEVELS, ROOT, log_levels, set_log_level
 
-Change = Callable[[Mapping[str, str]], Mapping[str, str]]
-"""From the overrides that a topic has to those it shall have, or a KafkaError."""
+log = event_log("broker")
 
 CHANGES_MAX: Final = 4 * len(TOPIC_SETTINGS)  # per resource; each setting may be named once, so this is generous
 
 
-async def alter(broker: Broker, resource_type: int, name: str, change: Change, *, validate_only: bool) -> None:
+async def alter(broker: Broker, resource_type: int, name: str, edit: Edit, *, validate_only: bool) -> None:
     """Change one resource, or only say whether that would do."""
-    if resource_type != ResourceType.TOPIC:
-        raise _unalterable(resource_type)
+    _check_named_once(change.name for change in edit.changes)
+    match resource_type:
+        case ResourceType.TOPIC:
+            await _alter_topic(broker, name, edit, validate_only=validate_only)
+        case ResourceType.BROKER:
+            if name != ALL_BROKERS:
+                _check_node(broker, name, "Unexpected broker id, expected {}, but received {}")
+            await broker.dynamic.alter(broker, name, edit, validate_only=validate_only)
+        case ResourceType.GROUP:
+            await broker.dynamic.alter_group(broker.groups, name, edit, validate_only=validate_only)
+        case ResourceType.CLIENT_METRICS:
+            await broker.dynamic.alter_client_metrics(name, edit, validate_only=validate_only)
+        case ResourceType.BROKER_LOGGER if not edit.replaces_all:
+            _check_node(broker, name, "Unexpected node id. Expected {}, but received {}")
+            _alter_loggers(edit.changes, validate_only=validate_only)
+        case _:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
 
+
+def _check_named_once(names: Iterable[str]) -> None:
+    seen: dict[str, None] = {}
+    for name in names:
+        if name in seen:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys : {name[:100]}")
+        if len(seen) == CHANGES_MAX:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"more than {CHANGES_MAX} changes of one resource")
+        seen[name] = None
+
+
+def _check_node(broker: Broker, name: str, wording: str) -> None:
+    if name == str(broker.node_id):
+        return
+    if not name.isascii() or not name.isdecimal():
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name[:100]}")
+    raise KafkaError(ErrorCode.INVALID_REQUEST, wording.format(broker.node_id, name[:100]))
+
+
+# Topics
+
+
+async def _alter_topic(broker: Broker, name: str, edit: Edit, *, validate_only: bool) -> None:
     def changed(topic: Topic) -> Mapping[str, str]:
-        overrides = change(topic.overrides)
-        _check(broker, topic, overrides)
+        overrides = change_overrides(topic.overrides, edit, broker.partitions.defaults)
+        _check_topic(broker, topic, overrides)
         return overrides
 
     if changed(broker.known_topic(name)) != broker.known_topic(name).overrides and not validate_only:
         await broker.configure_topic(name, changed)
 
 
-def check_named_once(names: Iterable[str]) -> None:
-    seen: dict[str, None] = {}
-    for name in names:
-        if name in seen:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name[:100]} is changed twice in one request")
-        if len(seen) == CHANGES_MAX:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"more than {CHANGES_MAX} changes of one resource")
-        seen[name] = None
-
-
-def _check(broker: Broker, topic: Topic, overrides: Mapping[str, str]) -> None:
+def _check_topic(broker: Broker, topic: Topic, overrides: Mapping[str, str]) -> None:
     settings = parse(overrides, broker.partitions.defaults)
     if topic.name == OFFSETS_TOPIC and (not settings.is_compacted or settings.is_deleted):
         raise KafkaError(
@@ -55,12 +86,37 @@ def _check(broker: Broker, topic: Topic, overrides: Mapping[str, str]) -> None:
         )
 
 
-def _unalterable(resource_type: int) -> KafkaError:
-    if resource_type == ResourceType.BROKER:
-        return KafkaError(
-            ErrorCode.INVALID_REQUEST,
-            "a broker's settings come from its configuration file, CLARION_* and flags, and change with a restart",
+# Loggers
+
+
+def _alter_loggers(changes: Iterable[SettingChange], *, validate_only: bool) -> None:
+    """All of them or none."""
+    known = log_levels()
+    wanted = [(change.name, _level(change, known)) for change in changes]
+    if validate_only:
+        return
+    for name, level in wanted:
+        set_log_level(name, level)
+        log.info("log_level_changed", logger=name, level=level or "inherited")
+
+
+def _level(change: SettingChange, known: Mapping[str, str]) -> str | None:
+    if change.operation not in (Operation.SET, Operation.DELETE):
+        names = {one.value: one.name for one in Operation}
+        what = names.get(change.operation, str(change.operation))
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{what} operation is not allowed for the BROKER_LOGGER resource")
+    if change.name not in known:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Logger {change.name[:100]} does not exist!")
+    if change.operation == Operation.DELETE:
+        if change.name == ROOT:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Removing the log level of the root logger is not allowed")
+        return None
+    if change.value is None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {change.name}")
+    if change.value not in LEVELS:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"Cannot set the log level of {change.name} to {change.value[:100]} as it is not a supported log level. "
+            f"Valid log levels are {', '.join(LEVELS)}",
         )
-    known = {one.value: one.name for one in ResourceType}
-    what = f"{known[resource_type]} resources have" if resource_type in known else f"resource type {resource_type} has"
-    return KafkaError(ErrorCode.INVALID_REQUEST, f"{what} no settings here")
+    return change.value
