@@ -1,3 +1,7 @@
+import asyncio
+import errno
+import shutil
+
 import pytest
 
 from clarion.model.errors import ErrorCode
@@ -6,7 +10,9 @@ from clarion.wire.messages.k21_delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
+from tests.broker.disks import StoryDisk
 from tests.broker.harness import Node, running, versions_of
+from tests.broker.talk import batch
 
 T = 1_700_000_000_000
 
@@ -79,3 +85,43 @@ async def test_the_new_start_outlives_a_restart(tmp_path):
         await delete(node, 2)
     async with running(tmp_path) as node:
         assert node.broker.partitions.get("t", 0).start_offset == 2
+
+
+async def test_a_deleted_record_does_not_come_back_after_a_kill(tmp_path):
+    """No checkpoint is due for half a minute."""
+    async with running(tmp_path / "a") as node:
+        await node.topic("t", 2, segment_bytes="1024")
+        for _ in range(6):
+            await node.client.produce({("t", 0): batch(b"v" * 400)})
+        assert await delete(node, 3) == (0, 3)
+        shutil.copytree(tmp_path / "a", tmp_path / "b")
+    async with running(tmp_path / "b") as node:
+        assert node.partition().start_offset == 3
+
+
+async def test_a_deletion_that_cannot_be_made_to_last_is_refused_and_can_be_repeated(tmp_path):
+    disk = StoryDisk()
+    async with running(tmp_path / "a", disk=disk) as node:
+        await node.topic("t", segment_bytes="1024")
+        for _ in range(6):
+            await node.client.produce({("t", 0): batch(b"v" * 400)})
+        disk.on_write = lambda path: OSError(errno.ENOSPC, "full") if "offset-checkpoint" in path else None
+        assert await delete(node, 3) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
+        assert node.partition().log.segment_count == 3, "no file goes before its start is saved"
+        disk.on_write = lambda path: None
+        assert await delete(node, 3) == (0, 3)
+        assert node.partition().log.segment_count == 2
+        shutil.copytree(tmp_path / "a", tmp_path / "b")
+    async with running(tmp_path / "b") as node:
+        assert node.partition().start_offset == 3
+
+
+async def test_deletions_at_the_same_time_share_their_checkpoints(tmp_path, monkeypatch):
+    async with running(tmp_path) as node:
+        await node.topic("t")
+        await node.write("t", [T] * 9)
+        files, saves = node.server._offset_files, []
+        save = files.save
+        monkeypatch.setattr(files, "save", lambda snapshot: (saves.append(snapshot), save(snapshot)))
+        await asyncio.gather(*(files.save_now(node.broker.partitions) for _ in range(10)))
+        assert len(saves) <= 2

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from clarion.broker.cleaning import Cleaner
     from clarion.broker.clock_trust import ClockTrust
     from clarion.broker.group_service import GroupService
+    from clarion.broker.offset_files import OffsetFiles
 
 log = event_log("broker")
 
@@ -77,6 +78,7 @@ class Broker:
         self.advertised: list[Address] = []  # one per listener
         self.groups: GroupService  # set by the server, which knows both
         self.cleaner: Cleaner  # likewise
+        self.offset_files: OffsetFiles  # likewise
         self.clock_trust: ClockTrust  # likewise
         self.closed_to_clients = INTERNAL_TOPICS  # topics that only the broker itself makes and writes
         self.waiting_produces = WaitingProduces()

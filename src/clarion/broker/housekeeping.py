@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from clarion.broker.threads import in_thread
@@ -83,8 +82,7 @@ class Housekeeping:
 
     async def save_checkpoints(self) -> None:
         """How far the logs are known to be good: a start after a crash looks only at what came later."""
-        snapshot = self._offset_files.take(self._broker.partitions)
-        await in_thread(partial(self._offset_files.save, snapshot))
+        await self._offset_files.save_now(self._broker.partitions)
         await self._note_alive()
 
     async def _note_alive(self) -> None:

@@ -6,9 +6,11 @@ moved by retention or DeleteRecords is not forgotten. What it says is said of a 
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Iterable
 
+from clarion.broker.threads import in_thread
 from clarion.cluster import Topic
 from clarion.log.checkpoints import (
     HIGH_WATERMARKS,
@@ -38,6 +40,9 @@ class OffsetFiles:
         self._data_dir = data_dir
         self._path = os.path.join(data_dir, PARTITION_OFFSETS)
         self._saved: Snapshot | None = None
+        self._turn = asyncio.Lock()
+        self._asked = 0
+        self._answered = 0
 
     def load(self, topics: Iterable[Topic], *, was_clean: bool) -> Snapshot:
         """`was_clean`: the last process stopped cleanly, so what it wrote down last is of the topics of today."""
@@ -58,6 +63,17 @@ class OffsetFiles:
         if snapshot != self._saved:
             save_partitions(self._disk, self._path, snapshot)
             self._saved = snapshot
+
+    async def save_now(self, partitions: Iterable[Partition]) -> None:
+        """Returns when what is true now is on disk. One at a time; those who ask meanwhile share the next."""
+        self._asked += 1
+        number = self._asked
+        async with self._turn:
+            if self._answered >= number:
+                return
+            answered, snapshot = self._asked, self.take(partitions)
+            await in_thread(lambda: self.save(snapshot))
+            self._answered = answered
 
     # The files by name of an earlier version
 

@@ -186,6 +186,7 @@ class BrokerServer:
         self._taken.callback(self.broker.waiting_produces.close)
         self._taken.push_async_callback(self.broker.preparing.stop)
         self.broker.cleaner = Cleaner(self.broker, self._disk)
+        self.broker.offset_files = self._offset_files
         self.broker.clock_trust = ClockTrust(
             self._clock, asyncio.get_running_loop().time, self._disk, self.config.data_dir
         )

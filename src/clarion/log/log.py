@@ -123,7 +123,7 @@ class Log:
         if self.start_offset > self.next_offset:
             # The tail that the start offset spoke of is lost: what is left is what nobody may read any longer.
             self.restart_at(self.start_offset, now_ms)
-        self._drop_below_start()
+        self.drop_below_start()
 
     def _skip_to(self, offset: int, now_ms: int) -> None:
         """Go on behind offsets that were given to messages which are lost: nobody must take others for them."""
@@ -390,12 +390,16 @@ class Log:
 
     def advance_start(self, offset: int, now_ms: int = 0) -> None:
         """Nothing before the offset is readable any longer. Segments that lie before it whole become .deleted files."""
+        self.raise_start(offset)
+        self.drop_below_start()
+
+    def raise_start(self, offset: int) -> None:
+        """For readers; `drop_below_start` takes the files. In between the caller may have the new start saved."""
         assert offset <= self.next_offset, f"{offset} is behind the log's end {self.next_offset}"
         if offset > self.start_offset:
             epochs = self.epochs  # loaded before anything changes
             self.start_offset = offset
             epochs.advance_start(offset)
-            self._drop_below_start()
 
     def sweep_deleted(self, now_ms: int) -> int:
         """Remove .deleted files that a sweep saw `file.delete.delay.ms` ago; returns how many."""
@@ -420,9 +424,10 @@ class Log:
         with self._failing():
             self._segments.replace(cleaned)
 
-    def _drop_below_start(self) -> None:
+    def drop_below_start(self, *, is_start_saved: bool = False) -> None:
+        """Where the start is not saved yet, the names must last at once: some of the files coming back were a hole."""
         with self._failing():
-            self._segments.drop_below(self.start_offset)
+            self._segments.drop_below(self.start_offset, must_last=not is_start_saved)
 
     def share_files(self, files: FileCache) -> None:
         """In the loop: count its handles with those of the other logs. A log is made in a thread with its own cache."""

@@ -138,7 +138,7 @@ class Segments:
         self.active = create(self._folder, offset, now_ms)
         self._folder.disk.sync_folder(self._folder.path)
 
-    def drop_below(self, offset: int) -> None:
+    def drop_below(self, offset: int, *, must_last: bool = True) -> None:
         """Rename segments that end before the offset to .deleted, from the first on."""
         count = 0
         while self.sealed and self._base_after(0) <= offset:
@@ -146,8 +146,7 @@ class Segments:
             del self.sealed[0]
             self._sealed_bytes = None
             count += 1
-        if count > 1:
-            # One of them coming back after a crash is the start it was; some of them would be a hole.
+        if count > 1 and must_last:  # one of them coming back after a crash is the start it was
             self._make_names_last()
         self.changes += count > 0
 

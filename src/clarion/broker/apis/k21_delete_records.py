@@ -1,5 +1,7 @@
 """DeleteRecords v0-2: move a partition's start forward; what lies before it is gone for readers at once.
 
+The new start is on disk before it is answered, and before any file goes: no crash brings a deleted record back.
+
 v1 same · v2 flexible.
 
 Left out: the timeout, since there are no followers to wait for.
@@ -31,30 +33,57 @@ NO_WATERMARK: Final = -1
 
 
 async def handle(broker: Broker, request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
-    topics = []
-    for topic in request.topics:
-        results = []
-        for asked in topic.partitions:
-            results.append(_delete(broker, topic.name, asked))
-            await asyncio.sleep(0)  # each may rename files
-        topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=tuple(results)))
-    return DeleteRecordsResponse(topics=tuple(topics))
+    raised: list[Partition] = []
+    topics = [
+        (topic.name, [_raise_start(broker, topic.name, asked, raised) for asked in topic.partitions])
+        for topic in request.topics
+    ]
+    try:
+        if raised:
+            await broker.offset_files.save_now(broker.partitions)
+    except OSError as error:
+        code = refusal_of(error, "DeleteRecords").code
+        topics = [(name, [_unless_refused(result, code) for result in results]) for name, results in topics]
+    else:
+        await _drop_segments(raised)
+    return DeleteRecordsResponse(
+        topics=tuple(DeleteRecordsTopicResult(name=name, partitions=tuple(results)) for name, results in topics)
+    )
 
 
-def _delete(broker: Broker, topic: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+def _raise_start(
+    broker: Broker, topic: str, asked: DeleteRecordsPartition, raised: list[Partition]
+) -> DeleteRecordsPartitionResult:
+    """For readers at once, and not yet for good."""
     try:
         partition = broker.partitions.get(topic, asked.partition_index)
         offset = _new_start(partition, asked.offset)
         if offset > partition.start_offset:
-            partition.log.advance_start(offset)
+            partition.log.raise_start(offset)
             log.info("records_deleted", partition=partition.tp, start=offset)
+        raised.append(partition)
     except REFUSALS as error:
-        return DeleteRecordsPartitionResult(
-            partition_index=asked.partition_index,
-            low_watermark=NO_WATERMARK,
-            error_code=refusal_of(error, f"{topic}-{asked.partition_index}").code,
-        )
+        return _refused(asked.partition_index, refusal_of(error, f"{topic}-{asked.partition_index}").code)
     return DeleteRecordsPartitionResult(partition_index=asked.partition_index, low_watermark=partition.start_offset)
+
+
+async def _drop_segments(raised: list[Partition]) -> None:
+    """The new starts are on disk; what lies before them is nobody's, whatever a crash leaves of it."""
+    for partition in raised:
+        try:
+            if not partition.is_gone and partition.log.failed is None:
+                partition.log.drop_below_start(is_start_saved=True)
+        except OSError as error:
+            log.warning("segments_stay", partition=partition.tp, reason=str(error))
+        await asyncio.sleep(0)  # each may rename files
+
+
+def _refused(index: int, code: ErrorCode) -> DeleteRecordsPartitionResult:
+    return DeleteRecordsPartitionResult(partition_index=index, low_watermark=NO_WATERMARK, error_code=code)
+
+
+def _unless_refused(result: DeleteRecordsPartitionResult, code: ErrorCode) -> DeleteRecordsPartitionResult:
+    return result if result.error_code else _refused(result.partition_index, code)
 
 
 def _new_start(partition: Partition, offset: int) -> int:
