@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from clarion.model.errors import ErrorCode, KafkaError
-from clarion.replication.producers import ProducerStates
+from clarion.replication.producers import ProducerLimits, ProducerStates
 from clarion.wire.batch import BatchHeader
 
 SEQUENCE_MAX = 2**31 - 1
@@ -87,3 +89,66 @@ def test_a_producer_whose_first_batch_could_not_be_written_begins_with_that_one(
     states.refuse(batch(0, 3), 0)
     assert refusal(states, batch(3)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     written(states, batch(0, 3), batch(3))
+
+
+# Bounds
+
+
+def some_batch(states: ProducerStates, producer: int, sequence: int = 0, now_ms: int = 0) -> None:
+    states.replay(batch(sequence, producer=producer), now_ms)
+
+
+def test_the_longest_idle_producer_is_forgotten_for_a_new_one() -> None:
+    states = ProducerStates(ProducerLimits(in_one_max=3))
+    for producer in (1, 2, 3):
+        some_batch(states, producer)
+    some_batch(states, 1, 1)
+    some_batch(states, 4)
+    assert [one.id for one in states] == [3, 1, 4]
+    some_batch(states, 3, 1)
+    states.refuse(batch(5, producer=5), 0)
+    assert [one.id for one in states] == [4, 3, 5], "one that was refused counts too"
+
+
+def test_producers_of_all_partitions_are_bounded_and_each_keeps_some() -> None:
+    limits = ProducerLimits(in_all_max=300)
+    many, few = ProducerStates(limits), ProducerStates(limits)
+    for producer in range(1000):
+        some_batch(many, producer)
+    for producer in range(100):
+        some_batch(few, producer)
+    assert (len(many), len(few), limits.count) == (300, 100, 400)
+    some_batch(few, 1000)
+    assert (len(few), 0 in few) == (100, False)
+    assert many.expire(before_ms=1) == 300
+    few.forget_all()
+    assert limits.count == 0
+
+
+def test_expiry_looks_no_further_than_the_first_that_is_not_idle() -> None:
+    states = ProducerStates()
+    for producer in range(100):
+        some_batch(states, producer, now_ms=producer)
+    some_batch(states, 3, 1, now_ms=200)
+    assert states.expire(before_ms=50) == 49
+    assert 3 in states
+    assert len(states) == 51
+
+
+def test_a_producer_with_one_batch_costs_half_a_kilobyte() -> None:
+    states = ProducerStates()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for producer in range(2000):
+            some_batch(states, 10**9 + producer, now_ms=10**12 + producer)
+        used = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert used / 2000 < 600
+
+
+def test_the_last_sequence_of_a_batch_begins_again_behind_the_greatest() -> None:
+    assert batch(SEQUENCE_MAX, 1).last_sequence == SEQUENCE_MAX
+    assert batch(SEQUENCE_MAX, 2).last_sequence == 0
+    assert batch(SEQUENCE_MAX - 3, 10).last_sequence == 5

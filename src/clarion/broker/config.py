@@ -44,6 +44,8 @@ class Limits:
     fetch_bytes_max: int = 57_671_680  # Kafka's fetch.max.bytes
     fetch_sessions_max: int = 1_000  # Kafka's max.incremental.fetch.session.cache.slots
     open_files_max: int = 0  # 0: a quarter of what the process may open; sockets need the rest
+    producers_max: int = 200_000  # idempotent ones that are remembered: half a kilobyte each
+    partition_producers_max: int = 10_000  # the same of one partition: each snapshot lists all of them
     partitions_max: int = 20_000  # each has three files, and takes its share of every start, stop and scrape
     topic_partitions_max: int = 10_000  # an answer to Metadata lists all of a topic
     request_partitions_max: int = 10_000  # made by one request, as in Kafka: others wait for that long

@@ -17,7 +17,7 @@ from clarion.log.log import Log
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import TopicId, TopicPartition
 from clarion.model.topic_settings import TopicSettings, parse
-from clarion.replication import GroupCommit, Partition
+from clarion.replication import GroupCommit, Partition, ProducerLimits
 from clarion.replication.producer_files import load_producers
 from clarion.world import Clock, Disk, event_log
 
@@ -46,12 +46,14 @@ class Partitions:
         files: FileCache,
         defaults: TopicSettings,
         commits: GroupCommit,
+        producer_limits: ProducerLimits | None = None,
     ) -> None:
         self._disk = disk
         self._clock = clock
         self._data_dir = data_dir
         self._files = files
         self._commits = commits
+        self._producer_limits = producer_limits or ProducerLimits()
         self.defaults = defaults
         self.leader_epoch = -1  # until `lead`
         self._by_topic: dict[str, list[Partition]] = {}
@@ -196,5 +198,12 @@ class Partitions:
         )
         if opened.recovery.cut_bytes:
             log.warning("tail_cut", partition=tp, bytes=opened.recovery.cut_bytes, reason=opened.recovery.reason)
-        producers = load_producers(self._disk, opened, self._clock.now_ms(), clean=clean, recovery_point=recovery_point)
+        producers = load_producers(
+            self._disk,
+            opened,
+            self._clock.now_ms(),
+            clean=clean,
+            recovery_point=recovery_point,
+            limits=self._producer_limits,
+        )
         return Partition(tp, topic.id, opened, settings, self.leader_epoch, self._commits, self._disk, producers)

@@ -37,7 +37,7 @@ from clarion.groups.config import GroupConfig
 from clarion.log.checkpoints import CleanShutdown
 from clarion.log.files import FileCache
 from clarion.net import NetLimits, Server, Service
-from clarion.replication import FlushThreads, GroupCommit, Threads
+from clarion.replication import FlushThreads, GroupCommit, ProducerLimits, Threads
 from clarion.world import (
     Clock,
     Disk,
@@ -159,6 +159,7 @@ class BrokerServer:
             FileCache(self._disk, _open_files_max(config)),
             self._dynamic.defaults,
             self.commits,
+            ProducerLimits(config.limits.producers_max, config.limits.partition_producers_max),
         )
         self._clean_shutdown = CleanShutdown(self._disk, config.data_dir)
         was_clean = self._clean_shutdown.take()

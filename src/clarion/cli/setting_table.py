@@ -153,6 +153,12 @@ SETTINGS: Final = (
     _limit(
         "open_files_max", whole_number(0), "Files of the log kept open; 0 takes a share of what the process may open."
     ),
+    _limit(
+        "producers_max",
+        _COUNT,
+        "Idempotent producers remembered; for more, the longest idle is forgotten.",
+    ),
+    _limit("partition_producers_max", _COUNT, "The same, of one partition."),
     _limit("partitions_max", _COUNT, "Partitions of all topics."),
     _limit("topic_partitions_max", _COUNT, "Partitions of one topic."),
     _limit("request_partitions_max", _COUNT, "Partitions that one request may make."),

@@ -9,7 +9,7 @@ from clarion.replication.flush_threads import FlushThreads, LoopThreads, Threads
 from clarion.replication.group_commit import GroupCommit
 from clarion.replication.partition import Appended, Partition, Watcher
 from clarion.replication.preparation import Preparation
-from clarion.replication.producers import ProducerStates
+from clarion.replication.producers import ProducerLimits, ProducerStates
 
 __all__ = [
     "Appended",
@@ -18,6 +18,7 @@ __all__ = [
     "LoopThreads",
     "Partition",
     "Preparation",
+    "ProducerLimits",
     "ProducerStates",
     "Threads",
     "Watcher",

@@ -344,6 +344,7 @@ class Partition:
     def retire(self, code: ErrorCode) -> None:
         """The topic is deleted or the broker stops: nobody waits for this partition any longer."""
         self.is_gone = True
+        self.producers.forget_all()
         self._give_up_waiting(code)
         for watcher in list(self.watchers):
             watcher.on_progress(self)

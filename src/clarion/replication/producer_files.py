@@ -13,7 +13,14 @@ from clarion.log.hops import DamagedSegment
 from clarion.log.log import Log
 from clarion.log.producer_snapshot import ProducerEntry, drop_snapshots, load_latest_snapshot, save_snapshot
 from clarion.replication.group_commit import FlushTicket
-from clarion.replication.producers import BATCHES_REMEMBERED, KnownBatch, Producer, ProducerStates, known_batch
+from clarion.replication.producers import (
+    BATCHES_REMEMBERED,
+    KnownBatch,
+    Producer,
+    ProducerLimits,
+    ProducerStates,
+    known_batch,
+)
 from clarion.world import Disk, event_log
 
 journal = event_log("replication")
@@ -55,13 +62,15 @@ def save_producers(disk: Disk, log: Log, producers: ProducerStates) -> None:
         save_snapshot(disk, log.folder, log.next_offset, _entries(producers))
 
 
-def load_producers(disk: Disk, log: Log, now_ms: int, *, clean: bool, recovery_point: int = 0) -> ProducerStates:
+def load_producers(
+    disk: Disk, log: Log, now_ms: int, *, clean: bool, recovery_point: int = 0, limits: ProducerLimits | None = None
+) -> ProducerStates:
     """From the newest snapshot and every batch behind it.
 
     After a crash they are written down at once: recovery has moved what counts as flushed past these batches, and the
     next start would not read them again.
     """
-    producers = ProducerStates()
+    producers = ProducerStates(limits)
     if not clean:
         drop_snapshots(disk, log.folder, above=log.next_offset)  # of a tail that is lost
     if log.next_offset == 0:
@@ -71,7 +80,7 @@ def load_producers(disk: Disk, log: Log, now_ms: int, *, clean: bool, recovery_p
         return producers  # nobody to remember when the log was closed
     offset, entries = found or (_first_without_snapshot(log, recovery_point), [])
     producers.has_snapshot = found is not None
-    for entry in entries:
+    for entry in sorted(entries, key=lambda entry: entry.timestamp):
         producers.restore(_producer(entry))
     if offset < log.next_offset:
         try:
@@ -97,7 +106,7 @@ def recall_older(log: Log, producer: Producer) -> None:
             break
         if header.producer_id == producer.id and header.producer_epoch == producer.epoch:
             older.append(known_batch(header))
-    producer.batches.extendleft(reversed(older))
+    producer.batches[:0] = older
 
 
 def _first_without_snapshot(log: Log, recovery_point: int) -> int:
@@ -127,7 +136,5 @@ def _producer(entry: ProducerEntry) -> Producer:
     producer.is_restored = True
     first_sequence = (entry.last_sequence - entry.offset_delta) & 0x7FFFFFFF
     base_offset = entry.last_offset - entry.offset_delta
-    producer.batches.append(
-        KnownBatch(first_sequence, entry.last_sequence, base_offset, entry.last_offset, entry.timestamp)
-    )
+    producer.note(KnownBatch(first_sequence, entry.last_sequence, base_offset, entry.last_offset, entry.timestamp))
     return producer

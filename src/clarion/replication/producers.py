@@ -4,11 +4,14 @@ For each producer id: its epoch and its last five batches (a client keeps at mos
 repeats one of them is a duplicate and is answered with the original offset; one that follows the last is taken;
 anything else is out of order. The state is rebuilt from the log: every batch that was written is replayed here, by the
 same `replay` after an append and after a restart.
+
+Anybody can invent producer ids, so their number is bounded. The longest idle is forgotten first, in the partition that
+takes a new one: it may then begin with any sequence, as one that was silent for `producer.id.expiration.ms` may.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -17,6 +20,7 @@ from clarion.wire.batch import BatchHeader
 
 BATCHES_REMEMBERED: Final = 5  # Kafka's: max.in.flight.requests.per.connection of an idempotent producer
 _SEQUENCE_MASK: Final = 0x7FFFFFFF
+_ALWAYS_REMEMBERED: Final = 100  # by each partition, however many others have invented elsewhere
 
 
 class KnownBatch(NamedTuple):
@@ -42,12 +46,34 @@ class Producer:
         self.last_timestamp_ms = last_timestamp_ms
         self.first_sequence: int | None = None  # while there is no batch: the one that may come, if not any
         self.is_restored = False  # from a snapshot, which knows the last batch and not the four before it
-        self.batches: deque[KnownBatch] = deque(maxlen=BATCHES_REMEMBERED)
+        self.batches: list[KnownBatch] = []  # of at most five; most have one, and a deque has room for 64
+
+    def note(self, batch: KnownBatch) -> None:
+        self.batches.append(batch)
+        if len(self.batches) > BATCHES_REMEMBERED:
+            del self.batches[0]
+
+
+class ProducerLimits:
+    """Shared by all partitions of a broker, which count in it."""
+
+    __slots__ = ("count", "in_all_max", "in_one_max")
+
+    def __init__(self, in_all_max: int = 200_000, in_one_max: int = 10_000) -> None:
+        """`in_all_max`: about 100 MB. `in_one_max`: a snapshot of so many takes a few milliseconds of the loop."""
+        self.in_all_max = in_all_max
+        self.in_one_max = in_one_max
+        self.count = 0
+
+    def is_full_for(self, count: int) -> bool:
+        """Whether a partition that remembers so many has to forget one before the next."""
+        return count >= self.in_one_max or (self.count >= self.in_all_max and count >= _ALWAYS_REMEMBERED)
 
 
 class ProducerStates:
-    def __init__(self) -> None:
-        self._producers: dict[int, Producer] = {}
+    def __init__(self, limits: ProducerLimits | None = None) -> None:
+        self._limits = limits or ProducerLimits()
+        self._producers: OrderedDict[int, Producer] = OrderedDict()  # the longest idle first
         self.has_snapshot = False  # on disk, perhaps an older one: also "nobody" must then be written down
 
     def __len__(self) -> int:
@@ -87,20 +113,37 @@ class ProducerStates:
         """Remember a batch that is in the log."""
         producer = self._producers.get(header.producer_id)
         if producer is None or producer.epoch != header.producer_epoch:
-            producer = self._producers[header.producer_id] = Producer(header.producer_id, header.producer_epoch, now_ms)
+            producer = Producer(header.producer_id, header.producer_epoch, now_ms)
+            self._remember(producer)
+        else:
+            self._producers.move_to_end(header.producer_id)
         producer.last_timestamp_ms = now_ms
-        producer.batches.append(known_batch(header))
+        producer.note(known_batch(header))
 
     def refuse(self, header: BatchHeader, now_ms: int) -> None:
         """A batch could not be written and will come again. The one behind it may be here first, and must not begin."""
         if header.producer_id not in self._producers:
             producer = Producer(header.producer_id, header.producer_epoch, now_ms)
             producer.first_sequence = header.base_sequence
-            self._producers[producer.id] = producer
+            self._remember(producer)
 
     def restore(self, producer: Producer) -> None:
         """Remember a producer from a snapshot."""
-        self._producers[producer.id] = producer
+        self._remember(producer)
+
+    def _remember(self, producer: Producer) -> None:
+        known = self._producers
+        if known.pop(producer.id, None) is None:
+            if self._limits.is_full_for(len(known)):
+                known.popitem(last=False)
+                self._limits.count -= 1
+            self._limits.count += 1
+        known[producer.id] = producer
+
+    def forget_all(self) -> None:
+        """The partition is gone."""
+        self._limits.count -= len(self._producers)
+        self._producers.clear()
 
     def last_offsets(self) -> frozenset[int]:
         """Of the batches by which living producers are remembered: compaction keeps these."""
@@ -108,10 +151,12 @@ class ProducerStates:
 
     def expire(self, before_ms: int) -> int:
         """Forget producers that have written nothing since; returns how many."""
-        stale = [one.id for one in self._producers.values() if one.last_timestamp_ms < before_ms]
-        for producer_id in stale:
-            del self._producers[producer_id]
-        return len(stale)
+        count = 0
+        while self._producers and next(iter(self._producers.values())).last_timestamp_ms < before_ms:
+            self._producers.popitem(last=False)
+            count += 1
+        self._limits.count -= count
+        return count
 
 
 def _check_new_epoch(header: BatchHeader, producer: Producer) -> None:
