@@ -29,6 +29,7 @@ from clarion.pipeline.progress import BAD_ROWS, ROWS_IN, ROWS_OUT, Progress, lis
 from clarion.pipeline.reasons import plain_reason
 from clarion.pipeline.spark_session import make_active
 from clarion.pipeline.state_files import DEFAULT_STATE_DIR, StateFolder
+from clarion.pipeline.table_reference import Table
 from clarion.world.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -147,6 +148,7 @@ class Play:
             starting=plan.starting or {"startingOffsets": "earliest"},
             ending=plan.ending,
             may_split=not any(each.keeps_order for each in pipeline.writes),
+            has_several_sources=len([each for each in pipeline.reads if not isinstance(each, Table)]) > 1,
         )
         self._query: StreamingQuery | BatchQuery | None = None
         self._next_look = 0.0

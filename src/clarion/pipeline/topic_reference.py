@@ -85,11 +85,14 @@ class Topic:
         return f"topic {', '.join(absent)} does not exist at {link.bootstrap}" if absent else None
 
     def load(self, spark: SparkSession, run: Run, *, streaming: bool) -> DataFrame:
+        from clarion.pipeline.source.options import SHORT_POLL_MS
         from clarion.pipeline.topic_rows import rows_of
 
         subscription = {"subscribePattern": self.pattern} if self.pattern else {"subscribe": ",".join(self.names)}
         reader = (spark.readStream if streaming else spark.read).format(FORMAT)
         ours = {"groupId": run.group, "splitPartitions": str(run.may_split).lower(), **run.starting}
+        if run.has_several_sources:
+            ours["longPollMs"] = str(SHORT_POLL_MS)
         options = {**self.connection(run), **subscription, **ours, **self.options}
         ending = {} if streaming else run.ending
         return rows_of(reader.options(**options, **ending).load(), self, run)

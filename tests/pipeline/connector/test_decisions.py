@@ -15,6 +15,7 @@ from clarion.pipeline.source.admission import admit
 from clarion.pipeline.source.offsets import StreamOffsets
 from clarion.pipeline.source.planning import ROWS_PER_TASK_LARGE, ROWS_PER_TASK_MIN, Tasks, plan
 from clarion.pipeline.source.standing import Found, Missing, Standing, forward, stand
+from clarion.pipeline.source.stream_reader import Pace
 from tests.pipeline.kafka.messages import unhurried
 
 ID = UUID(int=7)
@@ -261,3 +262,20 @@ def test_however_topics_and_watermarks_flicker_no_offset_is_passed_twice(first, 
         assert later.ids == now.ids
         assert all(later.offsets[tp] >= offset for tp, offset in now.offsets.items())
         now = later
+
+
+# ------------------------------------------------------------------------------------------------ how long to wait
+
+
+def test_a_source_without_news_waits_long_while_nobody_else_has_any():
+    pace, start = Pace(500), standing_at(p0=5)
+    for second in range(10):
+        assert pace.wait_ms(start, second + 0.01) == 500
+        pace.answered(start, second + 1.0)
+
+
+def test_a_source_without_news_does_not_keep_others_waiting():
+    pace, start = Pace(500), standing_at(p0=5)
+    pace.answered(start, 1.0)
+    assert pace.wait_ms(start, 1.3) == 10, "a batch of another source ran meanwhile"
+    assert pace.wait_ms(standing_at(p0=9), 1.3) == 500, "it was our own"

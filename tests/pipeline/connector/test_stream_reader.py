@@ -87,6 +87,22 @@ def test_an_idle_stream_waits_and_then_answers_what_it_was_asked(readers, bootst
     assert time.monotonic() - began > 0.4
 
 
+def test_a_short_wait_leaves_the_question_with_the_broker(readers, bootstrap, unique):
+    """So that a second source without news costs a batch of the first nothing, and hears of its own at once."""
+    create(bootstrap, unique)
+    reader = readers(unique, startingOffsets="earliest", longPollMs="1")
+    start = reader.initialOffset()
+    waits = []
+    for _ in range(20):
+        began = time.monotonic()
+        assert latest(reader, start) == start
+        waits.append(time.monotonic() - began)
+    assert sorted(waits)[10] < 0.1, "the broker holds a question for half a second"
+    fill(bootstrap, unique, numbered(3))
+    end = wait_for(lambda: found if (found := latest(reader, start)) != start else None, seconds=10)
+    assert read(reader, start, end) == numbered(3)
+
+
 def test_news_end_the_wait(readers, bootstrap, unique):
     create(bootstrap, unique, 20)
     reader = readers(unique)

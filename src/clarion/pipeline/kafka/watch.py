@@ -60,14 +60,18 @@ class Watch:
         for leader in list(self._polls):
             self._drop(leader)
 
-    def poll(self, positions: Mapping[TopicPartition, Position], wait_ms: int) -> dict[TopicPartition, News]:
-        """What the leaders say until the first of them has something, or until the wait is over."""
+    def poll(
+        self, positions: Mapping[TopicPartition, Position], wait_ms: int, hold_ms: int | None = None
+    ) -> dict[TopicPartition, News]:
+        """What the leaders say until the first of them has something, or until the wait is over. `hold_ms`: how long
+        they may keep the question, if that is longer; the next call takes it up again."""
         if not positions:
             time.sleep(wait_ms / 1000)
             return {}
         try:
-            self._ask(positions, wait_ms)
-            return self._collect(positions, wait_ms)
+            hold_ms = max(wait_ms, hold_ms or 0)
+            self._ask(positions, hold_ms)
+            return self._collect(positions, wait_ms, hold_ms)
         except Exception:
             self.close()
             self._client.forget_leaders({tp.topic for tp in positions})
@@ -99,10 +103,12 @@ class Watch:
         wanted = [Wanted(one.topic_id, tp.partition, one.offset, 1) for tp, one in asked.items()]
         return fetch_request(wanted, isolation=self._isolation, wait_ms=wait_ms, bytes_max=1)
 
-    def _collect(self, positions: Mapping[TopicPartition, Position], wait_ms: int) -> dict[TopicPartition, News]:
+    def _collect(
+        self, positions: Mapping[TopicPartition, Position], wait_ms: int, hold_ms: int
+    ) -> dict[TopicPartition, News]:
         news: dict[TopicPartition, News] = {}
-        for poll in self._ready(wait_ms):
-            answer = poll.connection.receive(extra_ms=wait_ms)
+        for poll in self._ready(wait_ms, hold_ms):
+            answer = poll.connection.receive(extra_ms=hold_ms)
             for part in read_fetched(answer):
                 tp, position = poll.asked.get((part.topic_id, part.partition), (None, None))
                 # An answer about a place where the reader no longer stands tells nothing about its own.
@@ -110,9 +116,9 @@ class Watch:
                     news[tp] = self._read(part, answer.data)
         return news
 
-    def _ready(self, wait_ms: int) -> list[_Poll]:
+    def _ready(self, wait_ms: int, hold_ms: int) -> list[_Poll]:
         polls = list(self._polls.values())
-        if len(polls) == 1:
+        if len(polls) == 1 and wait_ms == hold_ms:
             return polls
         buffered = [poll for poll in polls if poll.connection.has_buffered]
         if buffered:

@@ -23,6 +23,8 @@ from clarion.pipeline.source.options import SourceSettings
 from clarion.pipeline.source.positions import find_topics, partitions_of
 from clarion.pipeline.source.standing import MISSING_PATIENCE_S, Found, Missing, Standing, forward, stand
 
+# How long a broker keeps a question to which there is no news: an idle stream asks twice a second.
+HOLD_MS: Final = 500
 _TOPIC_IS_GONE: Final = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 # How much a new estimate of a message's size counts against what was seen before.
 _NEW_WEIGHT: Final = 0.3
@@ -82,7 +84,7 @@ class LiveTopics:
         positions = {
             tp: Position(here.ids[tp.topic], self._standing(tp, here.offsets[tp])) for tp in sorted(standing.present)
         }
-        for tp, news in self._watch.poll(positions, wait_ms).items():
+        for tp, news in self._watch.poll(positions, wait_ms, HOLD_MS).items():
             self._take(tp, positions[tp].offset, here.offsets[tp], news)
         unknown = {tp: LATEST for tp in positions if tp not in self._ends}
         if unknown:

@@ -35,6 +35,7 @@ SOURCE_NAMES: Final = (
     "includeTopicId",
     "failOnDataLoss",
     "groupId",
+    "longPollMs",
     "history",
 )
 SOURCE_CLIENT_NAMES: Final = (
@@ -49,6 +50,12 @@ SOURCE_CLIENT_NAMES: Final = (
 # A micro-batch has a fixed cost of about a tenth of a second, so it may grow; but what one failure repeats, and what
 # the first one after a long stop does before it shows any progress, should stay within minutes.
 BYTES_PER_TRIGGER_DEFAULT: Final = 256 * 1024 * 1024
+
+
+# How long a stream waits for news before it lets Spark ask its other sources, one after the other: long enough that an
+# idle query costs next to nothing. Whoever knows that there are others (the runner) has it wait for a moment only.
+LONG_POLL_MS: Final = 500
+SHORT_POLL_MS: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +99,7 @@ class SourceSettings:
     group_id: str | None
     fetch: FetchSettings
     metadata_max_age_ms: int
+    long_poll_ms: int
     history: str | None = None  # the folder of an archive: the past of the topics, which a batch reads with them
 
 
@@ -120,6 +128,7 @@ def source_settings(given: Mapping[str, str]) -> SourceSettings:
         group_id=options.text("groupId", None) or options.text("group.id", None),
         fetch=_fetch(options, include_headers),
         metadata_max_age_ms=options.number("metadata.max.age.ms", 2_000),
+        long_poll_ms=options.number("longPollMs", LONG_POLL_MS, least=0),
         history=options.text("history", None),
     )
 

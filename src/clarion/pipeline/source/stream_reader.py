@@ -34,13 +34,13 @@ from clarion.pipeline.source.bounds import Latest, moves
 from clarion.pipeline.source.group import GroupProgress
 from clarion.pipeline.source.live_topics import LiveTopics
 from clarion.pipeline.source.offsets import Json, StreamOffsets
-from clarion.pipeline.source.options import Limits, SourceSettings
+from clarion.pipeline.source.options import SHORT_POLL_MS, Limits, SourceSettings
 from clarion.pipeline.source.positions import check_all_there, find_topics, partitions_of, resolve
 from clarion.pipeline.source.reader import on_loss, read_task, task_ranges
 from clarion.pipeline.source.standing import forward
 
-# How long `latestOffset` waits for news: long enough that an idle query costs next to nothing, short enough for Spark.
-LONG_POLL_MS: Final = 500
+# A query without news asks again within a hundredth of a second. If it takes longer, it has done something else.
+OTHERS_BUSY_S: Final = 0.05
 # While a batch waits to become large enough, news come at once and nothing would pause the loop.
 TOO_FEW_PAUSE_S: Final = 0.1
 
@@ -55,6 +55,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: StreamOffsets | None = None
         self._latest: StreamOffsets | None = None
         self._last_batch_at = time.monotonic()
+        self._pace = Pace(settings.long_poll_ms)
 
     def __reduce__(self) -> Any:
         return StreamReader, (self._settings,)
@@ -158,7 +159,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start
 
     def _next_end(self, start: StreamOffsets, limits: Limits) -> StreamOffsets:
-        self._latest = latest = self._live.latest(start, LONG_POLL_MS)
+        wait_ms = self._pace.wait_ms(start, time.monotonic())
+        self._latest = latest = self._live.latest(start, wait_ms)
+        self._pace.answered(start, time.monotonic())
         beginnings = _beginnings(start, latest)
         waiting = sum(offset - beginnings[tp] for tp, offset in latest.offsets.items())
         if waiting and self._waits_for_more(waiting, limits):
@@ -202,3 +205,20 @@ def _beginnings(start: StreamOffsets, end: StreamOffsets) -> dict[TopicPartition
         tp: start.offsets.get(tp, 0) if start.ids.get(tp.topic, end.ids.get(tp.topic)) == end.ids.get(tp.topic) else 0
         for tp in end.offsets
     }
+
+
+class Pace:
+    """How long to wait for news. Spark asks the sources of a query one after the other, so that one that waits keeps
+    the others waiting: if there were batches although nothing came from here, they have news and we have not. Pure."""
+
+    def __init__(self, long_poll_ms: int) -> None:
+        self._long_poll_ms = long_poll_ms
+        self._last: tuple[StreamOffsets, float] | None = None
+
+    def wait_ms(self, start: StreamOffsets, now: float) -> int:
+        if self._last is not None and self._last[0] == start and now - self._last[1] > OTHERS_BUSY_S:
+            return min(SHORT_POLL_MS, self._long_poll_ms)
+        return self._long_poll_ms
+
+    def answered(self, start: StreamOffsets, now: float) -> None:
+        self._last = (start, now)
