@@ -2,16 +2,20 @@
 
 Spark hands options over in lower case. Names are Spark's Kafka connector's; those of the client (`ssl.ca.location`,
 `kafka.request.timeout.ms` …) are librdkafka's or Kafka's and may be written with or without `kafka.` in front. What is
-not known is refused by name: a misspelt option that is silently ignored would cost somebody a day.
+not known is refused by name: a misspelt option that is silently ignored would cost somebody a day. Options of Spark's
+connector and of Kafka's clients that mean nothing here are ignored with a warning, so that moving over is one word.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from typing import Final, TypeVar
 
 from clarion.pipeline.kafka.settings import ClientSettings, TlsSettings, address
+
+log = logging.getLogger("clarion.pipeline")
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -53,6 +57,61 @@ CLIENT_NAMES: Final = (
 )
 
 
+# Settings of Spark's connector and of Kafka's clients that may stand in a query that moves over, and that mean nothing
+# here: what they tune does not exist, or takes care of itself.
+IGNORED: Final = frozenset(
+    {
+        "groupIdPrefix",
+        "fetchOffset.numRetries",
+        "fetchOffset.retryIntervalMs",
+        "kafkaConsumer.pollTimeoutMs",
+        "allow.auto.create.topics",
+        "client.dns.lookup",
+        "client.rack",
+        "connections.max.idle.ms",
+        "exclude.internal.topics",
+        "fetch.min.bytes",
+        "group.instance.id",
+        "heartbeat.interval.ms",
+        "max.partition.fetch.bytes",
+        "max.poll.interval.ms",
+        "max.poll.records",
+        "metric.reporters",
+        "metrics.num.samples",
+        "metrics.recording.level",
+        "metrics.sample.window.ms",
+        "partition.assignment.strategy",
+        "receive.buffer.bytes",
+        "reconnect.backoff.max.ms",
+        "reconnect.backoff.ms",
+        "send.buffer.bytes",
+        "session.timeout.ms",
+        "socket.connection.setup.timeout.max.ms",
+        "buffer.memory",
+        "linger.ms",
+        "max.block.ms",
+        "max.in.flight.requests.per.connection",
+        "partitioner.ignore.keys",
+        "retries",
+    }
+)
+# What would change the meaning of a query, and cannot be had; Spark's connector refuses most of them, too.
+REFUSED: Final = {
+    "auto.offset.reset": "use startingOffsets",
+    "enable.auto.commit": "the checkpoint says how far a query has come; groupId shows it to others",
+    "interceptor.classes": "there is no Java here",
+    "key.deserializer": "keys are binary; cast them in the query",
+    "value.deserializer": "values are binary; cast them in the query",
+    "key.serializer": "keys are string or binary",
+    "value.serializer": "values are string or binary",
+    "partitioner.class": "there is no Java here; a column `partition` chooses",
+    "transactional.id": "writing is at least once",
+    "sasl.mechanism": "only TLS is supported",
+    "sasl.jaas.config": "only TLS is supported",
+    "sasl.kerberos.service.name": "only TLS is supported",
+}
+
+
 class Options:
     """Options as they were given, each read by its one canonical name."""
 
@@ -66,7 +125,7 @@ class Options:
             if name is not None:
                 self._take(name, key, value)
             elif key.lower() not in SPARKS_OWN:
-                raise OptionError(_unknown(key, (*own, *client)))
+                _let_pass(key, (*own, *client))
 
     def _take(self, name: str, key: str, value: str) -> None:
         if self._values.setdefault(name, value) != value:
@@ -100,6 +159,23 @@ class Options:
 
     def choice(self, name: str, choices: Mapping[str, T], default: T) -> T:
         return self.read(name, lambda text: _choice(text, choices), default)
+
+
+def _let_pass(key: str, known: Iterable[str]) -> None:
+    """An option that is none of ours: ignored with a warning, or refused."""
+    plain = key.lower().removeprefix("kafka.") if key.lower() not in _IGNORED else key.lower()
+    if plain in _IGNORED:
+        if plain not in _warned:
+            log.warning("option %s means nothing here and is ignored", key)
+        _warned.add(plain)
+        return
+    if plain in REFUSED:
+        raise OptionError(f"option {key} cannot be had: {REFUSED[plain]}")
+    raise OptionError(_unknown(key, known))
+
+
+_IGNORED: Final = frozenset(name.lower() for name in IGNORED)
+_warned: set[str] = set()  # once per process is enough
 
 
 def _unknown(key: str, known: Iterable[str]) -> str:

@@ -13,7 +13,7 @@ from clarion.pipeline.kafka.compression import CODES
 from clarion.pipeline.kafka.producer import ProducerSettings
 from clarion.pipeline.kafka.settings import ClientSettings
 
-SINK_NAMES: Final = ("topic",)
+SINK_NAMES: Final = ("topic", "includeHeaders")  # headers are written wherever there is the column
 SINK_CLIENT_NAMES: Final = (
     "compression.type",
     "max.request.size",
