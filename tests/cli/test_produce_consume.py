@@ -12,7 +12,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from .conftest import clean_environment
+from clarion.cli import produce
+from clarion.testing import embedded
+
+from .conftest import Shell, clean_environment
 
 
 def test_lines_go_in_and_come_out(clarion, topic):
@@ -184,3 +187,14 @@ def test_a_mistake_in_produce_is_one_line(clarion, empty_topic, words, stdin, co
 def test_a_mistake_in_consume_is_one_line(clarion, empty_topic, words, complaint):
     words = [empty_topic if each == "TOPIC" else each for each in words]
     assert complaint in clarion("consume", *words).one_line_error()
+
+
+def test_produce_says_what_it_waits_for_when_the_disk_is_full(monkeypatch):
+    monkeypatch.setattr(produce, "_SILENCE_SECONDS_MAX", 0.3)
+    with embedded(topics=["t"], reserve_bytes=1 << 60) as full:
+        result = Shell(full.bootstrap)("-X", "message.timeout.ms=2000", "produce", "t", stdin=b"hello\n")
+    assert result.status == 1
+    waiting, failed = result.err.splitlines()
+    assert "has taken no message" in waiting
+    assert "Is its disk full?" in waiting
+    assert "did not arrive" in failed

@@ -180,6 +180,9 @@ class SimDisk:
     def free_bytes(self, path: str) -> int:
         return 0 if self.is_full else 1 << 40
 
+    def total_bytes(self, path: str) -> int:
+        return 1 << 40
+
     # Inside
 
     def happen(self, kind: str, path: str) -> None:

@@ -101,17 +101,24 @@ class Cleaner:
 
     # Retention
 
-    async def retain(self, partition: Partition, now_ms: int, *, by_time: bool = True) -> None:
-        """`by_time`: whether the clock can be trusted with deletion; what is too large goes in any case."""
+    async def retain(self, partition: Partition, now_ms: int, *, by_time: bool = True, at_once: bool = False) -> None:
+        """`by_time`: whether the clock can be trusted with deletion; what is too large goes in any case.
+
+        `at_once`: the disk has no room, so files go without `file.delete.delay.ms`.
+        """
         if not self._may_touch(partition):
             return
         memory = self._memories.setdefault(partition, Memory())
-        deleted = partition.log.take_deleted(now_ms)
-        if deleted:
-            await self._alone(partition, "removal", in_thread(partial(_remove, self._disk, deleted)))
+        await self._remove_deleted(partition, now_ms, at_once)
         memory.arrivals.note(partition.next_offset, now_ms, partition.settings.retention_grace_ms)
         if partition.settings.is_deleted and not self._is_quiet(partition, memory, now_ms, by_time):
             await self._alone(partition, "retention", self._retain(partition, memory, now_ms, by_time))
+            if at_once:
+                await self._remove_deleted(partition, now_ms, at_once)
+
+    async def _remove_deleted(self, partition: Partition, now_ms: int, at_once: bool) -> None:
+        if deleted := partition.log.take_deleted(now_ms, at_once=at_once):
+            await self._alone(partition, "removal", in_thread(partial(_remove, self._disk, deleted)))
 
     async def _retain(self, partition: Partition, memory: Memory, now_ms: int, by_time: bool) -> None:
         view = view_of(partition.log)

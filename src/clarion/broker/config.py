@@ -75,5 +75,6 @@ class BrokerConfig:
     group_max_size: int = 10_000
     offsets_retention_minutes: int = 10_080
     producer_id_expiration_ms: int = 86_400_000
+    reserve_bytes: int = -1  # of the disk, for what the broker writes itself; -1: 1 GB, or 5 % of a smaller disk
     topic_defaults: Mapping[str, str] = field(default_factory=dict)  # topic settings by Kafka's names
     limits: Limits = Limits()

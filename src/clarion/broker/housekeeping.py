@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from clarion.broker.threads import in_thread
-from clarion.world import event_log
+from clarion.world import Disk, event_log
 
 if TYPE_CHECKING:
     from clarion.broker.broker import Broker
@@ -21,21 +22,25 @@ log = event_log("broker")
 
 _PARTITIONS_PER_TURN: Final = 50  # between two of these others get their turn
 _EXPIRY_SECONDS: Final = 60.0
+_ROOM_SECONDS: Final = 1.0  # a fast disk takes a gigabyte in that time, which is what the reserve has
 
 
 class Housekeeping:
-    def __init__(self, broker: Broker, offset_files: OffsetFiles) -> None:
+    def __init__(self, broker: Broker, offset_files: OffsetFiles, disk: Disk) -> None:
         self._broker = broker
+        self._disk = disk
         self._offset_files = offset_files
         self._loop = asyncio.get_running_loop()
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
+        self._broker.partitions.room.note(*_room_of(self._disk, self._broker.config.data_dir))
         config = self._broker.config
         self._every(lambda: config.retention_check_seconds, self.retain)
         self._every(lambda: self._broker.config.compaction_check_seconds, self.compact)  # may change meanwhile
         self._every(lambda: config.checkpoint_seconds, self.save_checkpoints)
         self._every(lambda: _EXPIRY_SECONDS, self.expire)
+        self._every(lambda: _ROOM_SECONDS, self.watch_room)
 
     async def stop(self) -> None:
         """Returns when no thread of ours works on any file."""
@@ -66,11 +71,24 @@ class Housekeeping:
         """What is beyond its size goes, and what is past its time, unless the clock cannot be trusted with that."""
         now_ms = self._broker.clock.now_ms()
         by_time = self._broker.clock_trust.is_trusted()
+        room = self._broker.partitions.room
         for number, partition in enumerate(list(self._broker.partitions), start=1):
-            await self._broker.cleaner.retain(partition, now_ms, by_time=by_time)
+            await self._broker.cleaner.retain(partition, now_ms, by_time=by_time, at_once=room.is_short)
             if number % _PARTITIONS_PER_TURN == 0:
                 await asyncio.sleep(0)
         self._broker.cleaner.forget_gone()
+
+    async def watch_room(self) -> None:
+        """How much of the disk is free. When it becomes too little, what may go goes at once."""
+        room = self._broker.partitions.room
+        free, total = await in_thread(partial(_room_of, self._disk, self._broker.config.data_dir))
+        if not room.note(free, total):
+            return
+        if room.is_short:
+            log.error("disk_nearly_full", free_bytes=free, reserve_bytes=room.reserve_bytes, reason=room.sentence)
+            await self.retain()
+        else:
+            log.info("disk_has_room", free_bytes=free, reserve_bytes=room.reserve_bytes)
 
     async def compact(self) -> None:
         """Of every key the newest value stays."""
@@ -99,3 +117,7 @@ class Housekeeping:
         for partition in list(self._broker.partitions):
             if len(partition.producers):
                 partition.producers.expire(before_ms)
+
+
+def _room_of(disk: Disk, data_dir: str) -> tuple[int, int]:
+    return disk.free_bytes(data_dir), disk.total_bytes(data_dir)

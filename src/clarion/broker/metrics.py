@@ -1,7 +1,8 @@
 """The broker's numbers for Prometheus, and its health for whoever supervises it.
 
 Nothing is counted twice: a scrape reads the state that is there anyway, so the hot path pays for plain integers only.
-`/healthz`: the process answers. `/readyz`: groups are loaded and every log can be written. `/metrics`: the numbers.
+`/healthz`: the process answers. `/readyz`: groups are loaded, every log can be written, and the disk has room for it.
+`/metrics`: the numbers.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ METRICS = {
         Metric("clarion_topics", "gauge", "Topics."),
         Metric("clarion_partitions", "gauge", "Partitions."),
         Metric("clarion_partitions_offline", "gauge", "Partitions that a disk error took out of service."),
+        Metric("clarion_disk_free_bytes", "gauge", "Free bytes of the disk with the data directory."),
+        Metric("clarion_disk_reserve_bytes", "gauge", "Free bytes below which messages are refused."),
         Metric("clarion_retention_messages_total", "counter", "Messages deleted by retention."),
         Metric("clarion_compaction_saved_bytes_total", "counter", "Bytes that compaction gave back."),
         Metric("clarion_bytes_in_total", "counter", "Bytes of batches appended.", TOPIC),
@@ -82,6 +85,9 @@ class MetricsEndpoint:
         loading = [str(one.partition.tp) for one in self._server.groups.shards if one.is_loading]
         closed = [f"{one.partition.tp} ({one.failure})" for one in self._server.groups.shards if one.failure]
         offline = [str(one.tp) for one in self._server.broker.partitions if one.log.failed is not None]
+        room = self._server.broker.partitions.room
+        if room.is_short:
+            return Page.text(503, f"{room.sentence}\n")
         if offline:
             return Page.text(503, f"offline after a disk error: {', '.join(offline[:10])}\n")
         if closed:
@@ -146,6 +152,8 @@ def _broker_samples(server: BrokerServer) -> Iterator[Sample]:
     yield "clarion_topics", (), len(broker.registry)
     yield "clarion_partitions", (), broker.registry.partition_total
     yield "clarion_partitions_offline", (), sum(1 for one in broker.partitions if one.log.failed is not None)
+    yield "clarion_disk_free_bytes", (), broker.partitions.room.free_bytes
+    yield "clarion_disk_reserve_bytes", (), broker.partitions.room.reserve_bytes
     yield "clarion_retention_messages_total", (), broker.cleaner.retention_messages_total
     yield "clarion_compaction_saved_bytes_total", (), broker.cleaner.compaction_saved_bytes_total
 

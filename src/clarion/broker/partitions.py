@@ -14,6 +14,7 @@ from clarion.log.checkpoints import NOTHING_SAVED
 from clarion.log.config import LogConfig
 from clarion.log.files import FileCache
 from clarion.log.log import Log
+from clarion.log.room import Room
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import TopicId, TopicPartition
 from clarion.model.topic_settings import TopicSettings, parse
@@ -47,6 +48,7 @@ class Partitions:
         defaults: TopicSettings,
         commits: GroupCommit,
         producer_limits: ProducerLimits | None = None,
+        room: Room | None = None,
     ) -> None:
         self._disk = disk
         self._clock = clock
@@ -54,6 +56,7 @@ class Partitions:
         self._files = files
         self._commits = commits
         self._producer_limits = producer_limits or ProducerLimits()
+        self.room = room or Room()
         self.defaults = defaults
         self.leader_epoch = -1  # until `lead`
         self._by_topic: dict[str, list[Partition]] = {}
@@ -206,4 +209,6 @@ class Partitions:
             recovery_point=recovery_point,
             limits=self._producer_limits,
         )
-        return Partition(tp, topic.id, opened, settings, self.leader_epoch, self._commits, self._disk, producers)
+        return Partition(
+            tp, topic.id, opened, settings, self.leader_epoch, self._commits, self._disk, producers, self.room
+        )

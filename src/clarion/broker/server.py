@@ -36,6 +36,7 @@ from clarion.cluster.journal_import import import_journal
 from clarion.groups.config import GroupConfig
 from clarion.log.checkpoints import CleanShutdown
 from clarion.log.files import FileCache
+from clarion.log.room import Room
 from clarion.net import NetLimits, Server, Service
 from clarion.replication import FlushThreads, GroupCommit, ProducerLimits, Threads
 from clarion.world import (
@@ -160,6 +161,7 @@ class BrokerServer:
             self._dynamic.defaults,
             self.commits,
             ProducerLimits(config.limits.producers_max, config.limits.partition_producers_max),
+            Room(config.reserve_bytes),
         )
         self._clean_shutdown = CleanShutdown(self._disk, config.data_dir)
         was_clean = self._clean_shutdown.take()
@@ -197,7 +199,7 @@ class BrokerServer:
         self._taken.push_async_callback(self.groups.stop)
         self._dynamic.tell_groups(self.groups)
         self.groups.start()
-        self.housekeeping = Housekeeping(self.broker, self._offset_files)
+        self.housekeeping = Housekeeping(self.broker, self._offset_files, self._disk)
         self._taken.push_async_callback(self.housekeeping.stop)
         self.housekeeping.start()
 

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 _ACKS = ("0", "1", "all")
+_SILENCE_SECONDS_MAX = 3.0  # a slow broker answers sooner than this, and nobody likes to wait longer for a word
 _FLUSH_SECONDS_MAX = 310.0  # a little more than message.timeout.ms, after which every message has failed by itself
 _LINE_BYTES_MAX = 128 * 1024 * 1024  # a "line" longer than the largest frame is a binary file, not a message
 
@@ -96,6 +97,8 @@ class Run:
     failed: int = 0
     first_error: str = ""
     seconds: float = 0.0
+    last_news: float = field(default_factory=time.monotonic)  # when the broker last answered for a message
+    has_told: bool = False  # that it does not
 
     def send(self, message: Message) -> None:
         places: dict[str, Any] = {}
@@ -106,12 +109,25 @@ class Run:
         headers = list(message.headers) or None
         while not self._offer(message, headers, places):
             self.producer.poll(0.1)  # the queue is full: let deliveries make room
+            self._tell_if_stuck()
         self.sent += 1
         self.sent_bytes += len(message.key or b"") + len(message.value or b"")
         self.producer.poll(0)
 
     def finish(self) -> None:
-        self.producer.flush(_FLUSH_SECONDS_MAX)
+        end = time.monotonic() + _FLUSH_SECONDS_MAX
+        self.last_news = time.monotonic()
+        while self.producer.flush(0.5) and time.monotonic() < end:
+            self._tell_if_stuck()
+
+    def _tell_if_stuck(self) -> None:
+        """The client tries again and again without a word; whoever waits should know for what."""
+        if not self.has_told and time.monotonic() - self.last_news > _SILENCE_SECONDS_MAX:
+            self.has_told = True
+            show_notice(
+                f"{self.link.bootstrap} has taken no message for {_SILENCE_SECONDS_MAX:.0f} s; still trying. "
+                "Is its disk full? Its log and /readyz tell"
+            )
 
     def _offer(self, message: Message, headers: Any, places: dict[str, Any]) -> bool:
         try:
@@ -124,6 +140,7 @@ class Run:
         return True
 
     def _on_delivery(self, error: Any, _: Any) -> None:
+        self.last_news = time.monotonic()
         if error is None:
             self.arrived += 1
             return

@@ -127,6 +127,12 @@ SETTINGS: Final = (
     _broker(
         "producer_id_expiration_ms", whole_number(1), "How long an idle idempotent producer's sequence is remembered."
     ),
+    _broker(
+        "reserve_bytes",
+        whole_number(-1),
+        "Free bytes of the disk below which messages are refused, while reading, deleting and committing go on; "
+        "-1 is 1 GB, or 5 % of a smaller disk.",
+    ),
     _limit("connections_max", _COUNT, "Open connections."),
     _limit("frame_bytes_max", whole_number(1024, 2**31 - 1), "The largest request (a Produce)."),
     _limit("small_frame_bytes_max", whole_number(1024, 2**31 - 1), "The largest request that is not a Produce."),

@@ -405,9 +405,12 @@ class Log:
         """Remove .deleted files that a sweep saw `file.delete.delay.ms` ago; returns how many."""
         return self._segments.sweep_deleted(now_ms, self._config.file_delete_delay_ms)
 
-    def take_deleted(self, now_ms: int) -> list[str]:
-        """What `sweep_deleted` would remove, for a caller who removes it in a thread: a large file takes its time."""
-        return self._segments.take_deleted(now_ms, self._config.file_delete_delay_ms)
+    def take_deleted(self, now_ms: int, *, at_once: bool = False) -> list[str]:
+        """What `sweep_deleted` would remove, for a caller who removes it in a thread: a large file takes its time.
+
+        `at_once`: without the delay, because the disk has no room.
+        """
+        return self._segments.take_deleted(now_ms, -1 if at_once else self._config.file_delete_delay_ms)
 
     def replace_segments(self, cleaned: CleanedSegment) -> None:
         """Put a finished segment in the place of the sealed ones that it was made of.

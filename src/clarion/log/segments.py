@@ -202,7 +202,11 @@ class Segments:
     def take_deleted(self, now_ms: int, delay_ms: int) -> list[str]:
         if not self._deleted:
             return []
-        due = [path for seen_ms, path in self._deleted if seen_ms is not None and now_ms - seen_ms >= delay_ms]
+        due = [
+            path
+            for seen_ms, path in self._deleted
+            if delay_ms < 0 or (seen_ms is not None and now_ms - seen_ms >= delay_ms)
+        ]
         taken = set(due)
         self._deleted = [
             (now_ms if seen_ms is None else seen_ms, path) for seen_ms, path in self._deleted if path not in taken

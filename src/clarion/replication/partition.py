@@ -18,6 +18,7 @@ from typing import Final, Protocol
 
 from clarion.log.hops import DamagedSegment
 from clarion.log.log import Log
+from clarion.log.room import Room
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import LogPosition, TopicId, TopicPartition
 from clarion.model.topic_settings import TopicSettings
@@ -78,6 +79,7 @@ class Partition:
         commits: GroupCommit,
         disk: Disk,
         producers: ProducerStates,
+        room: Room | None = None,
     ) -> None:
         self.tp = tp
         self.topic_id = topic_id
@@ -95,6 +97,7 @@ class Partition:
         self.bytes_out_total = 0
         self._commits = commits
         self._disk = disk
+        self._room = room or Room()
         self._waiting: deque[tuple[int, CommitCallback]] = deque()
         self._is_flush_wanted = False  # by somebody who cannot wait for the next append to ask for one
         self._snapshot_due_at = -1  # the offset of the last roll of whose producers there is no snapshot yet
@@ -154,7 +157,14 @@ class Partition:
                 known = self._recall(header, error)
             if known is not None:
                 return self._repeated(known)
+        if self._room.is_short:
+            raise self._refused_for_room(header, now_ms)
         return self._write(batch, header, now_ms)
+
+    def _refused_for_room(self, header: BatchHeader, now_ms: int) -> KafkaError:
+        if header.producer_id >= 0:
+            self.producers.refuse(header, now_ms)
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self._room.sentence)
 
     def check_in_sync(self) -> None:
         """Before a batch is appended for whom only min.insync.replicas are enough: nothing is written then."""

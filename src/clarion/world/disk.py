@@ -87,6 +87,10 @@ class Disk(Protocol):
 
     def free_bytes(self, path: str) -> int: ...
 
+    def total_bytes(self, path: str) -> int:
+        """The size of the file system."""
+        ...
+
 
 def read_file(disk: Disk, path: str) -> bytes:
     file = disk.open(path)
@@ -179,6 +183,9 @@ class RealDisk:
 
     def free_bytes(self, path: str) -> int:
         return shutil.disk_usage(path).free
+
+    def total_bytes(self, path: str) -> int:
+        return shutil.disk_usage(path).total
 
 
 _IOV_MAX = 1024  # Linux's limit for one pwritev

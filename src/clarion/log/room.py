@@ -1,0 +1,42 @@
+"""Whether the disk has room for more messages of clients.
+
+A disk that is full to the last byte cannot even be cleaned: a new segment, an index, a committed offset all need a
+little. So a reserve is kept: below it messages of clients are refused, while reading, deleting and what the broker
+writes itself (committed offsets, checkpoints) go on. `note` is told now and then how much is free.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+DEFAULT_RESERVE_MAX: Final = 1 << 30  # a full segment of the default size
+_DEFAULT_SHARE: Final = 20  # of a small disk, this part
+
+
+class Room:
+    __slots__ = ("_configured_reserve", "free_bytes", "is_short", "reserve_bytes")
+
+    def __init__(self, reserve_bytes: int = -1) -> None:
+        """`reserve_bytes`: -1 takes the smaller of a gigabyte and 5 % of the disk."""
+        self._configured_reserve = reserve_bytes
+        self.reserve_bytes = max(0, reserve_bytes)
+        self.free_bytes = -1  # not known yet
+        self.is_short = False
+
+    def note(self, free_bytes: int, total_bytes: int) -> bool:
+        """True if that changed whether messages are taken. A little more than the reserve must be free to take them
+        again, so that the answer does not change with every file.
+        """
+        if self._configured_reserve < 0:
+            self.reserve_bytes = min(DEFAULT_RESERVE_MAX, total_bytes // _DEFAULT_SHARE)
+        self.free_bytes = free_bytes
+        was_short = self.is_short
+        self.is_short = free_bytes < self.reserve_bytes + (self.reserve_bytes // 8 if was_short else 0)
+        return self.is_short is not was_short
+
+    @property
+    def sentence(self) -> str:
+        return (
+            f"the disk is nearly full: {self.free_bytes:,} bytes are free, {self.reserve_bytes:,} are kept in reserve "
+            "(reserve_bytes); no messages are taken until there is room"
+        )
