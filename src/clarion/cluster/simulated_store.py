@@ -185,7 +185,8 @@ class SimulatedStore:
         self._is_closed = True
         for task in list(self._late):
             task.cancel()
-        await asyncio.gather(*self._late, return_exceptions=True)
+        if self._late:
+            await asyncio.wait(self._late)
 
     async def _ask(self, serve: Callable[[], Result]) -> Result:
         if self._is_closed:
