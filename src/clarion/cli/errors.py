@@ -5,3 +5,11 @@ from __future__ import annotations
 
 class CliError(Exception):
     """Becomes one line on stderr and exit status 1, in one place (`main`)."""
+
+    status = 1
+
+
+class UsageError(CliError):
+    """The words themselves are wrong: exit status 2, as for an option that does not exist."""
+
+    status = 2

@@ -22,7 +22,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         status = _run(words)
         sys.stdout.flush()
     except CliError as error:
-        status = _fail(str(error))
+        _fail(str(error))
+        status = error.status
     except KeyboardInterrupt:
         status = _INTERRUPTED
     except BrokenPipeError:
@@ -41,10 +42,9 @@ def _run(words: list[str]) -> int:
     return app.run(words)
 
 
-def _fail(message: str) -> int:
+def _fail(message: str) -> None:
     line = " ".join(message.split())
     print(f"clarion: {line}", file=sys.stderr, flush=True)
-    return 1
 
 
 def _end_of_pipe() -> int:

@@ -10,10 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from clarion.cli.errors import CliError
+from clarion.cli.errors import CliError, UsageError
 from clarion.cli.humane import bytes_text, count_text, duration_text, time_text
 from clarion.cli.link import BootstrapOption, JsonOption, Link
-from clarion.cli.pipeline_options import connector_options, metrics_address, position, spark_settings
+from clarion.cli.pipeline_options import (
+    asks_for_help,
+    connector_options,
+    metrics_address,
+    position,
+    ready_help,
+    spark_settings,
+)
 from clarion.cli.pipeline_performance import close_spark, open_spark, perform
 from clarion.cli.table import Column, show_notice, show_rows
 
@@ -49,8 +56,8 @@ _STATE_DIR = Path("clarion-pipelines")
 
 def add_to(app: typer.Typer) -> None:
     group = typer.Typer(help="Pipelines on Spark: run them, watch them, stop them.", no_args_is_help=True)
-    # What `run` does not know may be an option of a ready-made pipeline.
-    group.command("run", context_settings={"ignore_unknown_options": True})(run)
+    # What `run` does not know may be an option of a ready-made pipeline; so `--help` may ask about one of those.
+    group.command("run", context_settings={"ignore_unknown_options": True}, add_help_option=False)(run)
     for command in (list_pipelines, status, stop, reset, explain):
         group.command(command.__name__.removesuffix("_pipelines"))(command)
     app.add_typer(group, name="pipeline")
@@ -96,7 +103,11 @@ def run(
     from clarion.pipeline.runner import Plan
 
     if once and end is not None:
-        raise CliError("--once and --to exclude each other: --once goes on from the checkpoint, --to is a batch")
+        raise UsageError("--once and --to exclude each other: --once goes on from the checkpoint, --to is a batch")
+    if asks_for_help([*what, *(word for word in (start, end) if word)]):
+        _show_help(context, what[0])
+        return
+    _need_spark()
     link = Link.of(context, bootstrap)
     pipelines, is_batch = _asked_for(what, only)
     how = "batch" if is_batch or end is not None else "once" if once else "stream"
@@ -118,6 +129,7 @@ def run(
 
 def list_pipelines(files: FilesArgument, as_json: JsonOption = False) -> None:
     """List the pipelines in files: what each reads, writes and does."""
+    _need_spark()
     rows = [
         {
             "pipeline": each.name,
@@ -215,6 +227,7 @@ def explain(
     bootstrap: BootstrapOption = None,
 ) -> None:
     """Show how Spark would run the pipelines. Nothing is read, written or started."""
+    _need_spark()
     from clarion.pipeline.definition import Run
     from clarion.pipeline.runner import quiet_spark
 
@@ -250,8 +263,23 @@ def _asked_for(words: Sequence[str], only: Sequence[str] | None) -> tuple[list[P
         return [_ready_made(words[0], [*words[1:], *of_its_own])], REGISTRY[words[0]].is_batch
     for word in words:
         if word.startswith("-"):
-            raise CliError(f"No such option: {word} (see `clarion pipeline run --help`)")
+            raise UsageError(f"No such option: {word} (see `clarion pipeline run --help`)")
     return _chosen(_load([Path(each) for each in words]), only), False
+
+
+def _show_help(context: typer.Context, word: str) -> None:
+    from clarion.pipeline.ready import REGISTRY
+
+    print(ready_help(REGISTRY[word]) if word in REGISTRY else context.get_help())
+
+
+def _need_spark() -> None:
+    try:
+        import pyspark  # noqa: F401
+    except ImportError as error:
+        raise CliError(
+            f"pipelines need Spark ({error.name} is missing): pip install 'clarion-broker[spark]'"
+        ) from error
 
 
 def _ready_made(name: str, words: Sequence[str]) -> Pipeline:
@@ -261,7 +289,7 @@ def _ready_made(name: str, words: Sequence[str]) -> Pipeline:
     try:
         return from_words(name, words)
     except DefinitionError as error:
-        raise CliError(str(error)) from error
+        raise UsageError(f"{error} (see `clarion pipeline run {name} --help`)") from error
 
 
 def _load(files: Sequence[Path]) -> list[Pipeline]:
@@ -277,7 +305,7 @@ def _chosen(pipelines: list[Pipeline], only: Sequence[str] | None) -> list[Pipel
     names = [each.name for each in pipelines]
     for name in only or ():
         if name not in names:
-            raise CliError(f"--only {name}: there is no such pipeline, only {', '.join(names)}")
+            raise UsageError(f"--only {name}: there is no such pipeline, only {', '.join(names)}")
     return [each for each in pipelines if not only or each.name in only]
 
 

@@ -4,18 +4,55 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from clarion.cli.errors import CliError
+from clarion.cli.errors import UsageError
 from clarion.cli.humane import parse_time_ms
 from clarion.cli.link import Link
 from clarion.cli.setting_kinds import ADDRESS, SenselessError
+
+if TYPE_CHECKING:
+    from clarion.pipeline.ready.registry import Option, Ready
+
+_HELP = {"--help", "-h"}
+
+
+def asks_for_help(words: Sequence[str]) -> bool:
+    return not _HELP.isdisjoint(words)
+
+
+def ready_help(ready: Ready) -> str:
+    """What `clarion pipeline run archive --help` says."""
+    rows = [(_written(each), _explained(each)) for each in ready.options]
+    width = max(len(left) for left, _ in rows)
+    required = " ".join(_written(each) for each in ready.options if each.is_required)
+    return "\n".join(
+        [
+            f"Usage: clarion pipeline run {ready.name} {required} [OPTIONS]",
+            "",
+            ready.help,
+            "",
+            *(f"  {left:<{width}}  {right}" for left, right in rows),
+            "",
+            "and the options of every run (`clarion pipeline run --help`).",
+        ]
+    )
+
+
+def _written(option: Option) -> str:
+    return f"--[no-]{option.name}" if option.is_switch else f"--{option.name} {option.name.upper()}"
+
+
+def _explained(option: Option) -> str:
+    note = "required" if option.is_required else f"default: {option.default}" if option.default else ""
+    return f"{option.help} ({note})" if note else option.help
 
 
 def position(text: str, edge: str, now_ms: int) -> dict[str, str]:
     """`earliest`, `latest`, a time or offsets → the connector's option for that edge (`starting` or `ending`)."""
     option = "--from" if edge == "starting" else "--to"
     if text == "earliest" and edge == "ending":
-        raise CliError("--to earliest: a batch that ends at the beginning has no rows")
+        raise UsageError("--to earliest: a batch that ends at the beginning has no rows")
     if text in ("earliest", "latest"):
         return {f"{edge}Offsets": text}
     if text.startswith("{"):
@@ -28,7 +65,7 @@ def spark_settings(conf: Sequence[str] | None) -> dict[str, str]:
     pairs = [each.partition("=") for each in conf or ()]
     for name, equals, _ in pairs:
         if not name or not equals:
-            raise CliError(f"--conf {name}: write NAME=VALUE")
+            raise UsageError(f"--conf {name}: write NAME=VALUE")
     return {name: value for name, _, value in pairs}
 
 
@@ -38,7 +75,7 @@ def metrics_address(text: str | None) -> tuple[str, int] | None:
     try:
         host, port = ADDRESS.read(text)
     except SenselessError as error:
-        raise CliError(f"--metrics {text}: {error}") from error
+        raise UsageError(f"--metrics {text}: {error}") from error
     return host, port
 
 
@@ -51,7 +88,7 @@ def _offsets(text: str, option: str) -> str:
     try:
         document = json.loads(text)
     except ValueError as error:
-        raise CliError(f"{option} {text}: not JSON: {error}") from error
+        raise UsageError(f"{option} {text}: not JSON: {error}") from error
     if not isinstance(document, dict) or not all(isinstance(each, dict) for each in document.values()):
-        raise CliError(f'{option} {text}: write {{"topic": {{"0": 123}}}}, each partition with its offset')
+        raise UsageError(f'{option} {text}: write {{"topic": {{"0": 123}}}}, each partition with its offset')
     return json.dumps(document)

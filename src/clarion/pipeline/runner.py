@@ -90,7 +90,12 @@ class Runner:
             for each in self.plays:
                 each.check()
                 stack.enter_context(each.folder.held())
+            for each in self.plays:
+                each.look_ahead()
             self._audience(self.progresses)
+            if all(each.is_over for each in self.plays):
+                self._end()
+                return False
             with quiet_spark(self.plays[0].folder.log):
                 spark = open_session(self._config())
             make_active(spark)
@@ -169,6 +174,14 @@ class Play:
                 f"pipeline {self.pipeline.name} has begun and goes on where it was; "
                 f"`clarion pipeline reset {self.pipeline.name}` lets it begin elsewhere (--from)"
             )
+
+    def look_ahead(self) -> None:
+        """Ask, before Spark takes its time to start, whether there is anything to begin with."""
+        try:
+            self._is_ready(time.monotonic())
+        except Exception as error:
+            self._fail(error)
+        self._next_look = 0.0
 
     def look(self, spark: SparkSession) -> None:
         """One step, if it is time for one."""
@@ -320,6 +333,7 @@ class Play:
     def _fail(self, error: Exception) -> None:
         is_gone = self._has_spark and self.folder.spark() is None
         self.progress.last_error = _GONE if is_gone else told(error, self.pipeline)
+        self.folder.log.parent.mkdir(parents=True, exist_ok=True)
         with self.folder.log.open("a") as log:
             log.write("".join(traceback.format_exception(error)))
         self._say("failed", self.progress.last_error)

@@ -49,7 +49,9 @@ class Table:
         return False
 
     def missing(self, run: Run) -> str | None:
-        return None
+        from clarion.pipeline.lake.reading import schema_at
+
+        return None if schema_at(self.path) is not None else f"there is no table at {self.path}"
 
     def load(self, spark: SparkSession, run: Run, *, streaming: bool) -> DataFrame:
         """A table is static: read when the pipeline starts, for look-ups and joins."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from clarion.model.errors import KafkaError
 from clarion.model.names import check_topic_name
 from clarion.pipeline.definition import OUTPUT_MODES, DefinitionError, MicroBatch, Run
+from clarion.pipeline.field_list import why_no_fields
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -186,6 +187,8 @@ def _check(made: Topic) -> None:
     _check_names(made, where)
     if made.json is not None and made.value is not None:
         raise DefinitionError(f"{where}: json= and value= exclude each other: a value is parsed or it is one column")
+    if made.json is not None and (reason := why_no_fields(made.json)):
+        raise DefinitionError(f"{where}: json={made.json!r} is not a list of fields: {reason}")
     if made.on_bad not in ON_BAD:
         raise DefinitionError(f"{where}: on_bad={made.on_bad!r}; choose from {', '.join(ON_BAD)}")
     if made.quarantine is not None and made.on_bad != "quarantine":

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from clarion.pipeline.definition import DefinitionError, MicroBatch, Pipeline, Run, check
+from clarion.pipeline.field_list import why_no_fields
 from clarion.pipeline.kafka.offsets import TopicPartition
 from clarion.pipeline.ready.columns import origin_columns, partition_columns, raw_rows, typed_rows
 from clarion.pipeline.ready.topic_link import Layout, TopicLink, names_matching
@@ -95,6 +96,10 @@ class Shape:
     json: str | None = None
     by: str = "date"
     keeps_value: bool = False
+
+    def __post_init__(self) -> None:
+        if self.json is not None and self.json != INFER and (reason := why_no_fields(self.json)):
+            raise DefinitionError(f"json={self.json!r} is not a list of fields: {reason}")
 
     def rows(self, messages: DataFrame, schema: StructType | None) -> DataFrame:
         if schema is None:

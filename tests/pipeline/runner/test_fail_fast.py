@@ -1,0 +1,137 @@
+"""What cannot work is said at once, in one line, before Spark takes half a minute to start."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from clarion.pipeline import DefinitionError, archive, pipeline, replay, table, topic
+from clarion.pipeline.field_list import why_no_fields
+from clarion.pipeline.runner import ONCE, Plan, Runner
+from tests.pipeline.topics import create
+
+NOBODY = "127.0.0.1:1"
+
+
+def refused(tmp_path: Path, bootstrap: str, *pipelines) -> list[str]:
+    """Why each pipeline failed, in a run that must not ask for Spark."""
+
+    def no_spark(config):
+        raise AssertionError("Spark was started")
+
+    runner = Runner(pipelines, Plan(bootstrap, ONCE, state_dir=tmp_path, must_wait=False), lambda progresses: None)
+    assert not runner.run(no_spark)
+    assert [each.state for each in runner.progresses] == ["failed"] * len(pipelines)
+    return [each.last_error for each in runner.progresses]
+
+
+def copying(**parts):
+    return pipeline(**{"reads": topic("a"), "writes": topic("b"), "name": "copy", **parts})(lambda *rows: rows[0])
+
+
+def test_a_broker_that_is_away(tmp_path):
+    (reason,) = refused(tmp_path, NOBODY, copying())
+    assert NOBODY in reason
+    assert "\n" not in reason
+
+
+def test_a_topic_that_does_not_exist(tmp_path, broker, unique):
+    assert refused(tmp_path, broker.bootstrap, copying(reads=topic(unique))) == [
+        f"topic {unique} does not exist at {broker.bootstrap}"
+    ]
+
+
+def test_a_table_that_does_not_exist(tmp_path, broker, unique):
+    create(broker.bootstrap, unique)
+    lookup = copying(reads=[topic(unique), table(str(tmp_path / "nowhere"))])
+    again = replay(str(tmp_path / "nowhere"), unique)
+    assert refused(tmp_path, broker.bootstrap, lookup, again) == [f"there is no table at {tmp_path / 'nowhere'}"] * 2
+
+
+@pytest.mark.parametrize(
+    ("ddl", "reason"),
+    [
+        ("a strng", "there is no type strng; did you mean string"),
+        ("a", "'a' has no type"),
+        ("a int, b", "'b' has no type"),
+        ("a array<string", "brackets do not match"),
+        ("a map<string, int)>", "brackets do not match"),
+        ("", "it is empty"),
+    ],
+)
+def test_fields_that_spark_would_not_understand(ddl, reason):
+    for define in (lambda: topic("t", json=ddl), lambda: archive("t", "lake/t", json=ddl)):
+        with pytest.raises(DefinitionError, match=reason):
+            define()
+
+
+@pytest.mark.parametrize(
+    "ddl",
+    [
+        "ts timestamp not null, level string",
+        "`a, b` decimal(10, 2), c array<struct<d: int, e map<string, long>>>",
+        "a: int, b STRING COMMENT 'x, y', c-d varchar(3)",
+        "i interval day to second, v variant",
+    ],
+)
+def test_fields_that_spark_understands_pass(ddl):
+    assert why_no_fields(ddl) is None
+
+
+def command(*words: str, before: str = "pass") -> subprocess.CompletedProcess:
+    code = f"import sys; {before}; from clarion.cli.main import main; main(sys.argv[1:])"
+    return subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["archive", "--topic", "events"],
+        ["archive", "--topic", "events", "--table", "t", "--fields", "a strng"],
+        ["--colour", "blue"],
+        ["nothing.py", "--once", "--to", "latest"],
+        ["archive", "--topic", "events", "--table", "t", "--metrics", "here"],
+    ],
+)
+def test_wrong_words_end_with_status_2_in_one_line(words, tmp_path):
+    done = command("pipeline", "run", *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_broker_that_is_away_is_one_line_and_status_1(tmp_path):
+    words = ["archive", "--topic", "t", "--table", str(tmp_path / "t"), "--once", "--state-dir", str(tmp_path / "s")]
+    done = command("pipeline", "run", *words, "-b", NOBODY)
+    assert done.returncode == 1
+    assert NOBODY in done.stderr.splitlines()[-1]
+    assert not (tmp_path / "t").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("archive", ["--table TABLE", "--fields FIELDS", "--[no-]keep-value", "default: 30"]),
+        ("replay", ["--to-topic TO-TOPIC", "--rate RATE"]),
+        ("rollup", ["--quantiles QUANTILES"]),
+        ("latest", ["--topic TOPIC"]),
+    ],
+)
+def test_help_shows_the_options_of_a_ready_made_pipeline(name, words):
+    done = command("pipeline", "run", name, "--help")
+    assert done.returncode == 0
+    assert [word for word in words if word not in done.stdout] == []
+
+
+def test_help_of_run_itself():
+    done = command("pipeline", "run", "--help")
+    assert done.returncode == 0
+    assert "--state-dir" in done.stdout
+
+
+@pytest.mark.parametrize("words", [["list", "x.py"], ["run", "x.py"], ["explain", "x.py"]])
+def test_without_spark_it_says_how_to_get_it(words):
+    done = command("pipeline", *words, before="sys.modules['pyspark'] = None")
+    assert done.returncode == 1
+    assert "pip install 'clarion-broker[spark]'" in done.stderr
+    assert "Traceback" not in done.stderr
