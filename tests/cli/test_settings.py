@@ -70,6 +70,14 @@ def test_topic_defaults_go_by_kafkas_names_from_everywhere(tmp_path):
     }
 
 
+def test_topic_defaults_are_taken_by_the_names_of_kafkas_brokers_too(tmp_path):
+    toml = '[topic_defaults]\n"log.retention.hours" = 2\n"log.retention.minutes" = 3\n"retention.bytes" = 5'
+    loaded = settings(toml, {}, ["--set", "topic_defaults.log.retention.bytes=7"], folder=tmp_path)
+    assert loaded.config.topic_defaults == {"retention.ms": "180000", "retention.bytes": "7"}
+    with pytest.raises(CliError, match=r"topic_defaults: .*log\.retention\.hour\b.*did you mean"):
+        settings('[topic_defaults]\n"log.retention.hour" = 2', {}, [], folder=tmp_path)
+
+
 def test_several_listeners_each_have_their_own_address_and_tls(tmp_path):
     for name in ("cert", "key", "ca"):
         (tmp_path / name).write_text("")

@@ -47,6 +47,27 @@ def test_configs_are_described_and_altered(tool: Tool, unique: str) -> None:
         assert f"  {name} sensitive=false" in everything
 
 
+def test_settings_of_brokers_groups_metrics_and_loggers_change_at_run_time(tool: Tool, unique: str) -> None:
+    everybody = ("--entity-type", "brokers", "--entity-default")
+    try:
+        assert "Completed updating" in tool("configs", "--alter", *everybody, "--add-config", "log.roll.ms=77777777")
+        assert "log.roll.ms=77777777 sensitive=false synonyms={DYNAMIC_DEFAULT_BROKER_CONFIG" in tool(
+            "configs", "--describe", *everybody
+        )
+    finally:
+        tool("configs", "--alter", *everybody, "--delete-config", "log.roll.ms")
+    group = ("--entity-type", "groups", "--entity-name", unique)
+    tool("configs", "--alter", *group, "--add-config", "consumer.session.timeout.ms=50000")
+    described = tool("configs", "--describe", *group)
+    assert "consumer.session.timeout.ms=50000 sensitive=false synonyms={DYNAMIC_GROUP_CONFIG" in described
+    metrics = ("--entity-type", "client-metrics", "--entity-name", unique)
+    tool("configs", "--alter", *metrics, "--add-config", "interval.ms=5000,metrics=org.apache.kafka")
+    assert "interval.ms=5000" in tool("configs", "--describe", *metrics)
+    loggers = ("--entity-type", "broker-loggers", "--entity-name", "1")
+    tool("configs", "--alter", *loggers, "--add-config", "clarion.cluster=ERROR")
+    assert "clarion.cluster=ERROR" in tool("configs", "--describe", *loggers)
+
+
 def test_elections_moves_and_votes_find_the_one_node_in_order(tool: Tool, unique: str) -> None:
     tool("topics", "--create", "--topic", unique)
     elected = tool("leader-election", "--election-type", "preferred", "--topic", unique, "--partition", "0")

@@ -52,7 +52,7 @@ def load(config_file: str | None, environment: Mapping[str, str], flags: Mapping
     listeners: tuple[Mapping[str, Any], ...] = ()
     for source in sources:
         values |= source.values
-        topic_defaults |= source.topic_defaults
+        topic_defaults |= _in_topic_names(source.topic_defaults)
         if "listen" in source.values:
             listeners = ()  # somebody closer to the keyboard says where to listen
         listeners = source.listeners or listeners
@@ -181,12 +181,22 @@ def _topic_text(raw: Any) -> str:
     return ",".join(map(str, raw)) if isinstance(raw, list) else str(raw)
 
 
-def _check_topic_defaults(topic_defaults: Mapping[str, str], durability: str) -> None:
+def _in_topic_names(told: Mapping[str, str]) -> Mapping[str, str]:
+    """Kafka's brokers have other names for the same (`log.retention.hours`); of each source the later one wins."""
     from clarion.model.broker_defaults import in_topic_names
+    from clarion.model.errors import KafkaError
+
+    try:
+        return in_topic_names(told) if told else {}
+    except KafkaError as error:
+        raise CliError(f"{TOPIC_DEFAULTS}: {error.message}") from error
+
+
+def _check_topic_defaults(topic_defaults: Mapping[str, str], durability: str) -> None:
     from clarion.model.errors import KafkaError
     from clarion.model.topic_settings import TopicSettings, parse
 
     try:
-        parse({"clarion.durability": durability, **in_topic_names(topic_defaults)}, TopicSettings())
+        parse({"clarion.durability": durability, **topic_defaults}, TopicSettings())
     except KafkaError as error:
         raise CliError(f"{TOPIC_DEFAULTS}: {error.message}") from error
