@@ -21,20 +21,20 @@ from clarion.wire.messages.k34_alter_replica_log_dirs import (
     AlterReplicaLogDirTopicResult,
 )
 
-_TOPICS_PER_TURN: Final = 500
+_PARTITIONS_PER_TURN: Final = 1_000
 
 
 async def handle(
     broker: Broker, request: AlterReplicaLogDirsRequest, context: RequestContext
 ) -> AlterReplicaLogDirsResponse:
     results: dict[str, dict[int, ErrorCode]] = {}
-    for wanted in request.dirs:
-        is_here = _is_ours(broker, wanted.path)
-        for number, topic in enumerate(wanted.topics, start=1):
-            codes = results.setdefault(topic.name, {})
-            codes.update({index: _code(broker, topic.name, index, is_here=is_here) for index in topic.partitions})
-            if number % _TOPICS_PER_TURN == 0:
-                await asyncio.sleep(0)
+    named = (
+        (one.path, topic.name, index) for one in request.dirs for topic in one.topics for index in topic.partitions
+    )
+    for number, (path, topic, index) in enumerate(named, start=1):
+        results.setdefault(topic, {})[index] = _code(broker, topic, index, is_here=_is_ours(broker, path))
+        if number % _PARTITIONS_PER_TURN == 0:
+            await asyncio.sleep(0)
     return AlterReplicaLogDirsResponse(results=tuple(_result(name, codes) for name, codes in results.items()))
 
 

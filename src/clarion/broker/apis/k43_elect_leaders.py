@@ -22,16 +22,21 @@ from clarion.wire.messages.k43_elect_leaders import (
 
 _KINDS: Final = (0, 1)
 _TOPICS_PER_TURN: Final = 500
+_PARTITIONS_PER_TURN: Final = 1_000
 
 
 async def handle(broker: Broker, request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
     if request.election_type not in _KINDS:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no election of kind {request.election_type}")
     results = []
-    for number, topic in enumerate(request.topic_partitions or (), start=1):
-        partitions = tuple(_result(broker, topic.topic, index) for index in topic.partitions)
-        results.append(ReplicaElectionResult(topic=topic.topic, partition_result=partitions))
-        if number % _TOPICS_PER_TURN == 0:
+    for topic in request.topic_partitions or ():
+        partitions = []
+        for index in topic.partitions:
+            partitions.append(_result(broker, topic.topic, index))
+            if len(partitions) % _PARTITIONS_PER_TURN == 0:
+                await asyncio.sleep(0)
+        results.append(ReplicaElectionResult(topic=topic.topic, partition_result=tuple(partitions)))
+        if len(results) % _TOPICS_PER_TURN == 0:
             await asyncio.sleep(0)
     return ElectLeadersResponse(replica_election_results=tuple(results))
 

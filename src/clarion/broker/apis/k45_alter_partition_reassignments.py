@@ -24,6 +24,7 @@ from clarion.wire.messages.k45_alter_partition_reassignments import (
 )
 
 _TOPICS_PER_TURN: Final = 500
+_PARTITIONS_PER_TURN: Final = 1_000
 
 
 async def handle(
@@ -31,10 +32,14 @@ async def handle(
 ) -> AlterPartitionReassignmentsResponse:
     may_resize = request.allow_replication_factor_change
     responses = []
-    for number, topic in enumerate(request.topics, start=1):
-        partitions = tuple(_answer(broker, topic.name, asked, may_resize=may_resize) for asked in topic.partitions)
-        responses.append(ReassignableTopicResponse(name=topic.name, partitions=partitions))
-        if number % _TOPICS_PER_TURN == 0:
+    for topic in request.topics:
+        partitions = []
+        for asked in topic.partitions:
+            partitions.append(_answer(broker, topic.name, asked, may_resize=may_resize))
+            if len(partitions) % _PARTITIONS_PER_TURN == 0:
+                await asyncio.sleep(0)
+        responses.append(ReassignableTopicResponse(name=topic.name, partitions=tuple(partitions)))
+        if len(responses) % _TOPICS_PER_TURN == 0:
             await asyncio.sleep(0)
     return AlterPartitionReassignmentsResponse(
         responses=tuple(responses), allow_replication_factor_change=request.allow_replication_factor_change
