@@ -54,16 +54,14 @@ def run_tool(
     main_class: str, args: Sequence[str], *, stdin: str | None = None, timeout_s: float = 60
 ) -> subprocess.CompletedProcess[str]:
     """One of Kafka's own command-line tools, by main class; the caller looks at returncode, stdout and stderr."""
-    command = [
-        need("java"),
-        *_TOOL_JVM,
-        f"-Dlog4j2.configurationFile={_log4j_file()}",
-        "-cp",
-        _classpath(),
-        main_class,
-        *args,
-    ]
+    command = tool_command(main_class, args)
     return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=timeout_s, check=False)
+
+
+def tool_command(main_class: str, args: Sequence[str]) -> list[str]:
+    """How to start a tool that runs until it is told to stop."""
+    log4j = f"-Dlog4j2.configurationFile={_log4j_file()}"
+    return [need("java"), *_TOOL_JVM, log4j, "-cp", _classpath(), main_class, *args]
 
 
 class KafkaServer(ServerProcess):
