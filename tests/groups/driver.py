@@ -129,6 +129,7 @@ class Driver:
         self.check_durable_state()
         self.perform(self.coordinator.resign())
         assert all(ticket in self.answers for ticket in self.asked), "somebody was never answered"
+        assert self.coordinator._shard.ledger.used == 0, "memory is not given back"
         for ticket, answer in self.answers.items():
             if answer is not LOST:
                 encode(answer, *self.dialects[ticket], "response")  # what cannot be written is no answer
@@ -138,6 +139,12 @@ class Driver:
         assert durable(self._built_from(self.log)) == live
         assert durable(self._built_from(self.compacted())) == live
         assert durable(self._built_from(self.compacted(keep_tombstones=False))) == live
+        shard = self.coordinator._shard
+        names = {*shard.groups, *shard.offsets.groups()}
+        weights = [
+            shard.offsets.weight_of(one) + (shard.groups[one].weight if one in shard.groups else 0) for one in names
+        ]
+        assert shard.ledger.used == sum(weights), "the ledger does not know what the groups hold"
 
     def compacted(self, *, keep_tombstones: bool = True) -> list[tuple[bytes, bytes | None]]:
         last = {key: at for at, (key, _) in enumerate(self.log)}

@@ -41,6 +41,17 @@ def test_huge_names_in_a_modern_heartbeat_are_refused(driver, twist):
     assert driver.tell("consumer_group_heartbeat", request, version=1).error_code == ErrorCode.INVALID_REQUEST
 
 
+def test_ids_of_255_bytes_are_taken_and_longer_ones_are_not():
+    driver = Driver()
+    longest = "é" * 127 + "x"
+    assert driver.commit(longest, {("t", 0): 1}) == ErrorCode.NONE
+    assert driver.commit(longest + "x", {("t", 0): 1}) == ErrorCode.INVALID_GROUP_ID
+    client = ClassicClient(driver, instance=longest).join()
+    assert client.joined().error_code == ErrorCode.NONE
+    assert len(client.member_id.encode()) <= 255
+    driver.close()
+
+
 def test_an_offset_in_a_topic_that_cannot_exist_is_refused(driver):
     assert driver.commit("g", {(HUGE, 0): 1}) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 

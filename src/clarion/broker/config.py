@@ -42,6 +42,8 @@ class Limits:
     frame_seconds_max: float = 30.0  # so long may an unfinished frame stay below that rate
     idle_seconds_max: float = 600.0  # Kafka's connections.max.idle.ms
     fetch_bytes_max: int = 57_671_680  # Kafka's fetch.max.bytes
+    groups_memory_max: int = 256 * 1024 * 1024  # members and offsets of all groups; half a million offsets
+    group_memory_max: int = 16 * 1024 * 1024  # of one group's members: ten thousand with a kilobyte each
     fetch_sessions_max: int = 1_000  # Kafka's max.incremental.fetch.session.cache.slots
     open_files_max: int = 0  # 0: a quarter of what the process may open; sockets need the rest
     producers_max: int = 200_000  # idempotent ones that are remembered: half a kilobyte each

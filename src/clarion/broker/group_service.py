@@ -16,6 +16,8 @@ from clarion.broker.broker import RequestContext
 from clarion.cluster import Topic
 from clarion.groups.config import GroupConfig
 from clarion.groups.coordinator import GroupCoordinator, GroupSummary
+from clarion.groups.memory import Ledger
+from clarion.groups.names import shortened
 from clarion.groups.outcome import Call, Outcome
 from clarion.groups.placement import partition_for
 from clarion.groups.topics import TopicInfo, TopicsView
@@ -47,6 +49,7 @@ class GroupService:
     def __init__(self, broker: Broker, config: GroupConfig, randomness: Randomness) -> None:
         self._broker = broker
         self._config = config
+        self._ledger = Ledger(config.memory_bytes_max)
         self._overrides: dict[str, GroupConfig] = {}
         self._randomness = randomness
         self._loop = asyncio.get_running_loop()
@@ -139,7 +142,7 @@ class GroupService:
             return new_uuid(self._randomness)
 
         self.shards = [
-            Shard(self._broker, partition, GroupCoordinator(self._config, new_id, self._overrides))
+            Shard(self._broker, partition, GroupCoordinator(self._config, new_id, self._overrides, self._ledger))
             for partition in self._broker.partitions.of_topic(OFFSETS_TOPIC)
         ]
 
@@ -227,7 +230,12 @@ class Shard:
             raise KafkaError(_loading_error(self))
         ticket: asyncio.Future[Any] = self._loop.create_future()
         call = Call(
-            ticket, context.version, self._now_ms(), self._broker.clock.now_ms(), context.client_id, f"/{context.host}"
+            ticket,
+            context.version,
+            self._now_ms(),
+            self._broker.clock.now_ms(),
+            shortened(context.client_id),
+            f"/{context.host}",
         )
         self._perform(method(self.coordinator, request, call))
         return await ticket

@@ -256,6 +256,8 @@ def _group_config(config: BrokerConfig) -> GroupConfig:
         consumer_session_timeout_ms=config.group_consumer_session_timeout_ms,
         consumer_members_max=config.group_max_size,
         offsets_retention_ms=config.offsets_retention_minutes * 60_000,
+        group_bytes_max=config.limits.group_memory_max,
+        memory_bytes_max=config.limits.groups_memory_max,
     )
 
 

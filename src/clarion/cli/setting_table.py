@@ -137,6 +137,13 @@ SETTINGS: Final = (
     _limit("frame_bytes_max", whole_number(1024, 2**31 - 1), "The largest request (a Produce)."),
     _limit("small_frame_bytes_max", whole_number(1024, 2**31 - 1), "The largest request that is not a Produce."),
     _limit(
+        "groups_memory_max",
+        whole_number(1024 * 1024),
+        "Memory for the members and offsets of all groups (an offset takes about 500 bytes). When it is full, what is "
+        "not there yet must wait.",
+    ),
+    _limit("group_memory_max", whole_number(1024 * 1024), "Memory for the members of one group."),
+    _limit(
         "frames_memory_max",
         whole_number(1024 * 1024),
         "Memory for requests that arrive or wait and for replies that are not sent, of all connections. "

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from clarion.groups.consumer_protocol import CONSUMER_PROTOCOL_TYPE, subscribed_topics
+from clarion.groups.memory import GROUP_BYTES, MEMBER_BYTES, PENDING_BYTES, weight_of_protocols
 from clarion.groups.outcome import Call
 from clarion.groups.records import ClassicMemberSnapshot, ClassicSnapshot
 from clarion.model.errors import ErrorCode, KafkaError
@@ -47,6 +48,21 @@ class ClassicMember:
     is_new: bool = False  # has never had an answer to a join
     joining: Call | None = None  # the JoinGroup that waits
     syncing: Call | None = None  # the SyncGroup that waits
+    weight: int = 0  # in bytes
+
+    def __post_init__(self) -> None:
+        self._weigh()
+
+    def take_protocols(self, protocols: Protocols) -> None:
+        self.protocols = protocols
+        self._weigh()
+
+    def take_assignment(self, assignment: bytes) -> None:
+        self.assignment = assignment
+        self._weigh()
+
+    def _weigh(self) -> None:
+        self.weight = MEMBER_BYTES + weight_of_protocols(self.protocols) + len(self.assignment)
 
     @property
     def is_waiting(self) -> bool:
@@ -78,6 +94,10 @@ class ClassicGroup:
     @property
     def is_empty(self) -> bool:
         return not self.members
+
+    @property
+    def weight(self) -> int:
+        return GROUP_BYTES + len(self.pending) * PENDING_BYTES + sum(one.weight for one in self.members.values())
 
     @property
     def is_idle(self) -> bool:
@@ -238,12 +258,17 @@ class ClassicGroup:
         self.state = ClassicState.STABLE if snapshot.members else ClassicState.EMPTY
         self.state_timestamp_ms = snapshot.state_timestamp_ms
         self.subscribed = self._subscriptions()
-        self.stored = snapshot
+        # The same bytes in memory twice would count twice.
+        self.stored = snapshot._replace(members=tuple(map(self._with_own_bytes, snapshot.members)))
+
+    def _with_own_bytes(self, stored: ClassicMemberSnapshot) -> ClassicMemberSnapshot:
+        own = self.members[stored.member_id].metadata(self.protocol_name)
+        return stored._replace(subscription=own) if own == stored.subscription else stored
 
 
 def _merged(known: ClassicMember | None, stored: ClassicMemberSnapshot, group: ClassicSnapshot) -> ClassicMember:
     if known is not None:
-        known.assignment = stored.assignment
+        known.take_assignment(stored.assignment)
         return known
     return ClassicMember(
         member_id=stored.member_id,

@@ -15,7 +15,8 @@ from clarion.groups.classic_rebalance import (
     store,
 )
 from clarion.groups.consumer_protocol import CONSUMER_PROTOCOL_TYPE, subscribed_topics
-from clarion.groups.names import check_group_id, check_names
+from clarion.groups.memory import MEMBER_BYTES, PENDING_BYTES, weight_of_protocols
+from clarion.groups.names import check_group_id, check_names, new_member_id
 from clarion.groups.outcome import Call
 from clarion.groups.shard import Step
 from clarion.groups.timers import TimerKey, TimerKind
@@ -30,7 +31,8 @@ def check(step: Step, request: JoinGroupRequest) -> None:
     """What can be refused without looking at the group."""
     config = step.shard.config
     check_group_id(request.group_id)
-    check_names(request.group_instance_id, request.protocol_type, *(one.name for one in request.protocols))
+    names = (one.name for one in request.protocols)
+    check_names(request.member_id, request.group_instance_id, request.protocol_type, *names)
     if not config.session_timeout_min_ms <= request.session_timeout <= config.session_timeout_max_ms:
         raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT)
 
@@ -42,6 +44,7 @@ def join(step: Step, group: ClassicGroup, request: JoinGroupRequest, call: Call)
         raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED)
     if not group.supports(request.protocol_type, protocols):
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    step.shard.check_room_for_members(group.group_id, _more_bytes(group, request))
     if request.member_id:
         _join_known(step, group, request, call)
     elif request.group_instance_id is not None:
@@ -49,12 +52,21 @@ def join(step: Step, group: ClassicGroup, request: JoinGroupRequest, call: Call)
     elif call.version >= MEMBER_ID_REQUIRED_FROM:
         _give_id(step, group, request, call)
     else:
-        _add(step, group, new_member_id(step, call.client_id), request, call)
+        _add(step, group, new_member_id(call.client_id, step.shard.new_uuid()), request, call)
+
+
+def _more_bytes(group: ClassicGroup, request: JoinGroupRequest) -> int:
+    """What the group would hold beyond what it holds."""
+    member = group.members.get(request.member_id)
+    if member is None and not request.member_id:
+        return PENDING_BYTES + weight_of_protocols(protocols_of(request))
+    told = MEMBER_BYTES + weight_of_protocols(protocols_of(request))
+    return told - (member.weight if member else PENDING_BYTES)
 
 
 def _give_id(step: Step, group: ClassicGroup, request: JoinGroupRequest, call: Call) -> None:
     """The first of two steps: a client that never hears the answer leaves no ghost member behind."""
-    member_id = new_member_id(step, call.client_id)
+    member_id = new_member_id(call.client_id, step.shard.new_uuid())
     group.pending[member_id] = None
     key = TimerKey(TimerKind.PENDING, group.group_id, member_id)
     step.shard.timers.start(key, step.now_ms + request.session_timeout)
@@ -85,7 +97,7 @@ def _join_known(step: Step, group: ClassicGroup, request: JoinGroupRequest, call
 def _join_static(step: Step, group: ClassicGroup, request: JoinGroupRequest, call: Call) -> None:
     instance_id = request.group_instance_id
     assert instance_id is not None
-    member_id = new_member_id(step, instance_id)
+    member_id = new_member_id(instance_id, step.shard.new_uuid())
     if instance_id in group.static_ids:
         _replace(step, group, group.static_ids[instance_id], member_id, request, call)
     else:
@@ -155,7 +167,7 @@ def _wait(step: Step, group: ClassicGroup, member: ClassicMember, request: JoinG
     if member.joining:
         reply = join_error(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id, member.joining.version)
         step.out.reply(member.joining.ticket, reply)
-    member.protocols = protocols_of(request)
+    member.take_protocols(protocols_of(request))
     member.rebalance_timeout_ms = rebalance_timeout_of(request)
     member.session_timeout_ms = request.session_timeout
     member.joining = call
@@ -193,7 +205,3 @@ def protocols_of(request: JoinGroupRequest) -> Protocols:
 def rebalance_timeout_of(request: JoinGroupRequest) -> int:
     # JoinGroup v0 has no rebalance timeout: the session timeout stands for both.
     return request.session_timeout if request.rebalance_timeout < 0 else request.rebalance_timeout
-
-
-def new_member_id(step: Step, prefix: str) -> str:
-    return f"{prefix}-{step.shard.new_uuid()}"

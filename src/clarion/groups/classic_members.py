@@ -28,9 +28,13 @@ def sync(step: Step, group: ClassicGroup, request: SyncGroupRequest, call: Call)
         case ClassicState.PREPARING:
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
         case ClassicState.COMPLETING:
+            assignments = {
+                one.member_id: one.assignment for one in request.assignments if one.member_id in group.members
+            }
+            _check_room(step, group, assignments)
             _wait(step, group, member, call)
             if member.member_id == group.leader:
-                _assign(step, group, {one.member_id: one.assignment for one in request.assignments})
+                _assign(step, group, assignments)
         case ClassicState.STABLE:
             _has_synced(step, group, member)
             step.out.reply(call.ticket, _assignment(group, member.assignment))
@@ -63,6 +67,11 @@ def leave(step: Step, group: ClassicGroup, leaving: tuple[MemberIdentity, ...]) 
     else:
         complete_if_joined(step, group)  # somebody who had not really joined yet may have been all we waited for
     return answers
+
+
+def _check_room(step: Step, group: ClassicGroup, assignments: dict[str, bytes]) -> None:
+    held = sum(len(member.assignment) for member in group.members.values())
+    step.shard.check_room_for_members(group.group_id, sum(map(len, assignments.values())) - held)
 
 
 def _wait(step: Step, group: ClassicGroup, member: ClassicMember, call: Call) -> None:

@@ -22,6 +22,10 @@ class GroupConfig:
     consumer_heartbeat_interval_ms: int = 5_000  # group.consumer.heartbeat.interval.ms
     consumer_members_max: int = 2**31 - 1  # group.consumer.max.size
 
+    # Memory: what clients may make the broker keep. Ten thousand members with a kilobyte each fit into a group.
+    group_bytes_max: int = 16 * 1024 * 1024  # without its offsets
+    memory_bytes_max: int = 256 * 1024 * 1024  # of all groups; half a million offsets
+
     # Offsets
     offset_metadata_bytes_max: int = 4096  # offset.metadata.max.bytes
     offsets_retention_ms: int = 7 * DAY_MS  # offsets.retention.minutes

@@ -13,7 +13,8 @@ from enum import IntEnum, StrEnum
 from typing import TypeVar
 from uuid import UUID
 
-from clarion.groups.partitions import NOTHING, Partitions, each
+from clarion.groups.memory import GROUP_BYTES, PARTITION_BYTES, weight_of_member
+from clarion.groups.partitions import NOTHING, Partitions, count, each
 from clarion.groups.records import CurrentAssignment, GroupEpoch, MemberMetadata, ResolvedRegex, TargetEpoch
 from clarion.model.errors import ErrorCode, KafkaError
 
@@ -53,6 +54,7 @@ class ConsumerGroup:
     regexes: dict[str, ResolvedRegex] = field(default_factory=dict)
     static_ids: dict[str, str] = field(default_factory=dict)  # instance id → member id
     owners: dict[tuple[UUID, int], str] = field(default_factory=dict)  # until released, not only while assigned
+    weight: int = GROUP_BYTES  # in bytes
     topics_version_seen: int = -1  # soft: which view of the topics the hash was last compared with
 
     @property
@@ -105,6 +107,7 @@ class ConsumerGroup:
 
     def replay_member(self, member_id: str, member: MemberMetadata | None) -> None:
         before = self.members.pop(member_id, None)
+        self.weight += (weight_of_member(member) if member else 0) - (weight_of_member(before) if before else 0)
         if before and before.instance_id and self.static_ids.get(before.instance_id) == member_id:
             del self.static_ids[before.instance_id]
         if member is None:
@@ -114,10 +117,12 @@ class ConsumerGroup:
             self.static_ids[member.instance_id] = member_id
 
     def replay_target(self, member_id: str, partitions: Partitions | None) -> None:
+        self.weight += PARTITION_BYTES * (count(partitions or NOTHING) - count(self.target(member_id)))
         _put(self.targets, member_id, partitions)
 
     def replay_current(self, member_id: str, current: CurrentAssignment | None) -> None:
         before = self.current(member_id)
+        self.weight += PARTITION_BYTES * (_held(current or NEWCOMER) - _held(before))
         for held in (before.assigned, before.pending_revocation):
             for partition in each(held):
                 # By now it may already be somebody else's.
@@ -130,6 +135,10 @@ class ConsumerGroup:
 
     def replay_regex(self, regex: str, resolved: ResolvedRegex | None) -> None:
         _put(self.regexes, regex, resolved)
+
+
+def _held(current: CurrentAssignment) -> int:
+    return count(current.assigned) + count(current.pending_revocation)
 
 
 def _put(entries: dict[str, _Value], key: str, value: _Value | None) -> None:

@@ -16,6 +16,7 @@ from clarion.groups.consumer_group import (
     ConsumerGroup,
     MemberState,
 )
+from clarion.groups.memory import weight_of_member
 from clarion.groups.names import check_names
 from clarion.groups.outcome import Call
 from clarion.groups.partitions import NOTHING, Partitions, collect, is_subset
@@ -62,7 +63,12 @@ def heartbeat(step: Step, group: ConsumerGroup, request: ConsumerGroupHeartbeatR
     owned = _owned(request)
     draft = Draft(group, step)
     before = _take_seat(draft, member_id, request, owned)
-    draft.put_member(member_id, _told(draft.members.get(member_id), request, call))
+    told = _told(draft.members.get(member_id), request, call)
+    known = draft.members.get(member_id)
+    step.shard.check_room_for_members(
+        group.group_id, weight_of_member(told) - (weight_of_member(known) if known else 0)
+    )
+    draft.put_member(member_id, told)
     draft.follow_topics()
     draft.advance()
     after = reconcile(

@@ -40,6 +40,7 @@ from clarion.groups import (
 from clarion.groups.classic_group import ClassicGroup
 from clarion.groups.config import GroupConfig
 from clarion.groups.consumer_group import JOIN_EPOCH, ConsumerGroup, MemberState
+from clarion.groups.memory import Ledger
 from clarion.groups.names import check_group_id
 from clarion.groups.outcome import Call, Outcome
 from clarion.groups.replay import replay
@@ -84,10 +85,15 @@ class GroupSummary(NamedTuple):
 
 class GroupCoordinator:
     def __init__(
-        self, config: GroupConfig, new_uuid: Callable[[], UUID], overrides: Mapping[str, GroupConfig] | None = None
+        self,
+        config: GroupConfig,
+        new_uuid: Callable[[], UUID],
+        overrides: Mapping[str, GroupConfig] | None = None,
+        ledger: Ledger | None = None,
     ) -> None:
         """`overrides` are the whole settings of groups that have some of their own; they may change at any time."""
-        self._shard = Shard(config, new_uuid, overrides if overrides is not None else {})
+        ledger = ledger or Ledger(config.memory_bytes_max)
+        self._shard = Shard(config, new_uuid, overrides if overrides is not None else {}, ledger)
 
     # Life
 
@@ -143,6 +149,8 @@ class GroupCoordinator:
                     classic_rebalance.dismiss(step, member, ErrorCode.NOT_COORDINATOR)
         for group_id in list(self._shard.deferred):
             self._refuse_deferred(step, group_id, ErrorCode.NOT_COORDINATOR)
+        for group_id in self._shard.groups:
+            self._shard.ledger.note(group_id, 0)
         return step.out
 
     # Classic groups
@@ -159,6 +167,7 @@ class GroupCoordinator:
             reply = classic_rebalance.join_error(refusal.code, request.member_id, call.version)
             step.out.reply(call.ticket, reply)
         self._drop_if_void(request.group_id)
+        self._shard.weigh(request.group_id)
         return step.out
 
     def _join_modern(self, group: ConsumerGroup, request: JoinGroupRequest, call: Call) -> Outcome:
@@ -221,6 +230,7 @@ class GroupCoordinator:
         )
         step.out.reply(call.ticket, reply)
         self._drop_if_void(request.group_id)
+        self._shard.weigh(request.group_id)
         return step.out
 
     def _leave(self, step: Step, group_id: str, leaving: tuple[MemberIdentity, ...]) -> tuple[MemberResponse, ...]:
@@ -368,6 +378,7 @@ class GroupCoordinator:
             for key in keys:
                 classic_rebalance.on_timer(step, group, key)
             self._drop_if_void(group_id)
+            self._shard.weigh(group_id)
 
     def _resume(self, step: Step, group_id: str, keys: list[TimerKey]) -> None:
         """One step at a time: what else is due, and the next of those who wait, come after its records."""

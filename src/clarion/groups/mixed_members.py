@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from clarion.groups.classic_join import (
     MEMBER_ID_REQUIRED_FROM,
-    new_member_id,
     protocols_of,
     rebalance_timeout_of,
 )
@@ -24,7 +23,9 @@ from clarion.groups.consumer_group import (
 )
 from clarion.groups.consumer_heartbeat import check_room
 from clarion.groups.consumer_protocol import CONSUMER_PROTOCOL_TYPE, Subscription, read_subscription
+from clarion.groups.memory import weight_of_protocols
 from clarion.groups.migration import defer, remove, to_assignment, to_ids
+from clarion.groups.names import new_member_id
 from clarion.groups.outcome import Call
 from clarion.groups.partitions import each, without
 from clarion.groups.reconciliation import reconcile
@@ -43,10 +44,11 @@ def join(step: Step, group: ConsumerGroup, request: JoinGroupRequest, call: Call
     is_dynamic = request.group_instance_id is None
     if is_dynamic and not request.member_id and call.version >= MEMBER_ID_REQUIRED_FROM:
         check_room(draft)
-        member_id = new_member_id(step, call.client_id)
+        member_id = new_member_id(call.client_id, step.shard.new_uuid())
         step.out.reply(call.ticket, join_error(ErrorCode.MEMBER_ID_REQUIRED, member_id, call.version))
         return
-    member_id = request.member_id or new_member_id(step, request.group_instance_id or call.client_id)
+    step.shard.check_room_for_members(group.group_id, weight_of_protocols(protocols_of(request)))
+    member_id = request.member_id or _new_id(step, request, call)
     if _takes_the_last_modern_place(draft, member_id, request):
         defer(step, request, call)
         return
@@ -92,6 +94,10 @@ def heartbeat(step: Step, group: ConsumerGroup, request: HeartbeatRequest, call:
         _expect_back(step, group, member_id)
         code = ErrorCode.REBALANCE_IN_PROGRESS
     step.out.reply(call.ticket, HeartbeatResponse(error_code=code))
+
+
+def _new_id(step: Step, request: JoinGroupRequest, call: Call) -> str:
+    return new_member_id(request.group_instance_id or call.client_id, step.shard.new_uuid())
 
 
 def _check_wishes(group: ConsumerGroup, request: JoinGroupRequest) -> Subscription:

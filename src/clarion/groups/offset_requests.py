@@ -6,6 +6,7 @@ from clarion.groups.classic_group import ClassicGroup, ClassicState
 from clarion.groups.classic_rebalance import keep_alive
 from clarion.groups.consumer_group import ConsumerGroup
 from clarion.groups.consumer_protocol import CONSUMER_PROTOCOL_TYPE
+from clarion.groups.memory import OFFSET_BYTES, weight_of_offset
 from clarion.groups.names import check_group_id, check_group_id_of_offsets
 from clarion.groups.outcome import Call
 from clarion.groups.records import OFFSET_TYPES, CommittedOffset, Key, encode_key, encode_offset
@@ -175,6 +176,7 @@ def drop(step: Step, group_id: str, partition: TopicPartition) -> None:
 
 def _check_commit(step: Step, request: OffsetCommitRequest, version: int) -> None:
     check_group_id_of_offsets(request.group_id)
+    step.shard.check_room(request.group_id, _more_bytes(step.shard, request))
     group: Group | None = step.shard.groups.get(request.group_id)
     epoch = request.generation_id_or_member_epoch
     if epoch < 0 and (group is None or group.is_empty):
@@ -186,6 +188,18 @@ def _check_commit(step: Step, request: OffsetCommitRequest, version: int) -> Non
         _check_modern_commit(group, request, version)
     else:
         _check_classic_commit(step, group, request)
+
+
+def _more_bytes(shard: Shard, request: OffsetCommitRequest) -> int:
+    """What the group would hold beyond what it holds: a consumer that commits on and on takes nothing more."""
+    offsets = shard.offsets.of(request.group_id)
+    more = 0
+    for topic in request.topics:
+        for one in topic.partitions:
+            before = offsets.get(TopicPartition(topic.name, one.partition_index))
+            told = OFFSET_BYTES + len(one.committed_metadata or "")
+            more += max(0, told - (weight_of_offset(before) if before else 0))
+    return more
 
 
 def _check_classic_commit(step: Step, group: ClassicGroup, request: OffsetCommitRequest) -> None:

@@ -22,6 +22,7 @@ def replay(shard: Shard, key_bytes: bytes, value: bytes | None) -> None:
         _replay_consumer_tombstone(shard, key)
     else:
         _replay_consumer(shard, key, value)
+    shard.weigh(key.group_id)
 
 
 def _replay_offset(shard: Shard, key: r.Key, value: bytes | None) -> None:

@@ -10,10 +10,12 @@ from uuid import UUID
 from clarion.groups.classic_group import ClassicGroup
 from clarion.groups.config import GroupConfig
 from clarion.groups.consumer_group import ConsumerGroup
+from clarion.groups.memory import GROUP_BYTES, Ledger
 from clarion.groups.offset_store import OffsetStore
 from clarion.groups.outcome import Call, Outcome
 from clarion.groups.timers import Timers
 from clarion.groups.topics import NO_TOPICS, TopicsView
+from clarion.model.errors import ErrorCode, KafkaError
 from clarion.wire.messages.k11_join_group import JoinGroupRequest
 
 Group = ClassicGroup | ConsumerGroup
@@ -32,7 +34,8 @@ class Step(NamedTuple):
 class Shard:
     config: GroupConfig
     new_uuid: Callable[[], UUID]
-    overrides: Mapping[str, GroupConfig] = field(default_factory=dict)  # of groups that have settings of their own
+    overrides: Mapping[str, GroupConfig]  # of groups that have settings of their own
+    ledger: Ledger
     groups: dict[str, Group] = field(default_factory=dict)
     offsets: OffsetStore = field(default_factory=OffsetStore)
     timers: Timers = field(default_factory=Timers)
@@ -43,6 +46,25 @@ class Shard:
 
     def config_of(self, group_id: str) -> GroupConfig:
         return self.overrides.get(group_id, self.config)
+
+    def check_room_for_members(self, group_id: str, more: int) -> None:
+        """Whether a group's members may hold so much more than they do; what they hold already they keep."""
+        group = self.groups.get(group_id)
+        if more > 0 and (group.weight if group else GROUP_BYTES) + more > self.config.group_bytes_max:
+            raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, f"{group_id} would take too much memory")
+        self.check_room(group_id, more)
+
+    def check_room(self, group_id: str, more: int) -> None:
+        if more > 0 and group_id not in self.groups:
+            more += GROUP_BYTES
+        if more > 0 and not self.ledger.has_room(more):
+            # Clients take it for a passing state, and try again until other groups have gone.
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "all groups together take too much memory")
+
+    def weigh(self, group_id: str) -> None:
+        """To be called whenever a group has changed."""
+        group = self.groups.get(group_id)
+        self.ledger.note(group_id, self.offsets.weight_of(group_id) + (group.weight if group else 0))
 
     def classic(self, group_id: str) -> ClassicGroup | None:
         group = self.groups.get(group_id)
