@@ -120,6 +120,10 @@ class Client:
     def close(self) -> None:
         self._writer.close()
 
+    def end_sending(self) -> None:
+        """It still reads."""
+        self._writer.write_eof()
+
     def reset(self) -> None:
         """Gone for good; of a client that only closes, the broker cannot know whether it still reads."""
         sock = self._writer.get_extra_info("socket")

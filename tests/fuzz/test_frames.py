@@ -220,6 +220,8 @@ def test_waiting_requests_of_clients_that_go_are_forgotten(target: Target):
             raw.send("fetch", 11, **words.fetch_values(VICTIM, [wanted], max_wait=600_000))
             if number % 10 == 0:
                 raw.send("heartbeat", 0, group_id="g", generation_id=1, member_id="m")
+            # A reset: of those who only close, nobody knows whether they still read.
+            raw.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
 @pytest.mark.campaign

@@ -34,7 +34,7 @@ class Limits:
 
     connections_max: int = 15_000  # ten thousand idle clients must fit with room to spare
     frame_bytes_max: int = 104_857_600  # Kafka's socket.request.max.bytes
-    small_frame_bytes_max: int = 4 * 1024 * 1024  # nothing but Produce has a reason to be larger
+    small_frame_bytes_max: int = 4 * 1024 * 1024  # broker/door.py says who has a reason to send more
     frames_memory_max: int = 128 * 1024 * 1024  # requests that arrive or wait, and replies not sent, of all connections
     connection_memory_max: int = 4 * 1024 * 1024  # the same of one, unless it is a single frame; a few usual batches
     requests_in_flight_max: int = 64  # per connection; clients keep 5 by default

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from clarion.broker.apis import k00_produce, k01_fetch
 from clarion.broker.broker import Broker, RequestContext
+from clarion.broker.door import frame_bytes_max, is_answered_alone
 from clarion.model.errors import ErrorCode, KafkaError, MalformedError
 from clarion.net import Connection, PendingReply, Reply
 from clarion.wire.apis import API_VERSIONS, APIS, FETCH, PRODUCE, Api
@@ -37,7 +38,7 @@ class Dispatch:
         self._broker = broker
         self._handlers: dict[int, Handler] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
-        self._small_frame_bytes_max = broker.config.limits.small_frame_bytes_max
+        self._limits = broker.config.limits
         self.requests_total: dict[int, int] = dict.fromkeys(APIS, 0)
         self.errors_total = 0
 
@@ -49,6 +50,8 @@ class Dispatch:
                 return reply
         header = parse_request_header(frame)
         key = header.api_key
+        if not connection.client_id:
+            connection.client_id = header.client_id or ""
         if key == PRODUCE and header.api_version >= 3:
             self.requests_total[PRODUCE] += 1
             if header.api_version > APIS[PRODUCE].max_version:
@@ -65,8 +68,9 @@ class Dispatch:
             raise MalformedError(f"API {header.api_key} is not supported")
         if not api.speaks(header.api_version):
             return _answer_unknown_version(api, header)
-        if len(frame) > self._small_frame_bytes_max:
-            raise MalformedError(f"{api.name} of {len(frame)} bytes; at most {self._small_frame_bytes_max} are taken")
+        bytes_max = frame_bytes_max(api.key, self._limits.small_frame_bytes_max, self._limits.frame_bytes_max)
+        if len(frame) > bytes_max:
+            raise MalformedError(f"{api.name} of {len(frame)} bytes; at most {bytes_max} are taken")
         self.requests_total[api.key] += 1
         request = decode(api.request, api.key, header.api_version, "request", frame[header.body_at :])
         connection.client_id = header.client_id or ""
@@ -75,6 +79,9 @@ class Dispatch:
         task = asyncio.get_running_loop().create_task(self._handle(api, header, request, context, pending))
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
+        if is_answered_alone(api.key):
+            connection.hold()
+            task.add_done_callback(lambda _: connection.release())
         return pending
 
     async def _handle(

@@ -135,7 +135,12 @@ SETTINGS: Final = (
     ),
     _limit("connections_max", _COUNT, "Open connections."),
     _limit("frame_bytes_max", whole_number(1024, 2**31 - 1), "The largest request (a Produce)."),
-    _limit("small_frame_bytes_max", whole_number(1024, 2**31 - 1), "The largest request that is not a Produce."),
+    _limit(
+        "small_frame_bytes_max",
+        whole_number(1024, 2**31 - 1),
+        "The largest request that is no Produce or Fetch; those that speak for a whole group may have a quarter of "
+        "`limits.frame_bytes_max`.",
+    ),
     _limit(
         "groups_memory_max",
         whole_number(1024 * 1024),

@@ -109,6 +109,7 @@ class Connection(asyncio.BufferedProtocol):
 
         Not through TLS: there the end of the client's half is the end of both.
         """
+        self.last_active = self._server.now()
         self._frames.drop()
         self._note_unfinished(0)
         self._will_end = True
@@ -155,6 +156,11 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def is_closed(self) -> bool:
         return self._transport is None or self._transport.is_closing()
+
+    @property
+    def is_half_closed(self) -> bool:
+        """The client sends no more. Whether it still reads, nobody can know."""
+        return self._will_end
 
     @property
     def is_idle(self) -> bool:
@@ -218,7 +224,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             reply = self._service(self, frame)
         except MalformedError as error:
-            self._refuse(error)
+            self.refuse(error)
             return
         except Exception as error:
             # Our own mistake. It must not reach whoever called: that may be another client's commit.
@@ -242,8 +248,9 @@ class Connection(asyncio.BufferedProtocol):
         if reply.parts is not None:
             self.reply_is_ready(reply)
 
-    def _refuse(self, error: MalformedError) -> None:
-        self._server.refused(self, str(error))
+    def refuse(self, error: MalformedError) -> None:
+        """For what has no reply to come; a request that was taken already is refused through its `PendingReply`."""
+        self.note_refusal(error)
         self._end_in_turn()
 
     def _end_in_turn(self) -> None:
@@ -309,7 +316,7 @@ class Connection(asyncio.BufferedProtocol):
         frames = self._frames
         if frames.nonsense is not None:
             if not self._backlog:
-                self._refuse(frames.nonsense)
+                self.refuse(frames.nonsense)
         elif frames.is_full and self._is_reading and not self._is_ending:
             wanted = frames.grown_bytes
             if wanted <= SMALL_BYTES:
@@ -349,11 +356,20 @@ class Connection(asyncio.BufferedProtocol):
             self._server.hold(self, held)
 
     @property
+    def unsent_bytes(self) -> int:
+        """Of replies, in our memory."""
+        return self._queued_bytes + self._outbox.waiting_bytes
+
+    @property
     def left_total(self) -> int:
         """Bytes of replies that the kernel has taken."""
         return self._outbox.left_total
 
     # Replies out
+
+    def note_refusal(self, error: MalformedError) -> None:
+        self._server.refused(self, str(error))
+        self.take_no_more()
 
     def reply_is_ready(self, reply: PendingReply) -> None:
         if self._replies and self._replies[0] is reply:

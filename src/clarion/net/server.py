@@ -22,6 +22,7 @@ SWEEP_SECONDS: Final = 5.0
 LOOKS: Final = 20  # at those who are slow, in the time that the slow are given
 HANDSHAKE_SECONDS: Final = 10.0  # connections that have not shaken hands are not counted yet, so they go soon
 LAST_BYTES_SECONDS: Final = 0.5  # for what is already in the sockets' buffers when the connections are closed
+HALF_CLOSED_SECONDS: Final = 60.0  # most that close have gone; for those who have not, their replies come within this
 BACKLOG: Final = 1024  # connections that the kernel may hold for us while we are busy; a reconnect storm fits
 
 
@@ -195,6 +196,8 @@ class Server:
     def _overdue(self, connection: Connection, now: float) -> str:
         if connection.is_idle and now - connection.last_active > self.limits.idle_seconds_max:
             return "idle"
+        if connection.is_half_closed and now - connection.last_active > HALF_CLOSED_SECONDS:
+            return "has closed, and waits for a reply that does not come"
         if not connection.is_idle and now - connection.last_active > 2 * self.limits.idle_seconds_max:
             return "does not read its replies"
         return ""

@@ -161,8 +161,8 @@ class Interceptor:
         relay = Relay(connection, held.reply, loses_reply=isinstance(fault, LostReply))
         try:
             relay.take(self._service(relay, frame))
-        except MalformedError:
-            connection.abort()
+        except MalformedError as error:
+            held.reply.refuse(error)
 
 
 class Relay(Connection):
@@ -195,6 +195,15 @@ class Relay(Connection):
             self._real.close()
         else:
             self._pass_on(reply.parts)
+
+    def hold(self) -> None:
+        self._real.hold()
+
+    def release(self) -> None:
+        self._real.release()
+
+    def refuse(self, error: MalformedError) -> None:
+        self._real.refuse(error)
 
     def close(self) -> None:
         self._real.close()

@@ -43,7 +43,8 @@ def parse_request_header(frame: memoryview | bytes | bytearray) -> RequestHeader
             body_at += length
             if body_at > len(frame):
                 raise MalformedError("a client id is cut off")
-            client_id = str(frame[_HEADER_BYTES_MIN:body_at], "utf-8")
+            # As in Kafka, where a client id is a name for logs: what is not UTF-8 in it does not matter.
+            client_id = str(frame[_HEADER_BYTES_MIN:body_at], "utf-8", "replace")
         elif length != -1:
             raise MalformedError(f"a client id of length {length}")
         if version >= FIRST_FLEXIBLE.get(key, NEVER_FLEXIBLE):
