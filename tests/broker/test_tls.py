@@ -1,6 +1,7 @@
 """Listeners with TLS: certificates, client certificates, who is refused, and bytes that arrive unchanged."""
 
 import asyncio
+import contextlib
 import ssl
 import subprocess
 from pathlib import Path
@@ -8,7 +9,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer
 
-from clarion.broker.config import Durability, ListenerConfig, TlsConfig
+from clarion.broker.config import Durability, Limits, ListenerConfig, TlsConfig
+from clarion.net import tls
 from clarion.wire.messages.k03_metadata import MetadataRequest
 from tests.broker.harness import Client, Node, running, until
 from tests.broker.talk import batch
@@ -138,6 +140,73 @@ async def test_a_client_without_tls_and_one_that_does_not_trust_us_get_nowhere(t
         with pytest.raises((ssl.SSLError, ConnectionError)):
             await connect(node, old)
         client = await connect(node, trusting(certificates))
+        assert (await client.ask(MetadataRequest(topics=()), 9)).brokers
+        client.close()
+
+
+async def test_a_silent_crowd_keeps_nobody_out(tmp_path, certificates):
+    """They are counted from the moment they connect, and the oldest gives way; also to clients without TLS."""
+    async with running(tmp_path, **plain_and(secure(certificates)), limits=Limits(connections_max=60)) as node:
+        silent = [await asyncio.open_connection(*node.server.addresses[1]) for _ in range(300)]
+        handshakes = node.server.net.handshakes
+        await until(lambda: 0 < len(handshakes) <= 16)
+        clients = [await connect(node, trusting(certificates)) for _ in range(5)]
+        clients += [await Client.connect(*node.server.addresses[0]) for _ in range(5)]
+        for client in clients:
+            assert (await client.ask(MetadataRequest(topics=()), 9)).brokers
+        assert len(node.server.net.connections) + len(handshakes) <= 60
+        assert node.server.net.refused_total == 0
+        for client in clients:
+            client.close()
+        for _, writer in silent:
+            writer.close()
+        await until(lambda: len(handshakes) == 0)
+
+
+async def test_connected_clients_do_not_give_way_to_those_who_only_connect(tmp_path, certificates):
+    async with running(tmp_path, **plain_and(secure(certificates)), limits=Limits(connections_max=10)) as node:
+        clients = [await connect(node, trusting(certificates)) for _ in range(9)]
+        silent = [await asyncio.open_connection(*node.server.addresses[1]) for _ in range(40)]
+        for client in clients:
+            assert (await client.ask(MetadataRequest(topics=()), 9)).brokers
+            client.close()
+        for _, writer in silent:
+            writer.close()
+
+
+async def test_whoever_does_not_shake_hands_in_time_is_closed(tmp_path, certificates, monkeypatch):
+    monkeypatch.setattr(tls, "HANDSHAKE_SECONDS", 0.1)
+    async with running(tmp_path, **plain_and(secure(certificates))) as node:
+        reader, writer = await asyncio.open_connection(*node.server.addresses[1])
+        with contextlib.suppress(ConnectionError):
+            assert await asyncio.wait_for(reader.read(), 5) == b""
+        await until(lambda: len(node.server.net.handshakes) == 0)
+        assert node.server.net.handshakes_failed_total == 1
+        writer.close()
+
+
+async def test_a_stop_does_not_wait_for_handshakes(tmp_path, certificates):
+    async with running(tmp_path, **plain_and(secure(certificates))) as node:
+        silent = [await asyncio.open_connection(*node.server.addresses[1]) for _ in range(5)]
+        await until(lambda: len(node.server.net.handshakes) == 5)
+        await asyncio.wait_for(node.server.net.stop(0), 2)
+        assert len(node.server.net.handshakes) == 0
+        for _, writer in silent:
+            writer.close()
+
+
+@pytest.mark.parametrize(
+    "cipher", ["AES128-SHA", "AES256-GCM-SHA384", "ECDHE-ECDSA-AES128-SHA256", "DHE-RSA-AES128-GCM-SHA256"]
+)
+async def test_tls_1_2_without_forward_secrecy_or_authenticated_encryption_is_refused(tmp_path, certificates, cipher):
+    async with running(tmp_path, **plain_and(secure(certificates))) as node:
+        context = trusting(certificates)
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+        context.set_ciphers(f"{cipher}:@SECLEVEL=0")
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            await connect(node, context)
+        context.set_ciphers("ECDHE-ECDSA-AES128-GCM-SHA256")
+        client = await connect(node, context)
         assert (await client.ask(MetadataRequest(topics=()), 9)).brokers
         client.close()
 

@@ -58,6 +58,10 @@ OpenStore = Callable[[OnFailure], Awaitable[CoordinationStore]]
 
 REGISTRY_FILE: Final = "registry.db"
 _FLUSH_THREADS: Final = 8  # flushes of different partitions overlap in the device up to about here
+_TLS_1_2_CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"  # forward secret, and authenticated
+_OPEN_FILES_ENOUGH: Final = 16_384  # log files in use at a time, where descriptors are no matter
+_SPARE_DESCRIPTORS: Final = 128  # standard streams, the store, files opened for a moment, listeners, a few probes
+_CONNECTIONS_MIN: Final = 16
 _DRAIN_SECONDS: Final = 5.0
 
 
@@ -243,7 +247,7 @@ def _open_files_max(config: BrokerConfig) -> int:
     if config.limits.open_files_max:
         return config.limits.open_files_max
     soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return max(64, soft // 4)
+    return max(64, min(soft, _OPEN_FILES_ENOUGH * 4) // 4)
 
 
 def _group_config(config: BrokerConfig) -> GroupConfig:
@@ -261,10 +265,21 @@ def _group_config(config: BrokerConfig) -> GroupConfig:
     )
 
 
+def connections_max(config: BrokerConfig) -> int:
+    """As many as the settings say, and no more than leave the log its files."""
+    soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return config.limits.connections_max
+    room = max(_CONNECTIONS_MIN, soft - _open_files_max(config) - _SPARE_DESCRIPTORS)
+    if room < config.limits.connections_max:
+        log.warning("connections_limited", connections_max=room, reason=f"the process may open {soft} files")
+    return min(config.limits.connections_max, room)
+
+
 def _net_limits(config: BrokerConfig) -> NetLimits:
     limits = config.limits
     return NetLimits(
-        connections_max=limits.connections_max,
+        connections_max=connections_max(config),
         frame_bytes_max=limits.frame_bytes_max,
         frames_memory_max=limits.frames_memory_max,
         connection_memory_max=limits.connection_memory_max,
@@ -284,6 +299,7 @@ def _tls_context(tls: TlsConfig | None) -> ssl.SSLContext | None:
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=tls.client_ca)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers(_TLS_1_2_CIPHERS)  # those of TLS 1.3 are all of this kind
     context.load_cert_chain(tls.certificate, tls.key)
     if os.stat(tls.key).st_mode & stat.S_IROTH:
         log.warning("tls_key_readable_by_everybody", key=tls.key, reason="its mode should be 0600 or 0640")

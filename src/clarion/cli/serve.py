@@ -43,7 +43,16 @@ def run(flags: dict[str, Any]) -> None:
 
     settings = load(flags.get("config"), os.environ, flags)
     _set_up_log(settings)
+    _raise_descriptor_limit()
     _run_loop(settings)
+
+
+def _raise_descriptor_limit() -> None:
+    """The soft limit is a default for programs that know nothing of it; a server takes what it may have."""
+    import resource
+
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _run_loop(settings: ServeSettings) -> None:

@@ -14,13 +14,14 @@ from clarion.net.connection import Connection
 from clarion.net.frames import Scratch
 from clarion.net.outbox import CHUNK_BYTES
 from clarion.net.replies import Service
+from clarion.net.tls import Handshakes, TlsListener
 from clarion.world import DiskFile, event_log
+from clarion.world.events import Repeats
 
 log = event_log("net")
 
 SWEEP_SECONDS: Final = 5.0
 LOOKS: Final = 20  # at those who are slow, in the time that the slow are given
-HANDSHAKE_SECONDS: Final = 10.0  # connections that have not shaken hands are not counted yet, so they go soon
 LAST_BYTES_SECONDS: Final = 0.5  # for what is already in the sockets' buffers when the connections are closed
 HALF_CLOSED_SECONDS: Final = 60.0  # most that close have gone; for those who have not, their replies come within this
 BACKLOG: Final = 1024  # connections that the kernel may hold for us while we are busy; a reconnect storm fits
@@ -51,9 +52,12 @@ class Server:
         self.connections: dict[Connection, None] = {}
         self.refused_total = 0
         self.malformed_total = 0
+        self.handshakes_failed_total = 0
+        self.handshakes = Handshakes(self)
+        self._refusal_repeats, self._limit_repeats, self._handshake_repeats = Repeats(), Repeats(), Repeats()
         self._sending: list[Connection] = []
         self._will_grant = False
-        self._listening: list[asyncio.Server] = []
+        self._listening: list[asyncio.Server | TlsListener] = []
         self._loop = asyncio.get_running_loop()
         self.now = self._loop.time
         self.soon = self._loop.call_soon
@@ -63,15 +67,14 @@ class Server:
     async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> tuple[str, int]:
         """Start to listen; returns the address that was really taken."""
         number = len(self._listening)
-        server = await self._loop.create_server(
-            lambda: Connection(self, number),
-            host,
-            port,
-            ssl=tls,
-            ssl_handshake_timeout=HANDSHAKE_SECONDS if tls else None,
-            backlog=BACKLOG,
-            reuse_address=True,
-        )
+        server: asyncio.Server | TlsListener
+        if tls is None:
+            server = await self._loop.create_server(
+                lambda: Connection(self, number), host, port, backlog=BACKLOG, reuse_address=True
+            )
+        else:
+            server = TlsListener(self.handshakes, number, tls)
+            await server.listen(host, port, BACKLOG)
         self._listening.append(server)
         if self._sweeping is None:
             self._sweeping = self._loop.call_later(SWEEP_SECONDS, self._sweep)
@@ -81,13 +84,18 @@ class Server:
 
     def opened(self, connection: Connection) -> None:
         connection.last_active = self.now()
-        if len(self.connections) >= self.limits.connections_max:
+        self.handshakes.end(connection)
+        if len(self.connections) + len(self.handshakes) >= self.limits.connections_max and not self._has_room():
             self.refused_total += 1
-            log.warning("connection_limit", peer=connection.peer, limit=self.limits.connections_max)
+            self._note(self._limit_repeats, "connection_limit", connection.peer, limit=self.limits.connections_max)
             connection.abort()
             return
         self.connections[connection] = None
         _send_small_packets_at_once(connection)
+
+    def _has_room(self) -> bool:
+        """Whoever has not even shaken hands gives way to who has."""
+        return len(self.connections) < self.limits.connections_max and self.handshakes.give_way()
 
     def closed(self, connection: Connection) -> None:
         self.connections.pop(connection, None)
@@ -97,7 +105,18 @@ class Server:
     def refused(self, connection: Connection, reason: str) -> None:
         """Its bytes make no sense, or ask for what we do not do."""
         self.malformed_total += 1
-        log.warning("connection_refused", peer=connection.peer, client_id=connection.client_id, reason=reason)
+        client_id = connection.client_id
+        self._note(self._refusal_repeats, "connection_refused", connection.peer, client_id=client_id, reason=reason)
+
+    def handshake_failed(self, peer: str, error: OSError) -> None:
+        self.handshakes_failed_total += 1
+        self._note(self._handshake_repeats, "tls_handshake_failed", peer, reason=str(error))
+
+    def _note(self, repeats: Repeats, event: str, peer: str, **fields: object) -> None:
+        """What a stranger can make us say a thousand times a second, we say a few times."""
+        if repeats.allow(self.now()):
+            left_out = {"left_out": repeats.take_left_out()} if repeats.left_out else {}
+            log.warning(event, peer=peer, **fields, **left_out)
 
     def will_send(self, connection: Connection) -> None:
         """It has a reply that leaves at the end of this turn of the loop."""
@@ -165,6 +184,7 @@ class Server:
         for timer in (self._sweeping, self._looking):
             if timer is not None:
                 timer.cancel()
+        await self.handshakes.stop()
         for connection in self.connections:
             connection.take_no_more()
         await self._wait_until(lambda: all(one.is_idle for one in self.connections), drain_seconds)

@@ -43,6 +43,33 @@ class EventLog:
             self._logger.log(level, event, extra={FIELDS: fields}, exc_info=error)
 
 
+class Repeats:
+    """Keeps one kind of line from filling the log: some in every while, and the next one tells what was left out."""
+
+    __slots__ = ("_lines_max", "_seconds", "_since", "_written", "left_out")
+
+    def __init__(self, lines_max: int = 10, seconds: float = 10.0) -> None:
+        self._lines_max = lines_max
+        self._seconds = seconds
+        self._since = float("-inf")
+        self._written = 0
+        self.left_out = 0
+
+    def allow(self, now: float) -> bool:
+        """Whether a line may be written now."""
+        if now - self._since >= self._seconds:
+            self._since, self._written = now, 0
+        if self._written >= self._lines_max:
+            self.left_out += 1
+            return False
+        self._written += 1
+        return True
+
+    def take_left_out(self) -> int:
+        left_out, self.left_out = self.left_out, 0
+        return left_out
+
+
 class TextFormatter(logging.Formatter):
     """`2026-11-15 11:20:01.123 INFO log tail_cut partition=t-0 bytes=173`"""
 
