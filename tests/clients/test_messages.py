@@ -69,6 +69,20 @@ def test_a_batch_passes_with_each_compression_from_each_client_to_each_client(
             assert [m.value for m in found] == [r.value for r in sent], f"read by {reader.name}"
 
 
+@pytest.mark.parametrize("compression", ["uncompressed", *(one for one in COMPRESSIONS if one != "none")])
+def test_every_client_reads_what_the_broker_compressed_anew(
+    admin: Client, unique: str, compression: str, every_reader: list[Client]
+) -> None:
+    admin.create_topic(unique, config={"compression.type": compression})
+    sent = [Outgoing(b"%04d" % n + b" lorem ipsum dolor sit amet" * 20, b"%d" % (n % 7)) for n in range(300)]
+    admin.produce(unique, sent[:150])
+    admin.produce(unique, sent[150:], compression="gzip")
+    for reader in every_reader:
+        if compression == "uncompressed" or not reader.why_no_codec(compression):
+            found = reader.read(unique, 0, EARLIEST, len(sent))
+            assert [(m.value, m.key) for m in found] == [(r.value, r.key) for r in sent], f"read by {reader.name}"
+
+
 def test_many_batches_arrive_complete_and_in_order(client: Client, topic: str, admin: Client) -> None:
     """More than fits into one answer: 6 MB, against the usual limit of 1 MB for a partition."""
     sent = [b"%05d" % n + b"x" * 995 for n in range(6000)]

@@ -32,9 +32,12 @@ from clarion.model.setting_kinds import (
 
 _HOUR_MS: Final = 3_600_000
 _DAY_MS: Final = 24 * _HOUR_MS
-_BATCHES_ARE_OPAQUE: Final = "a batch is stored as its producer compressed it"
 _NO_REMOTE: Final = "there is no remote storage yet"
 _NO_THROTTLE: Final = "replication is not throttled by replica"
+
+
+def _gzip_level(value: Value) -> str | None:
+    return None if value in (-1, *range(1, 10)) else "Value must be between 1 and 9 or equal to -1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,33 +55,34 @@ class TopicSettings:
         "compression.type",
         "producer",
         Kind.STRING,
-        "How batches are stored. Only `producer`: the broker never compresses anew.",
+        "How batches are stored: `producer` as they come, `uncompressed`, or in `gzip`, `snappy`, `lz4` or `zstd`. A "
+        "batch that comes otherwise is compressed anew, which costs the broker time.",
+        check=one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
         synonyms=("compression.type",),
-        why_only_default=_BATCHES_ARE_OPAQUE,
     )
     compression_gzip_level: int = setting(
         "compression.gzip.level",
         -1,
         Kind.INT,
-        "Unused: the broker never compresses anew.",
+        "The level of gzip where `compression.type` asks for it, from 1 to 9; -1 is gzip's own.",
+        check=_gzip_level,
         synonyms=("compression.gzip.level",),
-        why_only_default=_BATCHES_ARE_OPAQUE,
     )
     compression_lz4_level: int = setting(
         "compression.lz4.level",
         9,
         Kind.INT,
-        "Unused: the broker never compresses anew.",
+        "The level of lz4, from 1 to 17; levels above 12 are as 12.",
+        check=between(1, 17),
         synonyms=("compression.lz4.level",),
-        why_only_default=_BATCHES_ARE_OPAQUE,
     )
     compression_zstd_level: int = setting(
         "compression.zstd.level",
         3,
         Kind.INT,
-        "Unused: the broker never compresses anew.",
+        "The level of zstd, from -131072 to 22; levels above 12 are as 12, for they would take the broker's memory.",
+        check=between(-131_072, 22),
         synonyms=("compression.zstd.level",),
-        why_only_default=_BATCHES_ARE_OPAQUE,
     )
     delete_retention_ms: int = setting(
         "delete.retention.ms",

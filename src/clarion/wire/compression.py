@@ -38,18 +38,25 @@ def decompress(codec: int, data: Buffer, limit_bytes: int) -> bytes:
     return expand(data, limit_bytes)
 
 
-def compress(codec: int, data: Buffer) -> bytes:
+_DEFAULT_LEVELS: Final[dict[int, int]] = {Codec.GZIP: -1, Codec.LZ4: 1, Codec.ZSTD: 3}  # where nobody says
+_LEVEL_MAX: Final = 12  # lz4 knows no higher one, and zstd would take hundreds of megabytes
+
+
+def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
+    """`level` as Kafka counts it for the codec; None for its default."""
+    if level is None:
+        level = _DEFAULT_LEVELS.get(codec, 0)
     match codec:
         case Codec.NONE:
             return bytes(data)
         case Codec.GZIP:
-            return zlib.compress(data, level=6, wbits=_GZIP)
+            return zlib.compress(data, level=level, wbits=_GZIP)
         case Codec.SNAPPY:
             return _pack_xerial(data)
         case Codec.LZ4:
-            return _pack_lz4(data)
+            return _pack_lz4(data, min(level, _LEVEL_MAX))
         case Codec.ZSTD:
-            return bytes(cramjam.zstd.compress(data, level=3))
+            return bytes(cramjam.zstd.compress(data, level=min(level, _LEVEL_MAX)))
     raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"compression type {codec} is unknown")
 
 
@@ -183,9 +190,9 @@ def _pack_xerial(data: Buffer) -> bytes:
 # ------------------------------------------------------------------------------------------------ lz4 and zstd frames
 
 
-def _pack_lz4(data: Buffer) -> bytes:
+def _pack_lz4(data: Buffer, level: int) -> bytes:
     """Independent blocks: Java's reader refuses those that refer back. The batch's CRC is checksum enough."""
-    packer = cramjam.lz4.Compressor(content_checksum=False, block_linked=False)
+    packer = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
     packer.compress(bytes(data))
     return bytes(packer.finish())
 

@@ -336,9 +336,9 @@ def encode_batch(
     return assemble_batch(header, data)
 
 
-def assemble_batch(header: BatchHeader, data: Buffer) -> bytearray:
+def assemble_batch(header: BatchHeader, data: Buffer, level: int | None = None) -> bytearray:
     """A batch of the records in `data`, not yet compressed. Length and CRC are computed, the rest is the header's."""
-    body = compress(header.attributes & COMPRESSION_MASK, data)
+    body = compress(header.attributes & COMPRESSION_MASK, data, level)
     batch = bytearray(HEADER_BYTES)
     _PREFIX.pack_into(batch, 0, header.base_offset, HEADER_BYTES - LENGTH_PREFIX_BYTES + len(body))
     _AFTER_LENGTH.pack_into(batch, LENGTH_PREFIX_BYTES, *header[2:])
