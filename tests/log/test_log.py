@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
 import pytest
 
+from clarion.log.checkpoints import load_epochs
 from clarion.log.files import FileCache
-from clarion.log.folder import TopicIdMismatch
+from clarion.log.folder import TopicIdMismatch, parse_metadata
 from clarion.log.log import Log, LogConfig
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.wire.batch import read_header
-from clarion.world import RealDisk
-from tests.log.batches import SMALL, append, batch, content, open_log, read_all
+from clarion.world import RealDisk, read_file
+from tests.log.batches import SMALL, TOPIC_ID, append, batch, content, open_log, read_all
 from tests.sim.disk import SimDisk
 
 LARGE = LogConfig(index_interval_bytes=150)
@@ -317,6 +319,43 @@ def test_a_ticket_that_failed_in_its_thread_fails_the_log_when_it_is_given_back(
 
 
 # Flushing
+
+
+def test_a_flush_covers_indexes_epochs_and_the_topic_id_too(disk: SimDisk) -> None:
+    log = open_log(disk)
+    for epoch in (0, 0, 0, 3, 3, 3, 3):
+        append(log, size=200, epoch=epoch)
+    assert log.segment_count == 3
+    log.flush()
+    after = disk.power_loss()
+    assert load_epochs(after, f"{log.folder}/leader-epoch-checkpoint") == [(0, 0), (3, 3)]
+    assert parse_metadata(read_file(after, f"{log.folder}/partition.metadata")) == TOPIC_ID
+    for base in (0, 3):
+        for kind in (".index", ".timeindex"):
+            path = f"{log.folder}/{base:020d}{kind}"
+            assert read_file(after, path) == read_file(disk, path) != b""
+
+
+def test_without_any_flush_a_power_loss_leaves_a_beginning_and_never_a_hole() -> None:
+    """A segment's name must not reach the disk before that of the segment before it."""
+    lengths = set()
+    for seed in range(300):
+        disk = SimDisk()
+        rng = random.Random(seed)
+        disk.make_folder("/data/t-0")
+        disk.sync_folder("/")
+        disk.sync_folder("/data")
+        log = open_log(disk)
+        for _ in range(14):
+            append(log, size=200)
+            if rng.random() < 0.3:
+                disk.open(rng.choice(log.segments).path).sync()  # the kernel writes what it likes, when it likes
+        after = disk.power_loss(rng)
+        found = open_log(after, clean=False)
+        offsets = [header.base_offset for header, _ in found.batch_headers(0)]
+        assert offsets == list(range(len(offsets))), f"seed {seed}"
+        lengths.add(len(offsets))
+    assert len(lengths) > 3
 
 
 def test_what_is_appended_while_a_flush_runs_belongs_to_the_next_one(disk: SimDisk) -> None:

@@ -272,3 +272,18 @@ async def test_nothing_makes_an_offline_log_commit_more(tmp_path: Path) -> None:
     await bench.executor.run(OSError(errno.EIO, "bad sector"))
     partition.configure(settings(**QUICK))
     assert partition.high_watermark.offset == 0
+
+
+async def test_a_batch_sent_again_to_an_offline_log_is_not_acknowledged_unless_it_was_committed(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    partition = bench.partition()
+    first = append(partition, producer=7, sequence=0)
+    await turns()
+    await bench.executor.run()
+    append(partition, producer=7, sequence=1)
+    await turns()
+    await bench.executor.run(OSError(errno.EIO, "Input/output error"))
+    assert append(partition, producer=7, sequence=0).base_offset == first.base_offset
+    with pytest.raises(KafkaError) as refusal:
+        append(partition, producer=7, sequence=1)
+    assert refusal.value.code is ErrorCode.KAFKA_STORAGE_ERROR
