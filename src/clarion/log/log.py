@@ -56,6 +56,7 @@ class Log:
         self._folder = folder
         self._config = config
         self._segments = Segments(folder, opened.sealed, opened.active)
+        self.next_offset: int = opened.next_offset
         self._epoch_file = EpochFile(folder, lambda: self.next_offset, self._headers)
         self._epoch = -2  # of the last append; matches no batch before the first
         self._truncations = 0
@@ -171,11 +172,12 @@ class Log:
         if self.failed is not None:
             raise self._offline()
         size = len(batch)
+        assert header.base_offset >= self.next_offset, "offsets grow"
         last_offset = header.base_offset + header.last_offset_delta
         active = self._segments.active
         if not active.has_room(self._config, size, last_offset, header.max_timestamp, now_ms):
             active = self._roll(header.base_offset, last_offset, now_ms)
-        epochs = None if header.leader_epoch == self._epoch else self.epochs  # loaded before anything is written
+        epochs = None if header.leader_epoch == self._epoch else self._epochs_before(header.leader_epoch)
         try:
             position = active.append(batch, size, last_offset, header.max_timestamp)
             active.appended_ms = now_ms
@@ -226,6 +228,12 @@ class Log:
         except OSError as second:
             self.fail(second)
         self._fail_unless_passing(error)
+
+    def _epochs_before(self, epoch: int) -> LeaderEpochs:
+        """Loaded before anything is written."""
+        epochs = self.epochs
+        assert epoch < 0 or epoch >= epochs.latest, f"leader epoch {epoch} comes after {epochs.latest}"
+        return epochs
 
     def _note_epoch(self, header: BatchHeader, epochs: LeaderEpochs) -> None:
         self._epoch = header.leader_epoch
@@ -335,6 +343,7 @@ class Log:
         if ticket.truncations == self._truncations:
             self._segments.mark_synced(ticket.sizes, ticket.cuts)
             self.flushed = max(self.flushed, ticket.end)
+            assert self.flushed <= self.end, "more is flushed than there is"
 
     def flush(self) -> None:
         """All three steps at once; blocks."""

@@ -320,6 +320,7 @@ class Partition:
         self.log.finish_flush(ticket)  # type: ignore[arg-type]
         if self._is_durable and self.high_watermark < self.log.flushed:
             self._advance(self.log.flushed)
+        assert self.log.start_offset <= self.high_watermark.offset, "what readers may not see yet was deleted"
 
     def fail_flush(self, error: BaseException) -> None:
         """Writing is over for this log. Of a deleted one it no longer matters what its files do."""
