@@ -6,6 +6,7 @@ import pytest
 
 from clarion.model.errors import ErrorCode
 from clarion.wire.messages.k13_leave_group import LeaveGroupRequest, MemberIdentity
+from clarion.wire.messages.k15_describe_groups import DescribeGroupsRequest
 from tests.groups.driver import ClassicClient, Driver, settle, subscription
 
 
@@ -24,6 +25,11 @@ def _pair(driver: Driver, **wishes) -> tuple[ClassicClient, ClassicClient]:
     leader.join()
     settle(leader, follower)
     return leader, follower
+
+
+def _state(driver: Driver) -> tuple[str, set[str | None]]:
+    group = driver.tell("describe_groups", DescribeGroupsRequest(groups=("g",)), version=6).groups[0]
+    return group.group_state, {member.group_instance_id for member in group.members}
 
 
 def test_a_static_member_joins_in_one_step(driver):
@@ -120,12 +126,15 @@ def test_a_static_member_that_is_away_during_a_rebalance_keeps_its_seat_until_it
 def test_when_only_absent_static_members_are_left_the_group_waits_for_one(driver):
     leader, follower = _pair(driver, session=300_000, rebalance=20_000)
     dynamic = ClassicClient(driver, session=300_000, rebalance=20_000).join()
-    dynamic_id = dynamic.member_id
-    dynamic.leave()
-    driver.advance(100_000)
-    assert dynamic_id
-    leader.join(), follower.join()
-    settle(leader, follower)
+    assert dynamic.leave() == ErrorCode.NONE
+    assert dynamic.joined().error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    driver.advance(100_000)  # five rebalance timeouts, and nobody has rejoined
+    assert _state(driver) == ("PreparingRebalance", {"a", "b"})
+    assert (leader.beat(), follower.beat()) == (ErrorCode.REBALANCE_IN_PROGRESS,) * 2
+    leader.join()
+    driver.advance(20_000)
+    assert [one.group_instance_id for one in leader.joined().members] == ["a", "b"]
+    assert leader.generation == 3
 
 
 def test_an_administrator_removes_a_static_member_by_its_instance_id(driver):
