@@ -7,6 +7,8 @@ import time
 
 import pytest
 
+from tests.raw_client import RawClient
+
 
 @pytest.fixture
 def group(clarion, topic) -> str:
@@ -87,3 +89,35 @@ def test_a_group_is_deleted(clarion, group):
 def test_a_mistake_is_one_line(clarion, empty_topic, words, complaint):
     words = [each.replace("TOPIC", empty_topic) for each in words]
     assert complaint in clarion("group", *words).one_line_error()
+
+
+STEERING = "\x1b]0;owned\x07\x9b2J"
+
+
+def test_what_a_hostile_member_says_about_itself_does_not_steer_the_terminal(clarion, broker, topic):
+    """Its protocol type comes back in an error, its ids in tables and in JSON."""
+    with RawClient(broker.address) as raw:
+        _bring_member(raw, f"strange-{topic}", f"strange{STEERING}", topic)
+        _bring_member(raw, f"usual-{topic}", "consumer", topic)
+        refused = clarion("group", "describe", f"strange-{topic}")
+        assert "x1b]0;owned" in refused.one_line_error()
+        shown = clarion("group", "describe", f"usual-{topic}")
+        assert "x1b]0;owned" in shown.out
+        as_json = clarion("group", "describe", f"usual-{topic}", "--json")
+        assert json.loads(as_json.out)["members"][0]["instance"] == f"i{STEERING}"
+    for result in (refused, shown, as_json):
+        assert not any(steer in result.out + result.err for steer in STEERING if not steer.isprintable())
+
+
+def _bring_member(raw: RawClient, group: str, protocol_type: str, topic: str) -> None:
+    subscription = b"\0\0\0\0\0\1" + len(topic).to_bytes(2, "big") + topic.encode() + b"\xff\xff\xff\xff"
+    joined = raw.ask(
+        "join_group", 5, group_id=group, member_id="", group_instance_id=f"i{STEERING}", session_timeout=10_000,
+        rebalance_timeout=10_000, protocol_type=protocol_type, protocols=[{"name": "p", "metadata": subscription}],
+    )  # fmt: skip
+    assert joined.error_code == 0
+    synced = raw.ask(
+        "sync_group", 3, group_id=group, generation_id=joined.generation_id, member_id=joined.member_id,
+        group_instance_id=f"i{STEERING}", assignments=[],
+    )  # fmt: skip
+    assert synced.error_code == 0

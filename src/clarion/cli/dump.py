@@ -14,7 +14,7 @@ from clarion.cli.errors import CliError
 from clarion.cli.humane import bytes_text, plural, time_text
 from clarion.cli.link import JsonOption
 from clarion.cli.message import Message, to_json
-from clarion.cli.table import clean
+from clarion.cli.table import clean, json_text
 from clarion.model.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ def _show_json(path: Path, one: DumpedBatch | DamagedRest, records: bool) -> Non
         fields |= {"codec": one.codec, **one.header._asdict()}
         if records:
             fields["records"] = _json_records(one)
-    print(json.dumps(fields, ensure_ascii=False))
+    print(json_text(fields))
 
 
 def _json_records(batch: DumpedBatch) -> list[Any] | None:

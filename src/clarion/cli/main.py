@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from clarion.cli.errors import CliError
+from clarion.cli.table import clean
 
 _INTERRUPTED = 130  # what shells report after Ctrl-C
 
@@ -43,7 +44,7 @@ def _run(words: list[str]) -> int:
 
 
 def _fail(message: str) -> None:
-    line = " ".join(message.split())
+    line = clean(" ".join(message.split()))
     print(f"clarion: {line}", file=sys.stderr, flush=True)
 
 

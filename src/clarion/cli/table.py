@@ -33,12 +33,18 @@ def show_rows(
 
 
 def show_json(value: object) -> None:
-    print(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+    print(json_text(value, indent=2))
+
+
+def json_text(value: object, indent: int | None = None) -> str:
+    """JSON for people: letters as they are. What could steer a terminal is escaped, beyond what JSON itself wants."""
+    text = json.dumps(value, indent=indent, ensure_ascii=False, default=str)
+    return "".join(one if one.isprintable() or one == "\n" else f"\\u{ord(one):04x}" for one in text)
 
 
 def show_notice(text: str) -> None:
     """A remark that is not the command's output: it must not get into a pipe."""
-    print(text, file=sys.stderr, flush=True)
+    print("\n".join(map(clean, text.splitlines())), file=sys.stderr, flush=True)
 
 
 def clean(text: str) -> str:

@@ -12,7 +12,7 @@ from clarion.cli.errors import CliError
 from clarion.cli.humane import count_text, plural
 from clarion.cli.link import BootstrapOption, JsonOption, Link, admin_api, result_of
 from clarion.cli.offsets import end_offsets, start_offsets
-from clarion.cli.table import Column, show_json, show_rows
+from clarion.cli.table import Column, clean, show_json, show_rows
 from clarion.model.errors import KafkaError
 from clarion.model.names import check_topic_name
 
@@ -106,7 +106,7 @@ def describe(
         show_json({"topic": name, "id": str(topic.topic_id), "settings": settings, "partitions": partitions})
         return
     messages = sum(each["messages"] for each in partitions)
-    print(f"{name}: {plural(len(partitions), 'partition')}, {plural(messages, 'message')}, id {topic.topic_id}")
+    print(f"{clean(name)}: {plural(len(partitions), 'partition')}, {plural(messages, 'message')}, id {topic.topic_id}")
     show_rows(settings, _SETTING_COLUMNS, as_json=False, none="every setting has its default (see them with --all)")
     show_rows(partitions, _PARTITION_COLUMNS, as_json=False)
 
@@ -294,7 +294,7 @@ def confirm(question: str, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise CliError(f"{question} Say so with --yes")
-    if not typer.confirm(question):
+    if not typer.confirm(clean(question)):
         raise typer.Exit(1)
 
 
@@ -303,4 +303,4 @@ def _report(rows: Sequence[dict[str, Any]], as_json: bool, sentence: Callable[[d
         show_json(list(rows))
     else:
         for row in rows:
-            print(sentence(row))
+            print(clean(sentence(row)))
