@@ -99,11 +99,13 @@ async def test_a_partition_may_be_placed_where_it_is_and_nowhere_else(tmp_path, 
         assert await reassign(node, ("t", 0, None), version=version) == [ErrorCode.NO_REASSIGNMENT_IN_PROGRESS]
 
 
-async def test_the_number_of_replicas_stays_where_it_must(tmp_path):
+@pytest.mark.parametrize("may_resize", [False, True])
+async def test_the_number_of_replicas_stays_one(tmp_path, may_resize):
     async with running(tmp_path) as node:
         await node.topic("t")
-        assert await reassign(node, ("t", 0, (1, 2)), may_resize=False) == [ErrorCode.INVALID_REPLICATION_FACTOR]
-        assert await reassign(node, ("t", 0, (1,)), may_resize=False) == [0]
+        refused = ErrorCode.INVALID_REPLICA_ASSIGNMENT
+        assert await reassign(node, ("t", 0, (1, 2)), ("t", 0, ()), may_resize=may_resize) == [refused] * 2
+        assert await reassign(node, ("t", 0, (1,)), may_resize=may_resize) == [0]
 
 
 @pytest.mark.parametrize("topics", [None, (), (ListPartitionReassignmentsTopics(name="t", partition_indexes=(0,)),)])

@@ -92,6 +92,7 @@ async def test_validate_only_changes_nothing(tmp_path):
         (wanted("t", retention_ms=None), ErrorCode.INVALID_CONFIG),
         (wanted("t", no_such_setting="1"), ErrorCode.INVALID_CONFIG),
         (wanted("__consumer_offsets"), ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+        (wanted("__cluster_metadata"), ErrorCode.INVALID_REQUEST),
         (wanted("__transaction_state"), ErrorCode.TOPIC_AUTHORIZATION_FAILED),
         (wanted("__share_group_state"), ErrorCode.TOPIC_AUTHORIZATION_FAILED),
     ],

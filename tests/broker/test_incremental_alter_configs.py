@@ -60,6 +60,7 @@ async def test_validate_only_changes_nothing(tmp_path):
         (resource("t", [("retention.ms", 9, "1")]), ErrorCode.INVALID_REQUEST),
         (resource("t", [("compression.type", SET, "brotli")]), ErrorCode.INVALID_CONFIG),
         (resource("t", [("retention.ms", SET, "1"), ("retention.ms", DELETE, None)]), ErrorCode.INVALID_REQUEST),
+        (resource("", [("retention.ms", SET, "1")]), ErrorCode.INVALID_REQUEST),
         (resource("nowhere", []), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         (resource("1", [("num.partitions", SET, "2")], BROKER), ErrorCode.INVALID_REQUEST),
     ],

@@ -109,11 +109,20 @@ async def test_a_name_that_no_topic_can_have_is_told_apart(tmp_path):
         assert {topic.error_code for topic in reply.topics} == {ErrorCode.INVALID_TOPIC_EXCEPTION}
 
 
-async def test_the_internal_topic_is_not_made_by_asking_for_it(tmp_path):
+@pytest.mark.parametrize(
+    ("name", "is_internal"),
+    [
+        ("__consumer_offsets", True),
+        ("__transaction_state", True),
+        ("__share_group_state", True),
+        ("__cluster_metadata", False),
+    ],
+)
+async def test_a_topic_of_the_broker_is_not_made_by_asking_for_it(tmp_path, name, is_internal):
     async with running(tmp_path) as node:
-        (topic,) = (await ask(node, ["__consumer_offsets"])).topics
+        (topic,) = (await ask(node, [name])).topics
         assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        assert topic.is_internal
+        assert topic.is_internal == is_internal
 
 
 async def test_a_topic_that_no_longer_fits_is_unknown_and_harms_nobody(tmp_path):

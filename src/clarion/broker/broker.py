@@ -19,7 +19,7 @@ from clarion.cluster import ProducerIds, SettingsRegistry, Topic, TopicRegistry
 from clarion.log.folder import TopicIdMismatch
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import TopicId
-from clarion.model.names import INTERNAL_TOPICS, OFFSETS_TOPIC
+from clarion.model.names import INTERNAL_TOPICS, METADATA_TOPIC, OFFSETS_TOPIC
 from clarion.model.topic_settings import parse
 from clarion.replication import Partition
 from clarion.world import Clock, Randomness, event_log, new_session_id
@@ -80,7 +80,9 @@ class Broker:
         self.cleaner: Cleaner  # likewise
         self.offset_files: OffsetFiles  # likewise
         self.clock_trust: ClockTrust  # likewise
-        self.closed_to_clients = INTERNAL_TOPICS  # topics that only the broker itself makes and writes
+        self.closed_to_clients = INTERNAL_TOPICS | {
+            METADATA_TOPIC
+        }  # topics that only the broker itself makes and writes
         self.waiting_produces = WaitingProduces()
         self.preparing = Preparing()
         self.produce_habits: dict[bytes, Habit] = {}

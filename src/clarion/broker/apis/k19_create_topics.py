@@ -20,6 +20,7 @@ from clarion.broker.apis.refusals import REFUSALS, refusal_of
 from clarion.broker.broker import Broker, RequestContext
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import NO_TOPIC_ID, TopicId
+from clarion.model.names import METADATA_TOPIC
 from clarion.model.topic_settings import parse
 from clarion.wire.messages.k19_create_topics import (
     CreatableReplicaAssignment,
@@ -81,6 +82,8 @@ async def _create(broker: Broker, topic: CreatableTopic, *, validate_only: bool)
 
 def _wanted(broker: Broker, topic: CreatableTopic) -> Wanted:
     """Checked in Kafka's order, name, settings, replicas: who creates or finds a topic hears first that it exists."""
+    if topic.name == METADATA_TOPIC:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {METADATA_TOPIC} is prohibited.")
     broker.registry.check_new_name(topic.name)
     if topic.name in broker.closed_to_clients:
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{topic.name} is internal: the broker makes it itself")
@@ -94,7 +97,8 @@ def _asked_count(broker: Broker, topic: CreatableTopic) -> int:
     wanted = topic.replication_factor
     if wanted < DEFAULT or wanted == 0:
         raise KafkaError(
-            ErrorCode.INVALID_REPLICATION_FACTOR, "Replication factor was set to an invalid non-positive value."
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            "Replication factor must be larger than 0, or -1 to use the default value.",
         )
     if wanted > 1:
         raise KafkaError(
@@ -111,7 +115,8 @@ def _assigned_count(broker: Broker, topic: CreatableTopic) -> int:
     """With assignments, the number of partitions is the number of assignments, and nothing else may say it."""
     if topic.num_partitions != DEFAULT or topic.replication_factor != DEFAULT:
         raise KafkaError(
-            ErrorCode.INVALID_REQUEST, "with assignments, the numbers of partitions and replicas must both be -1"
+            ErrorCode.INVALID_REQUEST,
+            "A manual partition assignment was specified, but partition count or replication factor was not set to -1.",
         )
     _check_assignments(topic.assignments, broker.node_id)
     return len(topic.assignments)
@@ -121,10 +126,10 @@ def _check_assignments(assignments: tuple[CreatableReplicaAssignment, ...], node
     indexes = sorted(one.partition_index for one in assignments)
     if indexes != list(range(len(indexes))):
         raise KafkaError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "assignments must name each partition from 0 on exactly once"
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based integer sequence"
         )
     for one in assignments:
-        check_replicas(one.partition_index, one.broker_ids, node_id)
+        check_replicas(one.broker_ids, node_id)
 
 
 def _created(broker: Broker, wanted: Wanted, topic_id: TopicId) -> CreatableTopicResult:

@@ -64,5 +64,5 @@ def _check_assignments(broker: Broker, asked: CreatePartitionsTopic, present_cou
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{more} partitions are new, but {len(assignments)} are assigned"
         )
-    for index, one in enumerate(assignments, start=present_count):
-        check_replicas(index, one.broker_ids, broker.node_id)
+    for one in assignments:
+        check_replicas(one.broker_ids, broker.node_id)

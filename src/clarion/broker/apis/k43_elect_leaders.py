@@ -27,7 +27,7 @@ _PARTITIONS_PER_TURN: Final = 1_000
 
 async def handle(broker: Broker, request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
     if request.election_type not in _KINDS:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no election of kind {request.election_type}")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}")
     results = []
     for topic in request.topic_partitions or ():
         partitions = []

@@ -2,8 +2,8 @@
 
 v1 whether the number of replicas may change.
 
-There is one node: to place a partition there is fine and changes nothing, any other place does not exist. No move is
-ever under way, so that there is none to stop.
+There is one node: to place a partition there is fine and changes nothing, any other place does not exist, and so the
+number of replicas stays 1 in any case. No move is ever under way, so that there is none to stop.
 """
 
 from __future__ import annotations
@@ -30,12 +30,11 @@ _PARTITIONS_PER_TURN: Final = 1_000
 async def handle(
     broker: Broker, request: AlterPartitionReassignmentsRequest, context: RequestContext
 ) -> AlterPartitionReassignmentsResponse:
-    may_resize = request.allow_replication_factor_change
     responses = []
     for topic in request.topics:
         partitions = []
         for asked in topic.partitions:
-            partitions.append(_answer(broker, topic.name, asked, may_resize=may_resize))
+            partitions.append(_answer(broker, topic.name, asked))
             if len(partitions) % _PARTITIONS_PER_TURN == 0:
                 await asyncio.sleep(0)
         responses.append(ReassignableTopicResponse(name=topic.name, partitions=tuple(partitions)))
@@ -46,23 +45,17 @@ async def handle(
     )
 
 
-def _answer(
-    broker: Broker, topic: str, asked: ReassignablePartition, *, may_resize: bool
-) -> ReassignablePartitionResponse:
+def _answer(broker: Broker, topic: str, asked: ReassignablePartition) -> ReassignablePartitionResponse:
     code, message = ErrorCode.NONE, None
     try:
         broker.partitions.get(topic, asked.partition_index)
-        _check(broker, asked, may_resize=may_resize)
+        _check(broker, asked)
     except REFUSALS as error:
         code, message = refusal_of(error, f"{topic}-{asked.partition_index}")
     return ReassignablePartitionResponse(partition_index=asked.partition_index, error_code=code, error_message=message)
 
 
-def _check(broker: Broker, asked: ReassignablePartition, *, may_resize: bool) -> None:
+def _check(broker: Broker, asked: ReassignablePartition) -> None:
     if asked.replicas is None:
         raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress.")
-    if not may_resize and len(asked.replicas) != 1:
-        raise KafkaError(
-            ErrorCode.INVALID_REPLICATION_FACTOR, f"The replication factor is changed from 1 to {len(asked.replicas)}"
-        )
-    check_replicas(asked.partition_index, asked.replicas, broker.node_id)
+    check_replicas(asked.replicas, broker.node_id)

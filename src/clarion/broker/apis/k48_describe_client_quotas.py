@@ -33,22 +33,23 @@ def _check_filter(components: tuple[ComponentData, ...]) -> None:
     for component in components:
         _check_component(component)
         if component.entity_type in seen:
-            raise _illegal(f"Duplicate filter components for entity type {component.entity_type}")
+            raise _illegal(f"Entity type {component.entity_type} cannot appear more than once in the filter.")
         seen[component.entity_type] = None
     if "ip" in seen and len(seen) > 1:
-        raise _illegal("an address cannot be combined with a user or a client id")
+        raise _illegal(
+            "Invalid entity filter component combination. IP filter component should not be used with user or clientId "
+            "filter component."
+        )
 
 
 def _check_component(component: ComponentData) -> None:
     if not component.entity_type:
         raise _illegal("Invalid empty entity type.")
     if component.entity_type not in _ENTITY_TYPES:
-        raise KafkaError(
-            ErrorCode.UNSUPPORTED_VERSION, f"Custom entity type '{component.entity_type[:100]}' not supported"
-        )
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"Unsupported entity type {component.entity_type[:100]}")
     match component.match_type:
         case 0 if component.match is None:
-            raise _illegal("an exact match needs a name")
+            raise _illegal("Request specified MATCH_TYPE_EXACT, but set match string to null.")
         case 1 | 2 if component.match is not None:
             raise _illegal("only an exact match has a name")
         case 0 | 1 | 2:

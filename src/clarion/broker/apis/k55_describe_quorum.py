@@ -13,6 +13,7 @@ from typing import Final
 from clarion.broker.broker import Broker, RequestContext
 from clarion.broker.own_settings import listener_protocol
 from clarion.model.errors import ErrorCode
+from clarion.model.names import METADATA_TOPIC
 from clarion.wire.messages.k55_describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,
@@ -24,7 +25,6 @@ from clarion.wire.messages.k55_describe_quorum import (
     TopicData,
 )
 
-METADATA_TOPIC: Final = "__cluster_metadata"
 _UNKNOWN: Final = -1
 
 

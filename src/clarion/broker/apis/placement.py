@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from clarion.model.errors import ErrorCode, KafkaError
 
 
-def check_replicas(partition: int, broker_ids: Sequence[int], node_id: int) -> None:
-    """Refuse an assignment that names anything but this node, once."""
+def check_replicas(broker_ids: Sequence[int], node_id: int) -> None:
+    """Refuse an assignment that names anything but this node, once, in Kafka's words."""
     if not broker_ids:
-        raise _refused(partition, "names no broker")
-    if len(set(broker_ids)) != len(broker_ids):
-        raise _refused(partition, "names a broker twice")
+        raise _refused("an empty replica list.")
     strange = next((one for one in broker_ids if one != node_id), None)
     if strange is not None:
-        raise _refused(partition, f"names broker {strange}, which does not exist; there is only broker {node_id}")
+        raise _refused(f"broker {strange}, but no such broker is registered.")
+    if len(broker_ids) > 1:
+        raise _refused(f"the broker {node_id} more than once.")
 
 
 def check_total(partitions: int, most: int) -> None:
@@ -27,5 +27,5 @@ def check_total(partitions: int, most: int) -> None:
         )
 
 
-def _refused(partition: int, reason: str) -> KafkaError:
-    return KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"the assignment of partition {partition} {reason}")
+def _refused(what: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment includes {what}")

@@ -50,7 +50,7 @@ def _check_named_once(names: Iterable[str]) -> None:
     seen: dict[str, None] = {}
     for name in names:
         if name in seen:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys : {name[:100]}")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
         if len(seen) == CHANGES_MAX:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"more than {CHANGES_MAX} changes of one resource")
         seen[name] = None
@@ -68,6 +68,9 @@ def _check_node(broker: Broker, name: str, wording: str) -> None:
 
 
 async def _alter_topic(broker: Broker, name: str, edit: Edit, *, validate_only: bool) -> None:
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+
     def changed(topic: Topic) -> Mapping[str, str]:
         overrides = change_overrides(topic.overrides, edit, broker.partitions.defaults)
         _check_topic(broker, topic, overrides)
