@@ -9,6 +9,7 @@ import pytest
 
 from clarion.broker import cleaning
 from clarion.broker.config import Durability
+from clarion.log import retention
 from clarion.model.ids import TopicPartition
 from clarion.model.names import OFFSETS_TOPIC
 from clarion.testing.clock import ShiftedClock
@@ -18,6 +19,7 @@ from clarion.wire.messages.k08_offset_commit import (
     OffsetCommitRequestTopic,
 )
 from clarion.wire.messages.k10_find_coordinator import FindCoordinatorRequest
+from clarion.wire.records import encode_batch
 from tests.broker.disks import StoryDisk
 from tests.broker.harness import Node, running, until
 from tests.broker.talk import batch
@@ -100,6 +102,27 @@ async def test_a_backfill_of_old_messages_stays_for_the_grace_period_and_is_told
             assert await kept.read() == [b"from long ago"]
         assert caplog.text.count("messages_too_old_to_stay") == 1
         await kept.pass_time(61)
+        assert await kept.read() == []
+
+
+async def test_a_batch_that_expires_message_by_message_is_unpacked_only_when_one_of_them_does(
+    tmp_path, clock, monkeypatch
+):
+    async with keeping(tmp_path, clock) as node:
+        await node.topic(retention_ms=str(10 * HOUR * 1000), clarion_retention_grace_ms="0")
+        kept = Kept(node, clock)
+        now = clock.now_ms()
+        ages = [12, 11, 5]
+        records = [(None, b"%d" % age, (), now - age * HOUR * 1000) for age in ages]
+        assert (await node.client.produce({T0: bytes(encode_batch(records))}))[T0].error_code == 0
+        unpacked = []
+        original = retention.records_data
+        monkeypatch.setattr(retention, "records_data", lambda *batch: unpacked.append(1) or original(*batch))
+        for _ in range(20):
+            await kept.pass_time(60)
+            assert node.partition().start_offset == 2
+        assert len(unpacked) <= 3
+        await kept.pass_time(5 * HOUR)
         assert await kept.read() == []
 
 

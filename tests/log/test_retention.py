@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clarion.log import retention
 from clarion.log.retention import TRIM_ALWAYS_BYTES, Arrivals, Noticed, is_worth_trimming, plan_retention
 from clarion.log.views import view_of
 from clarion.wire.batch import read_header, stamp_log_append_time
@@ -222,7 +223,7 @@ def test_a_batch_whose_time_cannot_be_believed_is_kept_for_the_retention_time_af
     if claimed is not None:
         header = header._replace(max_timestamp=claimed)
         batch = assemble_batch(header, bytes(batch[61:]))
-    is_believed = 0 < header.max_timestamp <= NOW + 86_400_000 and header.max_timestamp >= header.base_timestamp
+    is_believed = 0 < header.base_timestamp <= header.max_timestamp <= NOW + 86_400_000
     append_bytes(log, batch)
     expires = (header.max_timestamp if is_believed else NOW) + 10_000
     plan = None
@@ -233,6 +234,8 @@ def test_a_batch_whose_time_cannot_be_believed_is_kept_for_the_retention_time_af
         plan = sweep(log, TEN_SECONDS, NOW + elapsed, noticed=plan.noticed if plan else None)
         if NOW + elapsed <= expires:
             assert log.next_offset - log.start_offset >= 1, "the batch, or what of it has not expired"
+            first_without = next((n for n, time in enumerate(times) if time <= 0), len(times))
+            assert log.start_offset <= first_without, "one without a time counts from when it was appended"
         if not is_believed:
             assert log.start_offset == 0
     log = restarted(log, folder)
@@ -263,6 +266,18 @@ def append_without_time(log):
     """As librdkafka sends a message whose timestamp is -1."""
     batch = encode_batch([(None, b"x", (), -1)], base_offset=log.next_offset)
     append_bytes(log, assemble_batch(read_header(batch)._replace(max_timestamp=0), bytes(batch[61:])))
+
+
+def test_a_batch_that_cannot_be_read_at_the_boundary_is_unpacked_once(log, monkeypatch):
+    batch = encode_batch([(None, bytes(80 << 20), (), NOW - 20_000), (None, b"x", (), NOW)], compression=Codec.ZSTD)
+    append_bytes(log, batch)
+    unpacked = []
+    original = retention.records_data
+    monkeypatch.setattr(retention, "records_data", lambda *batch: unpacked.append(1) or original(*batch))
+    unreadable = set()
+    for later in (0, 1000, 2000):
+        sweep(log, TEN_SECONDS, NOW + later, unreadable=unreadable)
+    assert (len(unpacked), unreadable, log.start_offset) == (1, {0}, 0)
 
 
 def test_a_time_from_a_far_future_does_not_keep_data_for_ever(log):

@@ -71,7 +71,7 @@ class Memory:
         self.held_by: tuple[str, ...] = ()
         self.first_dirty = 0
         self.next_horizon_ms: int | None = None
-        self.unreadable: set[int] = set()  # base offsets of batches that compaction could not read
+        self.unreadable: set[int] = set()  # base offsets of batches that could not be read
 
 
 class Cleaner:
@@ -135,8 +135,10 @@ class Cleaner:
                 noticed=memory.noticed,
                 arrivals=memory.arrivals,
                 by_time=by_time,
+                unreadable=memory.unreadable,
             )
-            return plan, _first_timestamp(view)
+            is_inside = plan.boundary_ms >= 0 and plan.new_start_offset == view.start_offset
+            return plan, plan.boundary_ms if is_inside else _first_timestamp(view)
 
         plan, first_timestamp = await in_thread(decide)
         if not self._is_alive(partition):

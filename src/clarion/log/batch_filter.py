@@ -38,9 +38,14 @@ def read_spans(header: BatchHeader, batch: memoryview) -> tuple[bytes, list[Reco
     read_whole_header(batch)
     if header.record_count > RECORDS_MAX:
         raise KafkaError(ErrorCode.INVALID_RECORD, f"{header.record_count} records are too many to look at")
-    unpacked_max = min(max(_UNPACKED_BYTES_MIN, _UNPACKED_PER_BYTE * len(batch)), DECOMPRESSED_BYTES_MAX)
+    unpacked_max = unpacked_bytes_max(len(batch))
     data = records_data(batch, header, unpacked_max)
     return data, list(scan_spans(data, header, WorkBudget(_STEPS_MAX, unpacked_max)))
+
+
+def unpacked_bytes_max(size: int) -> int:
+    """What a stored batch of so many bytes may become, to be worth looking into."""
+    return min(max(_UNPACKED_BYTES_MIN, _UNPACKED_PER_BYTE * size), DECOMPRESSED_BYTES_MAX)
 
 
 class BatchFilter:

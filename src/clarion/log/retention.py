@@ -31,6 +31,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from clarion.log.batch_filter import unpacked_bytes_max
 from clarion.log.cleaned import CleanedFile, CleanedSegment
 from clarion.log.hops import LOOK_BYTES, DamagedSegment
 from clarion.log.views import LogView, SegmentView, appended_ms, batches_of, headers_of, read_batch
@@ -86,6 +87,7 @@ class RetentionPlan:
     reason: str = ""  # "time", "size", or empty where nothing goes
     held_by: tuple[str, ...] = ()  # groups without which more would go
     noticed: Noticed | None = None  # to be given to the next plan of this log
+    boundary_ms: int = -1  # where the log starts inside a batch: the time of its first message, found by unpacking
     damage: DamagedSegment | None = None  # what the walk met; the rest of that file counts as one batch
     arrived_expired: bool = False  # the first messages were too old to stay when they arrived; only grace keeps them
 
@@ -100,16 +102,20 @@ def plan_retention(
     noticed: Noticed | None = None,
     arrivals: Arrivals | None = None,
     by_time: bool = True,
+    unreadable: set[int] | None = None,
 ) -> RetentionPlan:
     """Where the log should start. Nothing from `limit_offset` (the high watermark) on goes.
 
     `holds`: for every group that holds deletion back, its committed offset, or None if it has none.
     `noticed`, `arrivals`: what earlier sweeps saw of this log.
     `by_time`: whether the clock can be trusted; if not, only what is too large goes.
+    `unreadable`: batches that are not worth unpacking, by base offset; those found now are added.
     """
     if not settings.is_deleted:
         return RetentionPlan(new_start_offset=view.start_offset, noticed=noticed)
     time = _Time(view.disk, now_ms, settings, noticed, view.next_offset)
+    if unreadable is not None:
+        time.unreadable = unreadable
     settled = _settled(view, now_ms - settings.retention_grace_ms, arrivals) if by_time else view.start_offset
     time_start = _start_by_time(view, settings.retention_ms, time, settled)
     size_start = _start_by_size(view, settings.retention_bytes, time)
@@ -129,6 +135,7 @@ def plan_retention(
         reason="" if start == view.start_offset else "time" if time_start >= size_start else "size",
         held_by=held_by,
         noticed=time.noticed_after(start),
+        boundary_ms=time.boundary_ms,
         damage=time.damage,
         arrived_expired=by_time
         and settled <= view.start_offset < view.next_offset
@@ -155,7 +162,9 @@ def apply_retention(log: Log, plan: RetentionPlan, now_ms: int) -> None:
 _AHEAD_MS_MAX: Final = 24 * 3_600_000  # a topic may accept timestamps from any future; retention believes a day
 
 
-_RECORDS_JUDGED_MAX: Final = 250_000  # an honest megabyte has fewer; a batch of more goes as a whole
+# A batch of more goes as a whole. An honest megabyte has fewer.
+_RECORDS_JUDGED_MAX: Final = 250_000
+UNREADABLE_MAX: Final = 100_000  # remembered per log
 
 
 class _Time:
@@ -171,6 +180,8 @@ class _Time:
         self._next_offset = next_offset
         self._has_met_strange = False
         self.damage: DamagedSegment | None = None
+        self.unreadable: set[int] = set()  # base offsets
+        self.boundary_ms = -1
 
     def of_damaged(self, segment: SegmentView) -> int:
         """Of what cannot be read: all of it was there when the file was last written to."""
@@ -180,15 +191,19 @@ class _Time:
         if self.is_believed(header):
             return header.max_timestamp
         self._has_met_strange = True
-        return self._appended_by(header, segment)
+        return self.appended_by(header, segment)
 
     def is_believed(self, header: BatchHeader) -> bool:
-        """Clients that send messages without a time leave the greatest at 0, where they began to count."""
-        has_own_base = not header.attributes & (LOG_APPEND_TIME | HAS_DELETE_HORIZON)
-        earliest = max(1, header.base_timestamp) if has_own_base else 1
-        return earliest <= header.max_timestamp <= self._latest
+        """Clients that send messages without a time leave the greatest at 0, where they began to count.
 
-    def _appended_by(self, header: BatchHeader, segment: SegmentView) -> int:
+        If the first message has no time, others of the batch may have, and the header cannot tell which.
+        """
+        has_own_base = not header.attributes & (LOG_APPEND_TIME | HAS_DELETE_HORIZON)
+        if has_own_base and not 0 < header.base_timestamp <= header.max_timestamp:
+            return False
+        return 0 < header.max_timestamp <= self._latest
+
+    def appended_by(self, header: BatchHeader, segment: SegmentView) -> int:
         """The earliest time of which it is known that the batch was in the log then."""
         known = self._noticed
         noticed_ms = known.at_ms if known and header.last_offset < known.offset else self.now_ms
@@ -260,15 +275,22 @@ def _first_unexpired(
         return header.base_offset
     if header.base_timestamp >= cutoff and not header.attributes & HAS_DELETE_HORIZON:
         return header.base_offset  # the first message's own time: nothing to decode, which is the usual case
+    if header.base_offset in time.unreadable:
+        return header.base_offset
+    appended_by = time.appended_by(header, segment)
     try:
         batch = read_batch(disk, segment, position, header)
-        data = records_data(batch, read_whole_header(batch))
+        data = records_data(batch, read_whole_header(batch), unpacked_bytes_max(len(batch)))
         for timestamp, offset in scan_times(data, header, records_max=_RECORDS_JUDGED_MAX):
-            if timestamp >= cutoff:
+            counts_from = timestamp if timestamp > 0 else appended_by
+            if counts_from >= cutoff:
+                time.boundary_ms = counts_from
                 return offset
     except KafkaError as error:
         # A lie or a bomb: the batch goes as a whole, when its greatest timestamp has expired.
         journal.warning("batch_unreadable", segment=segment.path, offset=header.base_offset, reason=str(error))
+        if len(time.unreadable) < UNREADABLE_MAX:
+            time.unreadable.add(header.base_offset)
     return header.base_offset
 
 
