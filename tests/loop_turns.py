@@ -37,11 +37,11 @@ class Turns:
 
 
 @asynccontextmanager
-async def watched_turns(slack: float = SLACK) -> AsyncIterator[Turns]:
+async def watched_turns(what: str = "somebody", slack: float = SLACK) -> AsyncIterator[Turns]:
     """Fails if the loop was held longer than the rule allows, times `slack`."""
     turns = Turns()
     try:
         yield turns
     finally:
         turns.stop()
-    assert turns.longest_seconds < TURN_SECONDS_MAX * slack, f"the loop was held for {turns.longest_seconds:.3f} s"
+    assert turns.longest_seconds < TURN_SECONDS_MAX * slack, f"{what} held the loop for {turns.longest_seconds:.3f} s"

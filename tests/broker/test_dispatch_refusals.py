@@ -2,9 +2,10 @@
 
 import pytest
 
-from clarion.broker.dispatch import _encoded, _refusal
+from clarion.broker.dispatch import _refusal
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.wire.apis import APIS, FETCH, PRODUCE
+from clarion.wire.bridge import encode
 
 
 @pytest.mark.parametrize(
@@ -14,4 +15,4 @@ def test_a_refusal_can_be_written_in_every_version(api) -> None:
     refusal = _refusal(api, KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "still reading"))
     if refusal is not None:
         for version in range(api.min_version, api.max_version + 1):
-            assert _encoded(api, version, refusal)
+            assert encode(refusal, api.key, version, "response")

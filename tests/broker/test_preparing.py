@@ -237,3 +237,32 @@ async def test_a_broker_that_stops_appends_nothing_afterwards(tmp_path):
             assert not stopping.done()
         await stopping
         assert partition.next_offset == 0
+
+
+# Many partitions
+
+
+async def test_batches_for_hundreds_of_partitions_leave_the_others_their_turns(tmp_path):
+    """Some of them looked through, some not, some refused; each answer is about its own partition."""
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic(partitions=400, **COMPACTED)
+        await node.topic("plain", partitions=400)
+        good, bad = batch(b"v", keys=[b"k"]), batch(b"v", keys=[None])
+        batches = {("t", index): bad if index % 100 == 7 else good for index in range(400)}
+        batches |= {("plain", index): bad for index in range(410)}
+        async with watched_turns():
+            produced = await node.client.produce(batches)
+        refused = {place: ErrorCode(one.error_code) for place, one in produced.items() if one.error_code}
+        missing = {("plain", index): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for index in range(400, 410)}
+        assert refused == missing | {("t", index): ErrorCode.INVALID_RECORD for index in (7, 107, 207, 307)}
+        assert [node.partition("t", index).next_offset for index in (6, 7, 8)] == [1, 0, 1]
+        assert [one.base_offset for one in (await node.client.produce(batches)).values()][:9] == [1] * 7 + [-1, 1]
+
+
+async def test_a_request_for_hundreds_of_partitions_is_not_overtaken_on_its_connection(tmp_path):
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic(partitions=300)
+        node.client.post(produce_frame({("t", index): batch(b"first") for index in range(300)}, acks=0))
+        node.client.post(produce_frame({("t", 299): batch(b"second")}))
+        assert read_produced(await node.client.next_frame(), 9)[("t", 299)].base_offset == 1
+        assert (await node.client.fetch({("t", 299): 0})).values("t", 299) == [b"first", b"second"]

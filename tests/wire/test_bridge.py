@@ -16,7 +16,7 @@ from kio.serial import entity_reader, entity_writer
 from clarion.model.errors import MalformedError
 from clarion.model.ids import NO_TOPIC_ID
 from clarion.wire import apis, bridge
-from clarion.wire.limits import ELEMENTS_MAX
+from clarion.wire.limits import request_elements_max
 from clarion.wire.messages.k02_list_offsets import ListOffsetsRequest
 from clarion.wire.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse, SupportedFeatureKey
 from clarion.wire.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -115,7 +115,7 @@ def test_an_array_length_of_four_billion_is_refused_before_anything_is_built():
 
 
 def test_a_frame_of_empty_names_is_refused_by_the_number_of_its_elements():
-    count = ELEMENTS_MAX + 1
+    count = request_elements_max(apis.LIST_OFFSETS) + 1
     body = pack(">ib", -1, 0) + bytes([count + 1 & 0x7F | 0x80, (count + 1) >> 7 & 0x7F | 0x80, (count + 1) >> 14])
     body += b"\x01\x01\x00" * count + bytes(10)
     with pytest.raises(MalformedError, match="elements"):

@@ -16,7 +16,7 @@ from clarion.model.errors import MalformedError
 from clarion.model.ids import NO_TOPIC_ID
 from clarion.wire.apis import PRODUCE
 from clarion.wire.frames import reply_head
-from clarion.wire.limits import ELEMENTS_MAX
+from clarion.wire.limits import PRODUCE_ELEMENTS_MAX
 from clarion.wire.produce import PartitionProduced, SingleReply, decode_request, encode_response
 from tests.wire import oracle
 
@@ -206,7 +206,7 @@ def test_more_topics_than_bytes_are_refused_before_the_first_is_read():
 
 
 def test_more_partitions_than_the_limit_are_refused_even_if_their_bytes_are_there():
-    count = ELEMENTS_MAX // 2
+    count = PRODUCE_ELEMENTS_MAX // 2
     topic = pack(">h1si", 1, b"t", count) + pack(">ii", 0, -1) * count
     body = pack(">hhii", -1, 1, 30, 2) + topic * 2
     with pytest.raises(MalformedError, match="elements"):

@@ -14,6 +14,7 @@ from clarion.broker.metadata_cache import MetadataCache
 from clarion.broker.partitions import Partitions
 from clarion.broker.preparing import Preparing
 from clarion.broker.threads import in_thread
+from clarion.broker.turns import Turns
 from clarion.broker.waiting import WaitingProduces
 from clarion.cluster import ProducerIds, SettingsRegistry, Topic, TopicRegistry
 from clarion.log.folder import TopicIdMismatch
@@ -85,6 +86,7 @@ class Broker:
         }  # topics that only the broker itself makes and writes
         self.waiting_produces = WaitingProduces()
         self.preparing = Preparing()
+        self.turns = Turns(clock)
         self.produce_habits: dict[bytes, Habit] = {}
         self.sessions = FetchSessions(config.limits.fetch_sessions_max, lambda: new_session_id(randomness))
         # Each may hold the unpacked batch and a thread for a tenth of a second: those who ask wait in line for two.

@@ -1,7 +1,9 @@
 """From a frame to a handler, and from whatever the handler did to a reply.
 
 Produce and Fetch are served inside the call, on views of the socket's buffer. Everything else is decoded by the bridge
-and handled by a coroutine of its own, `handle(broker, request, context)` in the API's module. A KafkaError that a
+and handled by a coroutine of its own, `handle(broker, request, context)` in the API's module. Long requests and long
+replies are decoded and encoded in a thread; while a long request is under way, its connection takes no other. Loops in
+handlers go through `Turns.each`, so that no request keeps the others waiting. A KafkaError that a
 handler lets through becomes a reply here, and only here; any other exception is our own mistake: it is logged with its
 traceback, the client's connection ends, and everybody else goes on.
 """
@@ -19,8 +21,8 @@ from clarion.broker.broker import Broker, RequestContext
 from clarion.broker.door import frame_bytes_max, is_answered_alone
 from clarion.model.errors import ErrorCode, KafkaError, MalformedError
 from clarion.net import Connection, PendingReply, Reply
-from clarion.wire.apis import API_VERSIONS, APIS, FETCH, PRODUCE, Api
-from clarion.wire.bridge import decode, encode
+from clarion.wire.apis import API_VERSIONS, APIS, FETCH, JOIN_GROUP, PRODUCE, SYNC_GROUP, Api
+from clarion.wire.bridge import decode, encode, has_more_elements
 from clarion.wire.frames import RequestHeader, parse_request_header, reply_head
 from clarion.world import event_log
 
@@ -28,6 +30,10 @@ log = event_log("broker")
 
 Handler = Callable[[Broker, Any, RequestContext], Awaitable[Any]]
 
+_DECODED_AT_ONCE_BYTES: Final = 4 * 1024  # two milliseconds at worst, with structs of three bytes each
+_ENCODED_AT_ONCE_ELEMENTS: Final = 500  # about a millisecond
+_JOINED_BYTES_MAX: Final = 1024 * 1024  # a longer reply is not copied once more only to get its head
+_WAITS_FOR_OTHERS: Final = frozenset({JOIN_GROUP, SYNC_GROUP})  # a held connection could not send a heartbeat
 _FALLBACK_VERSION: Final = 0  # of ApiVersions, for clients that ask in a version we do not know
 
 
@@ -72,17 +78,44 @@ class Dispatch:
         if len(frame) > bytes_max:
             raise MalformedError(f"{api.name} of {len(frame)} bytes; at most {bytes_max} are taken")
         self.requests_total[api.key] += 1
-        request = decode(api.request, api.key, header.api_version, "request", frame[header.body_at :])
+        body = frame[header.body_at :]
+        is_long = len(body) > _DECODED_AT_ONCE_BYTES
+        request = bytes(body) if is_long else decode(api.request, api.key, header.api_version, "request", body)
         connection.client_id = header.client_id or ""
         context = RequestContext(header.api_version, header.client_id or "", connection.peer, connection.listener)
         pending = PendingReply(connection)
-        task = asyncio.get_running_loop().create_task(self._handle(api, header, request, context, pending))
+        if is_long:
+            connection.hold()
+            handling = self._handle_long(connection, api, header, request, context, pending)
+        else:
+            handling = self._handle(api, header, request, context, pending)
+        task = asyncio.get_running_loop().create_task(handling)
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
         if is_answered_alone(api.key):
             connection.hold()
             task.add_done_callback(lambda _: connection.release())
         return pending
+
+    async def _handle_long(
+        self,
+        connection: Connection,
+        api: Api,
+        header: RequestHeader,
+        body: bytes,
+        context: RequestContext,
+        pending: PendingReply,
+    ) -> None:
+        """One such request at a time from each connection."""
+        try:
+            request = await self._broker.turns.aside(decode, api.request, api.key, header.api_version, "request", body)
+            if api.key in _WAITS_FOR_OTHERS:
+                connection.release()
+            await self._handle(api, header, request, context, pending)
+        except MalformedError as error:
+            connection.refuse_later(pending, error)
+        finally:
+            connection.release()
 
     async def _handle(
         self, api: Api, header: RequestHeader, request: Any, context: RequestContext, pending: PendingReply
@@ -95,7 +128,8 @@ class Dispatch:
             log.error("request_failed", api=api.name, version=header.api_version, client=context.client_id, error=error)
             pending.fail()
             return
-        pending.resolve(reply_head(api.key, header.api_version, header.correlation_id, len(body)) + body)
+        head = reply_head(api.key, header.api_version, header.correlation_id, len(body))
+        pending.resolve(head + body if len(body) <= _JOINED_BYTES_MAX else (head, body))
 
     async def _answer(self, api: Api, header: RequestHeader, request: Any, context: RequestContext) -> bytes:
         try:
@@ -104,7 +138,11 @@ class Dispatch:
             response = _refusal(api, error)
             if response is None:
                 raise  # nowhere in the reply could it be told
-        return _encoded(api, header.api_version, response)
+        if isinstance(response, bytes):
+            return response
+        if has_more_elements(response, _ENCODED_AT_ONCE_ELEMENTS):
+            return await self._broker.turns.aside(encode, response, api.key, header.api_version, "response")
+        return encode(response, api.key, header.api_version, "response")
 
     def _handler(self, api: Api) -> Handler:
         handler = self._handlers.get(api.key)
@@ -127,10 +165,6 @@ def _answer_unknown_version(api: Api, header: RequestHeader) -> Reply:
 
     body = encode_reply(header.api_version)
     return reply_head(API_VERSIONS, _FALLBACK_VERSION, header.correlation_id, len(body)) + body
-
-
-def _encoded(api: Api, version: int, response: Any) -> bytes:
-    return response if isinstance(response, bytes) else encode(response, api.key, version, "response")
 
 
 def _refusal(api: Api, error: KafkaError) -> Any:

@@ -91,7 +91,7 @@ class GroupService:
 
     async def call_all(self, method: Method, request: Any, context: RequestContext) -> list[Any]:
         """Ask every coordinator, for requests that are about all groups."""
-        return [await shard.call(method, request, context) for shard in self.shards]
+        return [await shard.call(method, request, context) async for shard in self._broker.turns.each(self.shards)]
 
     def committed_offset(self, group_id: str, tp: TopicPartition) -> int | None:
         """What a group has committed, as far as it is known here and now; None also while its shard is loading."""

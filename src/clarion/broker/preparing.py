@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
@@ -53,7 +53,7 @@ class Waiting:
             self.error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker could not look into this batch")
 
 
-Finish = Callable[[], None]
+Finish = Callable[[], Awaitable[None]]
 
 
 class Preparing:
@@ -72,7 +72,7 @@ class Preparing:
         self._waiting_bytes += size
 
     def add(self, batches: Sequence[Waiting], budget: WorkBudget, finish: Finish) -> None:
-        """`finish` is called on the loop when all are prepared: it is to append them, or to tell their errors.
+        """`finish` is awaited on the loop when all are prepared: it is to append them, or to tell their errors.
 
         The room of each has been taken with `check_room`. Once the broker stops, `finish` may never be called.
         """
@@ -97,11 +97,15 @@ class Preparing:
             await loop.run_in_executor(self._thread, _prepare_all, batches, budget)
             if not self._queue:
                 return  # the broker stops
-            self._queue.popleft()
+            try:
+                await finish()
+            except Exception as error:
+                log.error("request_failed", api="Produce", error=error)
             self._waiting_bytes -= sizes
             for one in batches:
                 one.partition.preparing -= 1
-            finish()
+            if self._queue:
+                self._queue.popleft()
         self._running = None
 
 

@@ -189,6 +189,10 @@ class Connection(asyncio.BufferedProtocol):
         if self._frames.has_unfinished:
             self._make_room()
 
+    def own(self, frame: memoryview) -> memoryview:
+        """A frame that may be kept beyond this turn: a copy, if it lies in the buffer that all connections share."""
+        return memoryview(bytearray(frame)) if frame.obj is self._server.scratch.whole.obj else frame
+
     def hold(self) -> None:
         """Begin no further request until `release`: the one just taken is heavy, or must not be overtaken."""
         self._is_held = True
@@ -252,6 +256,12 @@ class Connection(asyncio.BufferedProtocol):
         """For what has no reply to come; a request that was taken already is refused through its `PendingReply`."""
         self.note_refusal(error)
         self._end_in_turn()
+
+    def refuse_later(self, pending: PendingReply, error: MalformedError) -> None:
+        """The same for a request that could not be read at once, and whose reply has its place already."""
+        self._server.refused(self, str(error))
+        self.take_no_more()
+        pending.fail()
 
     def _end_in_turn(self) -> None:
         """Behind the replies to the requests before."""

@@ -6,13 +6,15 @@ the door for every request that is not hand-written: whatever the bytes are, the
 
 from __future__ import annotations
 
+from dataclasses import is_dataclass
 from functools import cache
 from struct import error as StructError
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_origin, get_type_hints
 
 from clarion.model.errors import MalformedError
 from clarion.wire.cursor import Cursor
-from clarion.wire.plan import Direction, plan_of
+from clarion.wire.limits import ELEMENTS_MAX, request_elements_max
+from clarion.wire.plan import Direction, plan_of, strip_optional
 from clarion.wire.reader import Read, compile_reader
 from clarion.wire.writer import Write, compile_writer
 
@@ -28,7 +30,8 @@ def decode(
     """
     wanted: Any = neutral
     read = _reader(wanted, api_key, version, direction)
-    cursor = Cursor(bytes(body))
+    elements_max = request_elements_max(api_key) if direction == "request" else ELEMENTS_MAX
+    cursor = Cursor(bytes(body), elements_max)
     try:
         message: Message = read(cursor)
     except (StructError, IndexError) as end_reached:
@@ -50,6 +53,35 @@ def encode(message: Any, api_key: int, version: int, direction: Direction) -> by
     except StructError as unfit:
         raise ValueError(f"{type(message).__name__} does not fit into version {version}: {unfit}") from unfit
     return bytes(out)
+
+
+def has_more_elements(message: Any, limit: int) -> bool:
+    """Whether the arrays of a message hold more than `limit` elements in all; looks at about as many."""
+    count, inside = 0, [message]
+    while inside:
+        one = inside.pop()
+        of_message: Any = type(one)
+        for name in _nesting_fields(of_message):
+            value = getattr(one, name)
+            if type(value) is not tuple:
+                inside.append(value)
+                continue
+            count += len(value)
+            if count > limit:
+                return True
+            if value:
+                of_element: Any = type(value[0])
+                inside.extend(value if _nesting_fields(of_element) else ())
+    return False
+
+
+@cache
+def _nesting_fields(message: Any) -> tuple[str, ...]:
+    """The fields of a message class that hold arrays or other messages."""
+    if not is_dataclass(message):
+        return ()
+    inner = ((name, strip_optional(hint)[0]) for name, hint in get_type_hints(message).items())
+    return tuple(name for name, hint in inner if get_origin(hint) is tuple or is_dataclass(hint))
 
 
 @cache

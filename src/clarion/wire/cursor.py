@@ -19,11 +19,11 @@ _INT32 = Struct(">i")
 class Cursor:
     __slots__ = ("at", "data", "elements_left", "end")
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, elements_max: int = ELEMENTS_MAX) -> None:
         self.data = data
         self.at = 0
         self.end = len(data)
-        self.elements_left = ELEMENTS_MAX
+        self.elements_left = elements_max
 
     def expect_elements(self, count: int, element_bytes_min: int) -> None:
         """Refuse an array before anything is built for it."""
@@ -31,7 +31,7 @@ class Cursor:
             raise MalformedError(f"{count} elements announced, {self.end - self.at} bytes left")
         self.elements_left -= count
         if self.elements_left < 0:
-            raise MalformedError(f"a message has more than {ELEMENTS_MAX} elements")
+            raise MalformedError(f"a message has {-self.elements_left} elements more than are taken")
 
     def take(self, length: int) -> bytes:
         start = self.at

@@ -37,6 +37,7 @@ from clarion.wire.fields import (
     string,
     uvarint,
 )
+from clarion.wire.limits import FETCH_ELEMENTS_MAX, TAGGED_FIELDS_MAX
 
 FIRST_FLEXIBLE: Final = 12
 FIRST_WITH_IDS: Final = 13
@@ -172,14 +173,14 @@ def _decode_flexible(body: Body, version: int) -> tuple[FetchRequest, int]:
 
 
 def _decode_flexible_topics(body: Body, at: int, version: int) -> tuple[list[FetchTopic], int]:
-    count, at = read_compact_count(body, at, 3)
+    count, at = read_compact_count(body, at, 3, FETCH_ELEMENTS_MAX)
     topics = []
     elements = count
     for _ in range(count):
         name, topic_id, at = _read_flexible_topic(body, at, version)
         partitions, at = _decode_flexible_partitions(body, at)
         elements += len(partitions)
-        check_elements(elements)
+        check_elements(elements, FETCH_ELEMENTS_MAX)
         topics.append(FetchTopic(name, topic_id, partitions))
         at = at + 1 if body[at] == 0 else skip_tags(body, at)
     return topics, at
@@ -195,7 +196,7 @@ def _read_flexible_topic(body: Body, at: int, version: int) -> tuple[str, UUID, 
 
 def _decode_flexible_partitions(body: Body, at: int) -> tuple[list[FetchPartition], int]:
     size = _FLEXIBLE_PARTITION.size
-    count, at = read_compact_count(body, at, size)
+    count, at = read_compact_count(body, at, size, FETCH_ELEMENTS_MAX)
     partitions = []
     for _ in range(count):
         *partition, tags = _FLEXIBLE_PARTITION.unpack_from(body, at)
@@ -205,14 +206,14 @@ def _decode_flexible_partitions(body: Body, at: int) -> tuple[list[FetchPartitio
 
 
 def _decode_flexible_forgotten(body: Body, at: int, version: int) -> tuple[list[ForgottenTopic], int]:
-    count, at = read_compact_count(body, at, 3)
+    count, at = read_compact_count(body, at, 3, FETCH_ELEMENTS_MAX)
     forgotten = []
     elements = count
     for _ in range(count):
         name, topic_id, at = _read_flexible_topic(body, at, version)
-        length, at = read_compact_count(body, at, 4)
+        length, at = read_compact_count(body, at, 4, FETCH_ELEMENTS_MAX)
         elements += length
-        check_elements(elements)
+        check_elements(elements, FETCH_ELEMENTS_MAX)
         partitions = list(unpack_from(f">{length}i", body, at))
         forgotten.append(ForgottenTopic(name, topic_id, partitions))
         at = skip_tags(body, at + 4 * length)
@@ -222,7 +223,7 @@ def _decode_flexible_forgotten(body: Body, at: int, version: int) -> tuple[list[
 def _read_replica_state(body: Body, at: int) -> tuple[int, int]:
     """The replica's id among the tagged fields of the request."""
     count, at = read_uvarint(body, at)
-    check_count(count, len(body) - at, 2)
+    check_count(count, len(body) - at, 2, TAGGED_FIELDS_MAX)
     replica_id = _NO_REPLICA
     for _ in range(count):
         tag, at = read_uvarint(body, at)
@@ -254,14 +255,14 @@ def _decode_plain(body: Body, version: int) -> tuple[FetchRequest, int]:
 
 
 def _decode_plain_topics(body: Body, at: int, version: int) -> tuple[list[FetchTopic], int]:
-    count, at = read_count(body, at, 6)
+    count, at = read_count(body, at, 6, FETCH_ELEMENTS_MAX)
     topics = []
     elements = count
     for _ in range(count):
         name, at = read_string(body, at)
         partitions, at = _decode_plain_partitions(body, at, version)
         elements += len(partitions)
-        check_elements(elements)
+        check_elements(elements, FETCH_ELEMENTS_MAX)
         topics.append(FetchTopic(name, NO_TOPIC_ID, partitions))
     return topics, at
 
@@ -274,7 +275,7 @@ _PARTITION_V9 = Struct(">iiqqi")
 def _decode_plain_partitions(body: Body, at: int, version: int) -> tuple[list[FetchPartition], int]:
     """Partitions of one size each, so all of a topic are read in one sweep."""
     form = _PARTITION_V9 if version >= 9 else _PARTITION_V5 if version >= 5 else _PARTITION_V4
-    count, at = read_count(body, at, form.size)
+    count, at = read_count(body, at, form.size, FETCH_ELEMENTS_MAX)
     end = at + count * form.size
     rows = form.iter_unpack(body[at:end])
     if version >= 9:
@@ -285,14 +286,14 @@ def _decode_plain_partitions(body: Body, at: int, version: int) -> tuple[list[Fe
 
 
 def _decode_plain_forgotten(body: Body, at: int) -> tuple[list[ForgottenTopic], int]:
-    count, at = read_count(body, at, 6)
+    count, at = read_count(body, at, 6, FETCH_ELEMENTS_MAX)
     forgotten = []
     elements = count
     for _ in range(count):
         name, at = read_string(body, at)
-        length, at = read_count(body, at, 4)
+        length, at = read_count(body, at, 4, FETCH_ELEMENTS_MAX)
         elements += length
-        check_elements(elements)
+        check_elements(elements, FETCH_ELEMENTS_MAX)
         forgotten.append(ForgottenTopic(name, NO_TOPIC_ID, list(unpack_from(f">{length}i", body, at))))
         at += 4 * length
     return forgotten, at

@@ -13,7 +13,7 @@ from typing import Final
 from uuid import UUID
 
 from clarion.model.errors import MalformedError
-from clarion.wire.limits import ELEMENTS_MAX, TAGGED_FIELDS_MAX
+from clarion.wire.limits import TAGGED_FIELDS_MAX
 
 Body = memoryview | bytes | bytearray
 
@@ -48,33 +48,33 @@ def read_uvarint(body: Body, at: int) -> tuple[int, int]:
     return value | byte << 28, at + 2
 
 
-def read_compact_count(body: Body, at: int, element_bytes_min: int) -> tuple[int, int]:
+def read_compact_count(body: Body, at: int, element_bytes_min: int, elements_max: int) -> tuple[int, int]:
     """The length of an array that cannot be null, checked against what is left."""
     size = body[at]
     if size < 0x80:
         at += 1
     else:
         size, at = read_uvarint(body, at)
-    return check_count(size - 1, len(body) - at, element_bytes_min), at
+    return check_count(size - 1, len(body) - at, element_bytes_min, elements_max), at
 
 
-def read_count(body: Body, at: int, element_bytes_min: int) -> tuple[int, int]:
+def read_count(body: Body, at: int, element_bytes_min: int, elements_max: int) -> tuple[int, int]:
     (count,) = INT32.unpack_from(body, at)
-    return check_count(count, len(body) - at - 4, element_bytes_min), at + 4
+    return check_count(count, len(body) - at - 4, element_bytes_min, elements_max), at + 4
 
 
-def check_count(count: int, bytes_left: int, element_bytes_min: int) -> int:
+def check_count(count: int, bytes_left: int, element_bytes_min: int, elements_max: int) -> int:
     if not 0 <= count * element_bytes_min <= bytes_left:
         raise MalformedError(f"{count} elements announced, {bytes_left} bytes left")
-    if count > ELEMENTS_MAX:
-        raise MalformedError(f"{count} elements announced, the limit is {ELEMENTS_MAX}")
+    if count > elements_max:
+        raise MalformedError(f"{count} elements announced, the limit is {elements_max}")
     return count
 
 
-def check_elements(total: int) -> None:
+def check_elements(total: int, elements_max: int) -> None:
     """For the sum over nested arrays."""
-    if total > ELEMENTS_MAX:
-        raise MalformedError(f"a message has more than {ELEMENTS_MAX} elements")
+    if total > elements_max:
+        raise MalformedError(f"a message has more than {elements_max} elements")
 
 
 def read_compact_string(body: Body, at: int) -> tuple[str, int]:

@@ -5,13 +5,32 @@ from __future__ import annotations
 from typing import Final
 
 from clarion.model.errors import ErrorCode, KafkaError
+from clarion.wire import apis
 
 ELEMENTS_MAX: Final = 250_000
 """Array elements and tagged fields in one message.
 
 An element may be a single byte on the wire and a hundred in memory: 250,000 take about half a second and some tens
-of megabytes. The largest honest requests (every partition of a cluster in one Fetch) stay below 100,000.
+of megabytes. That is for replies; of requests each API takes what honest clients of it may need.
 """
+
+_REQUEST_ELEMENTS_MAX: Final = 20_000  # as many topics, partitions or groups as anybody names at once
+_PARTITIONS_MAX: Final = 50_000  # where tools name every partition of a broker
+_MEMBERS_MAX: Final = 2_000  # where a client speaks of itself, or of a few others
+_REQUEST_ELEMENTS_MAX_OF: Final = {
+    apis.LIST_OFFSETS: _PARTITIONS_MAX,
+    apis.DESCRIBE_LOG_DIRS: _PARTITIONS_MAX,
+    apis.JOIN_GROUP: _MEMBERS_MAX,
+    apis.LEAVE_GROUP: _MEMBERS_MAX,
+}
+
+PRODUCE_ELEMENTS_MAX: Final = 10_000  # a batch has seventy bytes at least, and a request a megabyte by default
+FETCH_ELEMENTS_MAX: Final = 20_000  # once: from then on a session names what has changed
+
+
+def request_elements_max(api_key: int) -> int:
+    return _REQUEST_ELEMENTS_MAX_OF.get(api_key, _REQUEST_ELEMENTS_MAX)
+
 
 TAGGED_FIELDS_MAX: Final = 16
 """Unknown tagged fields in one struct of a hand-written request. Kafka's own structs have at most four; a frame of

@@ -36,6 +36,7 @@ from clarion.wire.fields import (
     skip_tags,
     string,
 )
+from clarion.wire.limits import PRODUCE_ELEMENTS_MAX
 
 FIRST_FLEXIBLE: Final = 9
 FIRST_WITH_IDS: Final = 13
@@ -204,7 +205,7 @@ _MARKS: Final = (-0x123456789ABCDEF0, -0x123456789ABCDEF1, -0x123456789ABCDEF2) 
 def _decode_flexible(body: memoryview, version: int) -> tuple[ProduceRequest, int]:
     transactional_id, at = read_compact_nullable_string(body, 0)
     acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(body, at)
-    count, at = read_compact_count(body, at + 6, _COMPACT_TOPIC_BYTES_MIN)
+    count, at = read_compact_count(body, at + 6, _COMPACT_TOPIC_BYTES_MIN, PRODUCE_ELEMENTS_MAX)
     topics = []
     elements = count
     for _ in range(count):
@@ -215,13 +216,13 @@ def _decode_flexible(body: memoryview, version: int) -> tuple[ProduceRequest, in
             name, at = read_compact_string(body, at)
         partitions, at = _decode_flexible_partitions(body, at)
         elements += len(partitions)
-        check_elements(elements)
+        check_elements(elements, PRODUCE_ELEMENTS_MAX)
         topics.append(ProduceTopic(name, topic_id, partitions))
     return ProduceRequest(transactional_id, acks, timeout_ms, topics), skip_tags(body, at)
 
 
 def _decode_flexible_partitions(body: memoryview, at: int) -> tuple[list[ProducePartition], int]:
-    count, at = read_compact_count(body, at, _COMPACT_PARTITION_BYTES_MIN)
+    count, at = read_compact_count(body, at, _COMPACT_PARTITION_BYTES_MIN, PRODUCE_ELEMENTS_MAX)
     partitions = []
     for _ in range(count):
         (index,) = INT32.unpack_from(body, at)
@@ -241,20 +242,20 @@ def _decode_flexible_partitions(body: memoryview, at: int) -> tuple[list[Produce
 def _decode_plain(body: memoryview) -> tuple[ProduceRequest, int]:
     transactional_id, at = read_nullable_string(body, 0)
     acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(body, at)
-    count, at = read_count(body, at + 6, _TOPIC_BYTES_MIN)
+    count, at = read_count(body, at + 6, _TOPIC_BYTES_MIN, PRODUCE_ELEMENTS_MAX)
     topics = []
     elements = count
     for _ in range(count):
         name, at = read_string(body, at)
         partitions, at = _decode_plain_partitions(body, at)
         elements += len(partitions)
-        check_elements(elements)
+        check_elements(elements, PRODUCE_ELEMENTS_MAX)
         topics.append(ProduceTopic(name, NO_TOPIC_ID, partitions))
     return ProduceRequest(transactional_id, acks, timeout_ms, topics), at
 
 
 def _decode_plain_partitions(body: memoryview, at: int) -> tuple[list[ProducePartition], int]:
-    count, at = read_count(body, at, _PARTITION_BYTES_MIN)
+    count, at = read_count(body, at, _PARTITION_BYTES_MIN, PRODUCE_ELEMENTS_MAX)
     partitions = []
     for _ in range(count):
         index, length = _INDEX_AND_LENGTH.unpack_from(body, at)

@@ -45,6 +45,7 @@ FIRST_VERSION_WITH_IDS: Final = 13
 _FIRST_VERSION_WITH_ZSTD: Final = 7
 _HABITS_MAX: Final = 4096
 _BEGINNING_BYTES_MAX: Final = 512  # of a request; a client's name may have 32 KB, and is not worth remembering then
+_PLACED_AT_ONCE: Final = 200  # batches of one request: an append takes some twenty microseconds
 # Where batches are looked through, so much of a request is done in the turn in which it came: about a millisecond.
 _STEPS_AT_ONCE: Final = 500
 _UNPACKED_BYTES_AT_ONCE: Final = 64 * 1024
@@ -59,35 +60,40 @@ def serve(
     broker: Broker, connection: Connection, header: RequestHeader, frame: memoryview
 ) -> Reply | PendingReply | None:
     request = decode_request(frame[header.body_at :], header.api_version)
-    results: list[TopicResult] = []
-    placed = Placed(broker, connection, header, request, results)
-    now_ms = broker.clock.now_ms()
+    if not request.records_at and sum([len(topic.partitions) for topic in request.topics]) > _PLACED_AT_ONCE:
+        return _serve_long(broker, connection, header, connection.own(frame))
+    placed = Placed(broker, connection, header, request)
     for topic in request.topics:
-        produced: list[PartitionProduced] = []
-        results.append((topic.name, topic.topic_id, produced))
+        produced = placed.begin(topic)
         for index, records in topic.partitions:
-            try:
-                partition = _find(broker, header, topic, index)
-                batch = _checked(request, records, header.api_version)
-                if request.acks == ACKS_ALL:
-                    partition.check_in_sync()
-                if partition.preparation is not None or partition.preparing:
-                    prepared = placed.prepare_at_once(partition, batch)
-                    if prepared is None:
-                        placed.put_off(partition, batch, produced, index)
-                        continue
-                    appended = partition.append_prepared(prepared, now_ms)
-                else:
-                    appended = partition.append(batch, now_ms)
-            except KafkaError as error:
-                placed.refuse(produced, index, error)
-                continue
-            placed.note(partition, appended, produced, index)
+            placed.place(topic, index, records, produced)
     if placed.waiting:
         return placed.prepare(len(frame))
-    if request.records_at and not placed.has_failed and partition.preparation is None:
+    if request.records_at and placed.is_plain:
         _note_habit(broker, connection, header, request, frame)
     return placed.answer()
+
+
+def _serve_long(
+    broker: Broker, connection: Connection, header: RequestHeader, frame: memoryview
+) -> PendingReply | None:
+    """Batches for hundreds of partitions, a few in each turn."""
+    request = decode_request(frame[header.body_at :], header.api_version)
+    placed = Placed(broker, connection, header, request)
+
+    async def run() -> None:
+        for topic in request.topics:
+            produced = placed.begin(topic)
+            async for index, records in broker.turns.each(topic.partitions):
+                placed.place(topic, index, records, produced)
+        if placed.waiting:
+            placed.prepare(len(frame))
+        else:
+            placed.finish()
+
+    pending = placed.promise()
+    broker.turns.start(run(), connection.close if pending is None else pending.fail)
+    return pending
 
 
 class Placed:
@@ -97,6 +103,7 @@ class Placed:
         "_broker",
         "_connection",
         "_header",
+        "_now_ms",
         "_pending",
         "_places",
         "_request",
@@ -107,19 +114,13 @@ class Placed:
         "waiting",
     )
 
-    def __init__(
-        self,
-        broker: Broker,
-        connection: Connection,
-        header: RequestHeader,
-        request: ProduceRequest,
-        results: list[TopicResult],
-    ) -> None:
+    def __init__(self, broker: Broker, connection: Connection, header: RequestHeader, request: ProduceRequest) -> None:
         self._broker = broker
         self._connection = connection
         self._header = header
         self._request = request
-        self._results = results
+        self._now_ms = broker.clock.now_ms()
+        self._results: list[TopicResult] = []
         self._uncommitted: list[Uncommitted] = []
         self._pending: PendingReply | None = None
         self._small: WorkBudget | None = None  # for what is prepared at once
@@ -127,14 +128,41 @@ class Placed:
         self.waiting: list[Waiting] = []
         self._places: list[tuple[list[PartitionProduced], int]] = []  # of what is waiting, in the reply
 
-    def note(self, partition: Partition, appended: Appended, produced: list[PartitionProduced], index: int) -> None:
-        if self._request.acks == ACKS_ALL and appended.last_offset >= partition.high_watermark.offset:
+    @property
+    def is_plain(self) -> bool:
+        """All was taken as it came."""
+        return not self.has_failed and self._small is None
+
+    def begin(self, topic: ProduceTopic) -> list[PartitionProduced]:
+        """Returns where its partitions are to be told of."""
+        produced: list[PartitionProduced] = []
+        self._results.append((topic.name, topic.topic_id, produced))
+        return produced
+
+    def place(
+        self, topic: ProduceTopic, index: int, records: memoryview | None, produced: list[PartitionProduced]
+    ) -> None:
+        request = self._request
+        try:
+            partition = _find(self._broker, self._header, topic, index)
+            batch = _checked(request, records, self._header.api_version)
+            if request.acks == ACKS_ALL:
+                partition.check_in_sync()
+            if partition.preparation is not None or partition.preparing:
+                prepared = self._prepare_at_once(partition, batch)
+                if prepared is None:
+                    self._put_off(partition, batch, produced, index)
+                    return
+                appended = partition.append_prepared(prepared, self._now_ms)
+            else:
+                appended = partition.append(batch, self._now_ms)
+        except KafkaError as error:
+            self.has_failed = True
+            produced.append(_refused(index, error))
+            return
+        if request.acks == ACKS_ALL and appended.last_offset >= partition.high_watermark.offset:
             self._uncommitted.append(Uncommitted(partition, appended.last_offset, produced, len(produced)))
         produced.append(_taken(partition, appended, index))
-
-    def refuse(self, produced: list[PartitionProduced], index: int, error: KafkaError) -> None:
-        self.has_failed = True
-        produced.append(_refused(index, error))
 
     def answer(self) -> Reply | PendingReply | None:
         if self._request.acks == ACKS_NONE:
@@ -146,9 +174,37 @@ class Placed:
             return waiting.wait(self._pending or PendingReply(self._connection), self._request.timeout_ms)
         return _reply(self._header, self._results)
 
-    # What is prepared in a thread
+    # What takes more than this turn
 
-    def prepare_at_once(self, partition: Partition, records: memoryview) -> memoryview | None:
+    def promise(self) -> PendingReply | None:
+        """The place of the reply; until it is there, the connection takes no other request."""
+        if self._pending is None:
+            self._connection.hold()
+            if self._request.acks != ACKS_NONE:
+                self._pending = PendingReply(self._connection)
+        return self._pending
+
+    def finish(self) -> None:
+        # What was appended in earlier turns may have been committed meanwhile.
+        self._uncommitted = [one for one in self._uncommitted if not one.is_committed]
+        reply = self.answer()
+        self._connection.release()
+        if self._pending is not None and reply is not self._pending and reply is not None:
+            assert not isinstance(reply, PendingReply)
+            self._pending.resolve(reply)
+
+    def prepare(self, frame_bytes: int) -> PendingReply | None:
+        """The whole request has one budget, whatever the number of its partitions."""
+        self._broker.preparing.add(self.waiting, WorkBudget.for_bytes(frame_bytes), self._append_prepared)
+        return self.promise()
+
+    async def _append_prepared(self) -> None:
+        self._now_ms = self._broker.clock.now_ms()
+        async for one, (produced, at) in self._broker.turns.each(zip(self.waiting, self._places, strict=True)):
+            self._append(one, produced, at, self._now_ms)
+        self.finish()
+
+    def _prepare_at_once(self, partition: Partition, records: memoryview) -> memoryview | None:
         """None if that takes too long, or others are waiting, or the batch is bad: a thread finds out which."""
         preparation = partition.preparation
         if partition.preparing or preparation is None or len(records) > _UNPACKED_BYTES_AT_ONCE:
@@ -160,31 +216,13 @@ class Placed:
         except KafkaError:
             return None
 
-    def put_off(self, partition: Partition, records: memoryview, produced: list[PartitionProduced], index: int) -> None:
+    def _put_off(
+        self, partition: Partition, records: memoryview, produced: list[PartitionProduced], index: int
+    ) -> None:
         self._broker.preparing.check_room(len(records))
         self.waiting.append(Waiting(partition, records))
         self._places.append((produced, len(produced)))
         produced.append(PartitionProduced(index, 0, -1))
-
-    def prepare(self, frame_bytes: int) -> PendingReply | None:
-        """The whole request has one budget, whatever the number of its partitions."""
-        self._connection.hold()
-        self._broker.preparing.add(self.waiting, WorkBudget.for_bytes(frame_bytes), self._finish)
-        if self._request.acks != ACKS_NONE:
-            self._pending = PendingReply(self._connection)
-        return self._pending
-
-    def _finish(self) -> None:
-        now_ms = self._broker.clock.now_ms()
-        for one, (produced, at) in zip(self.waiting, self._places, strict=True):
-            self._append(one, produced, at, now_ms)
-        # What needed no preparation may have been committed meanwhile.
-        self._uncommitted = [one for one in self._uncommitted if not one.is_committed]
-        reply = self.answer()
-        self._connection.release()
-        if self._pending is not None and reply is not self._pending and reply is not None:
-            assert not isinstance(reply, PendingReply)
-            self._pending.resolve(reply)
 
     def _append(self, one: Waiting, produced: list[PartitionProduced], at: int, now_ms: int) -> None:
         partition, index = one.partition, produced[at].index

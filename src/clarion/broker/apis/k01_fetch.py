@@ -10,12 +10,14 @@ aborted transactions come with transactions, so READ_COMMITTED reads up to the w
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
 
 from clarion.broker.apis.leader_epochs import UNKNOWN, check_leader_epoch, end_of_epoch
 from clarion.broker.fetch_sessions import NO_SESSION, FetchSession, SessionPartition
 from clarion.log.slices import FileSlice
-from clarion.model.errors import ErrorCode, KafkaError
+from clarion.model.errors import ErrorCode, KafkaError, MalformedError
 from clarion.net import Connection, PendingReply, Reply
 from clarion.replication import Partition
 from clarion.wire.apis import FETCH
@@ -29,10 +31,21 @@ if TYPE_CHECKING:
 log = event_log("broker")
 
 FIRST_VERSION_WITH_IDS = 13
+_DECODED_AT_ONCE_BYTES: Final = 32 * 1024  # a thousand partitions
+_READ_AT_ONCE: Final = 1_000  # partitions: about ten milliseconds
+_READ_PER_PIECE: Final = 100
 
 
 def serve(broker: Broker, connection: Connection, header: RequestHeader, body: memoryview) -> Reply | PendingReply:
-    request = decode_request(body, header.api_version)
+    if len(body) > _DECODED_AT_ONCE_BYTES:
+        return _serve_long(broker, connection, header, bytes(body))
+    fetch = _open(broker, header, decode_request(body, header.api_version))
+    if not isinstance(fetch, Fetch):
+        return fetch
+    return fetch.answer_in_turns(connection) if fetch.is_long else fetch.answer(connection)
+
+
+def _open(broker: Broker, header: RequestHeader, request: FetchRequest) -> Fetch | bytes:
     try:
         if request.replica_id >= 0:
             raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "only the brokers of a cluster fetch as replicas")
@@ -40,10 +53,32 @@ def serve(broker: Broker, connection: Connection, header: RequestHeader, body: m
         session = broker.sessions.open(request, asyncio.get_running_loop().time(), uses_ids=uses_ids)
     except KafkaError as error:
         return _refusal(header, error)
-    return Fetch(broker, header, request, session).answer(connection)
+    return Fetch(broker, header, request, session)
 
 
-def _refusal(header: RequestHeader, error: KafkaError) -> Reply:
+def _serve_long(broker: Broker, connection: Connection, header: RequestHeader, body: bytes) -> PendingReply:
+    """A request that names thousands of partitions is decoded in a thread."""
+    pending = PendingReply(connection)
+
+    async def run() -> None:
+        try:
+            request = await broker.turns.aside(decode_request, body, header.api_version)
+            fetch = _open(broker, header, request)
+            if isinstance(fetch, Fetch):
+                await fetch.run_in_turns(connection, pending)
+            else:
+                pending.resolve(fetch)
+        except MalformedError as error:
+            connection.refuse_later(pending, error)
+        finally:
+            connection.release()
+
+    connection.hold()
+    broker.turns.start(run(), pending.fail)
+    return pending
+
+
+def _refusal(header: RequestHeader, error: KafkaError) -> bytes:
     pieces = encode_response(header.api_version, throttle_ms=0, error_code=error.code, session_id=NO_SESSION, topics=[])
     return reply_head(FETCH, header.api_version, header.correlation_id, sum(map(len, pieces))) + b"".join(pieces)
 
@@ -59,6 +94,18 @@ class Found:
         self.slices = slices
 
 
+class Collected:
+    """What was found so far."""
+
+    __slots__ = ("found", "must_tell", "quiet", "total")
+
+    def __init__(self) -> None:
+        self.found: list[Found] = []
+        self.quiet: list[SessionPartition] = []  # nothing new in these
+        self.total = 0  # bytes
+        self.must_tell = False  # an error, say: reason enough to answer at once
+
+
 class Fetch:
     """One fetch, from the request to the reply; while it waits, its session tells it of news."""
 
@@ -72,6 +119,11 @@ class Fetch:
         self._pending: PendingReply | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._missing_bytes = 0  # until there is reason to answer
+
+    @property
+    def is_long(self) -> bool:
+        session = self._session
+        return len(session.ready) > _READ_AT_ONCE or (session.wants_all and len(session.partitions) > _READ_AT_ONCE)
 
     def answer(self, connection: Connection) -> Reply | PendingReply:
         found = self._collect()
@@ -127,31 +179,104 @@ class Fetch:
         if self._session.id == NO_SESSION:
             self._session.close()
 
+    # In turns
+
+    def answer_in_turns(self, connection: Connection) -> PendingReply:
+        """Over thousands of partitions: others are served in between, and the connection takes no other request."""
+        pending = PendingReply(connection)
+        connection.hold()
+        self._broker.turns.start(self.run_in_turns(connection, pending), pending.fail)
+        return pending
+
+    async def run_in_turns(self, connection: Connection, pending: PendingReply) -> None:
+        self._pending = pending
+        pending.on_abandon = self._stop_waiting
+        try:
+            found = await self._look_in_turns(connection)
+            if self._session.wants_all:
+                found = await self._with_the_quiet_ones_in_turns(found)
+            self._note_reported(found)
+            reply = await self._broker.turns.aside(_encode, self._header, self._session.id, found)
+            if self._pending is not None:
+                self._pending.resolve(reply)
+        finally:
+            self._stop_waiting()
+            connection.release()
+
+    async def _look_in_turns(self, connection: Connection) -> list[Found]:
+        """What can be sent; when that is too little, news, or what there is when the client's patience ends."""
+        session, loop = self._session, asyncio.get_running_loop()
+        deadline = loop.time() + self._request.max_wait_ms / 1000
+        news = asyncio.Event()
+
+        def on_news(_more_bytes: int) -> None:
+            news.set()
+
+        session.on_news = on_news
+        try:
+            while True:
+                news.clear()
+                found = await self._collect_in_turns()
+                is_enough = self._missing_bytes <= 0 or not session.partitions
+                if is_enough or loop.time() >= deadline or session.on_news is not on_news:
+                    return found
+                connection.release()  # from here on it waits for others
+                with suppress(TimeoutError):
+                    async with asyncio.timeout_at(deadline):
+                        await news.wait()
+        finally:
+            if session.on_news is on_news:  # else the client has asked again meanwhile
+                session.on_news = None
+
+    async def _collect_in_turns(self) -> list[Found]:
+        ready, found = list(self._session.ready.values()), Collected()
+        async for at in self._broker.turns.each(range(0, len(ready), _READ_PER_PIECE)):
+            if not self._collect_from(ready[at : at + _READ_PER_PIECE], found):
+                break
+        return self._judge(found)
+
+    async def _with_the_quiet_ones_in_turns(self, found: list[Found]) -> list[Found]:
+        missing = self._not_among(found)
+        return found + [self._read(asked, 0, is_first=False) async for asked in self._broker.turns.each(missing)]
+
     # Reading
 
     def _collect(self) -> list[Found]:
-        """What can be sent now; notes how much is missing until that is reason enough to answer."""
-        session, request = self._session, self._request
-        budget = min(request.max_bytes, self._broker.config.limits.fetch_bytes_max)
-        found: list[Found] = []
-        quiet: list[SessionPartition] = []
-        total = 0
-        must_tell = False
-        for asked in session.ready.values():
+        """What can be sent now."""
+        found = Collected()
+        self._collect_from(self._session.ready.values(), found)
+        return self._judge(found)
+
+    def _collect_from(self, ready: Iterable[SessionPartition], to: Collected) -> bool:
+        """False if the reply is full."""
+        budget = self._bytes_max
+        total = to.total
+        for asked in ready:
             one = self._read(asked, budget - total, is_first=total == 0)
             fetched = one.fetched
             if fetched.records_length or fetched.error_code or fetched.diverging_epoch or self._is_news(asked, fetched):
-                found.append(one)
+                to.found.append(one)
                 total += fetched.records_length
-                must_tell = must_tell or bool(fetched.error_code or fetched.diverging_epoch)
+                to.must_tell = to.must_tell or bool(fetched.error_code or fetched.diverging_epoch)
             elif asked.next_offset >= fetched.high_watermark:
-                quiet.append(asked)
+                to.quiet.append(asked)
             elif total and budget - total < asked.max_bytes:
-                break  # no room is left; this one and the others stay ready, and come first next time
-        for asked in quiet:
-            session.has_no_news(asked)
-        self._missing_bytes = 0 if must_tell else min(request.min_bytes, budget) - total
-        return found
+                to.total = total
+                return False  # no room is left; this one and the others stay ready, and come first next time
+        to.total = total
+        return True
+
+    def _judge(self, collected: Collected) -> list[Found]:
+        """Notes how much is missing until what was found is reason enough to answer."""
+        for asked in collected.quiet:
+            self._session.has_no_news(asked)
+        wanted = min(self._request.min_bytes, self._bytes_max)
+        self._missing_bytes = 0 if collected.must_tell else wanted - collected.total
+        return collected.found
+
+    @property
+    def _bytes_max(self) -> int:
+        return min(self._request.max_bytes, self._broker.config.limits.fetch_bytes_max)
 
     @staticmethod
     def _is_news(asked: SessionPartition, fetched: PartitionFetched) -> bool:
@@ -187,7 +312,14 @@ class Fetch:
     def _reply(self, found: list[Found]) -> Reply:
         session = self._session
         if session.wants_all:
-            found = self._with_the_quiet_ones(found)
+            found += [self._read(asked, 0, is_first=False) for asked in self._not_among(found)]
+        self._note_reported(found)
+        if session.id == NO_SESSION:
+            session.close()
+        return _encode(self._header, session.id, found)
+
+    def _note_reported(self, found: list[Found]) -> None:
+        session = self._session
         for one in found:
             one.asked.reported_watermark = one.fetched.high_watermark
             one.asked.reported_start = one.fetched.log_start_offset
@@ -195,16 +327,13 @@ class Fetch:
                 session.served(one.asked)
                 if one.asked.partition is not None:
                     one.asked.partition.bytes_out_total += one.fetched.records_length
-        if session.id == NO_SESSION:
-            session.close()
-        return _encode(self._header, session.id, found)
 
-    def _with_the_quiet_ones(self, found: list[Found]) -> list[Found]:
+    def _not_among(self, found: list[Found]) -> list[SessionPartition]:
+        """The partitions that have nothing to tell, but are to be told of."""
         if len(found) == len(self._session.partitions):
-            return found
-        by_key = {one.asked.key: one for one in found}
-        missing = [asked for asked in self._session.partitions.values() if asked.key not in by_key]
-        return found + [self._read(asked, 0, is_first=False) for asked in missing]
+            return []
+        keys = {one.asked.key for one in found}
+        return [asked for asked in self._session.partitions.values() if asked.key not in keys]
 
 
 def _diverging(asked: SessionPartition, partition: Partition) -> tuple[int, int] | None:

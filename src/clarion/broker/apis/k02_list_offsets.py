@@ -10,7 +10,6 @@ the watermark; the timeout is for remote storage. A replica's request is answere
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from functools import partial
 from typing import Final, NamedTuple
@@ -45,7 +44,6 @@ _FIRST_VERSIONS: Final = {
     EARLIEST_PENDING_UPLOAD: 11,
 }
 _SEARCH_TRIES: Final = 3  # a file is taken away at most once per sweep of the cleaner
-_ANSWERS_PER_TURN: Final = 500  # of those that need no search: under a millisecond
 
 
 class Found(NamedTuple):
@@ -60,15 +58,11 @@ NOTHING: Final = Found(-1, -1, -1)
 async def handle(broker: Broker, request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
     times_named = Counter((topic.name, one.partition_index) for topic in request.topics for one in topic.partitions)
     topics = []
-    answered = 0
-    for topic in request.topics:
+    async for topic in broker.turns.each(request.topics):
         partitions = []
-        for asked in topic.partitions:
+        async for asked in broker.turns.each(topic.partitions):
             is_named_twice = times_named[topic.name, asked.partition_index] > 1
             partitions.append(await _answer(broker, topic.name, asked, context.version, is_named_twice))
-            answered += 1
-            if answered % _ANSWERS_PER_TURN == 0:
-                await asyncio.sleep(0)
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=tuple(partitions)))
     return ListOffsetsResponse(topics=tuple(topics))
 

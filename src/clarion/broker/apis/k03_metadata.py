@@ -56,11 +56,11 @@ async def handle(broker: Broker, request: MetadataRequest, context: RequestConte
 
 async def _topics(broker: Broker, request: MetadataRequest, version: int) -> list[bytes]:
     if request.topics is None or (version == 0 and not request.topics):
-        return [broker.metadata.topic(topic, version) for topic in broker.registry]
+        return [broker.metadata.topic(topic, version) async for topic in broker.turns.each(list(broker.registry))]
     asked_once = list(dict.fromkeys(request.topics))  # whatever the client says twice
     may_create = request.allow_auto_topic_creation and broker.config.auto_create_topics
     granted = _granted(broker, asked_once) if may_create else None
-    return [await _topic(broker, asked, version, granted) for asked in asked_once]
+    return [await _topic(broker, asked, version, granted) async for asked in broker.turns.each(asked_once)]
 
 
 def _granted(broker: Broker, asked: list[MetadataRequestTopic]) -> frozenset[str]:

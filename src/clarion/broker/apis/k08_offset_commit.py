@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from clarion.broker.apis.partition_pieces import joined, pieces
 from clarion.broker.broker import Broker, RequestContext
 from clarion.groups.coordinator import GroupCoordinator
 from clarion.model.errors import ErrorCode, KafkaError
@@ -25,12 +26,16 @@ _FIRST_VERSION_WITH_IDS: Final = 10
 
 async def handle(broker: Broker, request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse:
     topics, refused = _known_topics(broker, request.topics, context.version)
+    answers: list[OffsetCommitResponseTopic] = []
     try:
-        response: OffsetCommitResponse = await broker.groups.call(
-            request.group_id, GroupCoordinator.offset_commit, replace(request, topics=topics), context
-        )
+        async for piece in broker.turns.each(pieces(topics, "partitions")):
+            part: OffsetCommitResponse = await broker.groups.call(
+                request.group_id, GroupCoordinator.offset_commit, replace(request, topics=piece), context
+            )
+            answers += part.topics
     except KafkaError as error:
         return OffsetCommitResponse(topics=tuple(_refuse(topic, error.code) for topic in request.topics))
+    response = OffsetCommitResponse(topics=joined(answers))
     if context.version >= _FIRST_VERSION_WITH_IDS:
         ids = {topic.name: topic.topic_id for topic in topics}
         response = replace(response, topics=tuple(replace(one, topic_id=ids[one.name]) for one in response.topics))

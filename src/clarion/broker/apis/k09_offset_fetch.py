@@ -33,7 +33,7 @@ _FIRST_VERSION_WITH_IDS: Final = 10
 async def handle(broker: Broker, request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
     if context.version < _FIRST_VERSION_WITH_GROUPS:
         return await _fetch_one(broker, request, context)
-    groups = [await _fetch_group(broker, request, group, context) for group in request.groups]
+    groups = [await _fetch_group(broker, request, one, context) async for one in broker.turns.each(request.groups)]
     return OffsetFetchResponse(groups=tuple(groups))
 
 

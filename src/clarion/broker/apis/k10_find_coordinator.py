@@ -25,7 +25,8 @@ async def handle(broker: Broker, request: FindCoordinatorRequest, context: Reque
         return _refuse(key, *trouble) if trouble else _find(broker, key, request.key_type, context)
 
     if context.version >= _FIRST_VERSION_WITH_KEYS:
-        return FindCoordinatorResponse(coordinators=tuple(map(find, request.coordinator_keys)))
+        keys = broker.turns.each(request.coordinator_keys)
+        return FindCoordinatorResponse(coordinators=tuple([find(key) async for key in keys]))
     found = find(request.key)
     return FindCoordinatorResponse(
         error_code=found.error_code,

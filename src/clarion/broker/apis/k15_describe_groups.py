@@ -17,9 +17,9 @@ from clarion.wire.messages.k15_describe_groups import DescribedGroup, DescribeGr
 
 async def handle(broker: Broker, request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
     has_operations = request.include_authorized_operations
-    return DescribeGroupsResponse(
-        groups=tuple([await _one(broker, one, context, has_operations=has_operations) for one in request.groups])
-    )
+    asked = broker.turns.each(request.groups)
+    groups = [await _one(broker, one, context, has_operations=has_operations) async for one in asked]
+    return DescribeGroupsResponse(groups=tuple(groups))
 
 
 async def _one(broker: Broker, group_id: str, context: RequestContext, *, has_operations: bool) -> DescribedGroup:

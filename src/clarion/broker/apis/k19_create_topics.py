@@ -9,7 +9,6 @@ since a topic exists when the answer leaves; quotas.
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Mapping
 from typing import Final, NamedTuple
@@ -50,7 +49,7 @@ async def handle(broker: Broker, request: CreateTopicsRequest, context: RequestC
     }  # a name that comes twice is answered once, as in Kafka
     total = sum(_counted(broker, topic) for topic in request.topics)
     results = []
-    for number, topic in enumerate(asked_once.values(), start=1):
+    async for number, topic in broker.turns.each(enumerate(asked_once.values(), start=1)):
         try:
             check_total(total, broker.config.limits.request_partitions_max)
             if number > TOPICS_MAX:
@@ -74,7 +73,6 @@ async def _create(broker: Broker, topic: CreatableTopic, *, validate_only: bool)
     wanted = _wanted(broker, topic)
     if validate_only:
         broker.registry.check_new(wanted.name, wanted.partition_count)
-        await asyncio.sleep(0)  # nothing else here lets others have their turn
         return _created(broker, wanted, NO_TOPIC_ID)
     made = await broker.create_topic(wanted.name, wanted.partition_count, wanted.overrides)
     return _created(broker, wanted, made.id)

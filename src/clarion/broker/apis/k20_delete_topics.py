@@ -26,7 +26,7 @@ async def handle(broker: Broker, request: DeleteTopicsRequest, context: RequestC
     asked = [*request.topics, *(DeleteTopicState(name=name, topic_id=NO_TOPIC_ID) for name in request.topic_names)]
     times_asked = Counter(asked)
     responses = []
-    for one in times_asked:
+    async for one in broker.turns.each(times_asked):
         try:
             if times_asked[one] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "the topic is named twice in one request")

@@ -22,14 +22,11 @@ from clarion.wire.messages.k23_offset_for_leader_epoch import (
 async def handle(
     broker: Broker, request: OffsetForLeaderEpochRequest, context: RequestContext
 ) -> OffsetForLeaderEpochResponse:
-    return OffsetForLeaderEpochResponse(
-        topics=tuple(
-            OffsetForLeaderTopicResult(
-                topic=topic.topic, partitions=tuple(_answer(broker, topic.topic, asked) for asked in topic.partitions)
-            )
-            for topic in request.topics
-        )
-    )
+    topics = []
+    async for topic in broker.turns.each(request.topics):
+        partitions = [_answer(broker, topic.topic, asked) async for asked in broker.turns.each(topic.partitions)]
+        topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=tuple(partitions)))
+    return OffsetForLeaderEpochResponse(topics=tuple(topics))
 
 
 def _answer(broker: Broker, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:

@@ -25,7 +25,7 @@ from clarion.wire.messages.k33_alter_configs import (
 async def handle(broker: Broker, request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
     times_named = Counter((one.resource_type, one.resource_name) for one in request.resources)
     responses = []
-    for one in request.resources:
+    async for one in broker.turns.each(request.resources):
         code, message = ErrorCode.NONE, None
         try:
             if times_named[one.resource_type, one.resource_name] > 1:

@@ -27,7 +27,7 @@ async def handle(broker: Broker, request: CreatePartitionsRequest, context: Requ
     asked_once = {topic.name: topic for topic in request.topics}
     total = sum(_counted(broker, topic) for topic in asked_once.values())
     results = []
-    for topic in asked_once.values():
+    async for topic in broker.turns.each(asked_once.values()):
         code, message = ErrorCode.NONE, None
         try:
             check_total(total, broker.config.limits.request_partitions_max)

@@ -12,9 +12,9 @@ from clarion.wire.messages.k42_delete_groups import DeletableGroupResult, Delete
 
 
 async def handle(broker: Broker, request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
-    return DeleteGroupsResponse(
-        results=tuple([await _one(broker, group_id, context) for group_id in dict.fromkeys(request.groups_names)])
-    )
+    once = dict.fromkeys(request.groups_names)
+    results = [await _one(broker, group_id, context) async for group_id in broker.turns.each(once)]
+    return DeleteGroupsResponse(results=tuple(results))
 
 
 async def _one(broker: Broker, group_id: str, context: RequestContext) -> DeletableGroupResult:

@@ -27,7 +27,7 @@ async def handle(
 ) -> IncrementalAlterConfigsResponse:
     times_named = Counter((one.resource_type, one.resource_name) for one in request.resources)
     responses = []
-    for one in request.resources:
+    async for one in broker.turns.each(request.resources):
         code, message = ErrorCode.NONE, None
         try:
             if times_named[one.resource_type, one.resource_name] > 1:

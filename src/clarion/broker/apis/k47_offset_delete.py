@@ -21,14 +21,16 @@ from clarion.wire.messages.k47_offset_delete import (
 
 
 async def handle(broker: Broker, request: OffsetDeleteRequest, context: RequestContext) -> OffsetDeleteResponse:
-    known = tuple(topic for topic in request.topics if broker.registry.find(topic.name) is not None)
+    known: list[OffsetDeleteRequestTopic] = []
+    unknown: list[OffsetDeleteRequestTopic] = []
+    async for topic in broker.turns.each(request.topics):
+        (unknown if broker.registry.find(topic.name) is None else known).append(topic)
     response: OffsetDeleteResponse = await broker.groups.call(
-        request.group_id, GroupCoordinator.offset_delete, replace(request, topics=known), context
+        request.group_id, GroupCoordinator.offset_delete, replace(request, topics=tuple(known)), context
     )
     if response.error_code:
         return response
-    unknown = tuple(_refuse(topic) for topic in request.topics if topic not in known)
-    return replace(response, topics=response.topics + unknown)
+    return replace(response, topics=response.topics + tuple(map(_refuse, unknown)))
 
 
 def _refuse(topic: OffsetDeleteRequestTopic) -> OffsetDeleteResponseTopic:

@@ -22,9 +22,9 @@ async def handle(
     broker: Broker, request: ConsumerGroupDescribeRequest, context: RequestContext
 ) -> ConsumerGroupDescribeResponse:
     has_operations = request.include_authorized_operations
-    return ConsumerGroupDescribeResponse(
-        groups=tuple([await _one(broker, one, context, has_operations=has_operations) for one in request.group_ids])
-    )
+    asked = broker.turns.each(request.group_ids)
+    groups = [await _one(broker, one, context, has_operations=has_operations) async for one in asked]
+    return ConsumerGroupDescribeResponse(groups=tuple(groups))
 
 
 async def _one(broker: Broker, group_id: str, context: RequestContext, *, has_operations: bool) -> DescribedGroup:

@@ -32,11 +32,11 @@ async def handle(
         wanted = frozenset(request.resource_types or known)
         if not wanted.issubset(known):
             return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, config_resources=())
-    return ListConfigResourcesResponse(
-        config_resources=tuple(
-            _resource(kind, name) for kind in ResourceType if kind in wanted for name in _names(broker, kind)
-        )
-    )
+    resources = []
+    for kind in ResourceType:
+        if kind in wanted:
+            resources += [_resource(kind, name) async for name in broker.turns.each(_names(broker, kind))]
+    return ListConfigResourcesResponse(config_resources=tuple(resources))
 
 
 def _names(broker: Broker, kind: ResourceType) -> list[str]:

@@ -33,7 +33,7 @@ async def handle(
         return _page([_refused(topic.name, ErrorCode.INVALID_REQUEST) for topic in request.topics], None)
     room = max(1, min(request.response_partition_limit, PARTITIONS_MAX))
     topics: list[DescribeTopicPartitionsResponseTopic] = []
-    for name in _names(broker, request):
+    async for name in broker.turns.each(_names(broker, request)):
         if room == 0:
             return _page(topics, Cursor(topic_name=name, partition_index=0))
         topic = broker.registry.find(name)
