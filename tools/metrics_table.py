@@ -18,7 +18,10 @@ HEAD = """# Metrics and health
 | `/readyz` | 200: groups are loaded and every log can be written; 503 and the reason otherwise |
 | `/metrics` | the numbers below, for Prometheus, and those of the process (`process_*`) |
 
-A scrape reads the state that is there anyway; between scrapes metrics cost nothing.
+A scrape reads the state that is there anyway; between scrapes metrics cost nothing. The page is made at most once per
+second and shared by all who ask. It has at most 250,000 series and 32 MB, and labels of at most 255 characters;
+`clarion_metrics_left_out_series` says what had no room. Sixteen may fetch it at a time, others get a 503; `/healthz`
+and `/readyz` have places of their own.
 
 | metric | kind | labels | meaning |
 |---|---|---|---|

@@ -2,11 +2,14 @@
 
 import asyncio
 import contextlib
+import socket
 
 import pytest
 
+from clarion.broker import metrics_page
 from clarion.broker.config import Durability, ListenerConfig
 from clarion.broker.metrics import METRICS
+from clarion.broker.metrics_page import LABEL_CHARS_MAX, LEFT_OUT, PAGE_BYTES_MAX, write_page
 from clarion.net import http
 from clarion.wire.messages.k08_offset_commit import (
     OffsetCommitRequest,
@@ -19,6 +22,12 @@ from tests.broker.talk import NEW_SESSION, batch
 
 T0 = ("t", 0)
 QUICK = {"durability": Durability.PAGE_CACHE, "metrics_port": 0}
+
+
+@pytest.fixture(autouse=True)
+def fresh_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """These stories change the numbers and look again at once."""
+    monkeypatch.setattr(metrics_page, "FRESH_SECONDS", 0.0)
 
 
 async def get(node: Node, path: str) -> tuple[int, str]:
@@ -173,7 +182,7 @@ async def test_a_head_that_never_ends_is_cut_off(tmp_path):
 
 
 async def test_a_silent_client_is_given_up_and_too_many_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(http, "_SECONDS_MAX", 0.1)
+    monkeypatch.setattr(http, "_HEAD_SECONDS_MAX", 0.1)
     monkeypatch.setattr(http, "_CONNECTIONS_MAX", 3)
     async with running(tmp_path, **QUICK) as node:
         silent = [await asyncio.open_connection(*node.server.metrics_address) for _ in range(3)]
@@ -200,3 +209,105 @@ async def test_a_stop_ends_silent_clients_without_a_word(tmp_path, caplog):
 async def test_without_a_port_there_is_no_endpoint(tmp_path):
     async with running(tmp_path, listeners=(ListenerConfig(port=0),)) as node:
         assert node.server.metrics_address is None
+
+
+async def test_all_who_ask_within_a_second_share_one_page(tmp_path, monkeypatch):
+    monkeypatch.setattr(metrics_page, "FRESH_SECONDS", 60.0)
+    made = []
+    monkeypatch.setattr(metrics_page, "write_page", lambda *given: made.append(1) or write_page(*given))
+    async with running(tmp_path, **QUICK) as node:
+        pages = await asyncio.gather(*(get(node, "/metrics") for _ in range(16)))
+        assert len(set(pages)) == 1
+        assert await get(node, "/metrics") == pages[0]
+        assert len(made) == 1
+
+
+async def test_a_scrape_over_many_partitions_is_read_in_pieces(tmp_path, monkeypatch):
+    """Between any two pieces the loop comes round: counted, because clocks on a busy machine prove nothing."""
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic(partitions=3000)
+        turns = 0
+
+        def turn() -> None:
+            nonlocal turns
+            turns += 1
+            asyncio.get_running_loop().call_soon(turn)
+
+        endpoint = metrics_page.MetricsPage(METRICS, lambda: iter([("clarion_topics", (), 1)] * 12_000))
+        turn()
+        before = turns
+        samples, left_out = await endpoint._read()
+        assert (len(samples), left_out) == (12_000, 0)
+        assert turns - before >= 12_000 // metrics_page.SAMPLES_PER_TURN
+        await endpoint.stop()
+        found = await scrape(node)
+        assert len([name for name in found if name.startswith("clarion_log_end_offset")]) == 3000
+
+
+def test_a_page_is_bounded_whatever_the_names_are():
+    long = [("clarion_group_members", (f"{number:06d}" + "x" * 8000,), 1) for number in range(10_000)]
+    page = write_page(METRICS, long, 0)
+    assert len(page) < 10_000 * (LABEL_CHARS_MAX + 100)
+    names = {line.split(b"}")[0] for line in page.splitlines() if line.startswith(b"clarion_group_members{")}
+    assert len(names) == 10_000, "they are still told apart"
+
+
+def test_what_has_no_room_is_left_out_and_counted(monkeypatch):
+    monkeypatch.setattr(metrics_page, "PAGE_BYTES_MAX", 10_000)
+    page = write_page(METRICS, [("clarion_group_members", (f"group {number}",), 1) for number in range(1000)], 5)
+    lines = [line for line in page.decode().splitlines() if line.startswith("clarion_group_members{")]
+    left_out = next(line for line in page.decode().splitlines() if line.startswith(LEFT_OUT + " "))
+    assert int(left_out.split()[1]) == 5 + 1000 - len(lines)
+    assert 100 < len(lines) < 1000
+    assert PAGE_BYTES_MAX > 10_000
+
+
+async def test_series_beyond_the_limit_are_not_even_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(metrics_page, "SERIES_MAX", 100)
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic(partitions=200)
+        found = await scrape(node)
+        assert found[LEFT_OUT] > 700
+        assert len([name for name in found if name.startswith("clarion_")]) <= 101
+
+
+async def test_a_crowd_of_slow_scrapers_does_not_keep_a_probe_from_its_answer(tmp_path, monkeypatch):
+    """A hundred ask for the numbers and do not read them, a hundred more do not even ask."""
+    monkeypatch.setattr(metrics_page, "write_page", lambda *given: bytes(20_000_000))  # more than a socket takes
+    async with running(tmp_path, **QUICK) as node:
+        crowd = []
+        for number in range(200):
+            sock = socket.socket()
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            sock.setblocking(False)
+            await asyncio.get_running_loop().sock_connect(sock, tuple(node.server.metrics_address))
+            if number % 2:
+                await asyncio.get_running_loop().sock_sendall(sock, b"GET /metrics HTTP/1.1\r\n\r\n")
+            crowd.append(sock)
+        for _ in range(3):
+            assert await get(node, "/healthz") == (200, "ok\n")
+            assert await get(node, "/readyz") == (200, "ready\n")
+        assert (await get(node, "/metrics"))[0] == 503, "the sixteen places are taken"
+        for sock in crowd:
+            sock.close()
+
+
+async def test_a_scraper_that_does_not_read_is_closed_and_its_place_is_free_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(http, "_SECONDS_MAX", 2)
+    monkeypatch.setattr(http, "_LARGE_PAGES_MAX", 1)
+    monkeypatch.setattr(metrics_page, "write_page", lambda *given: b"x" * 10_000_000)  # more than a socket takes
+    async with running(tmp_path, **QUICK) as node:
+        with socket.socket() as slow:
+            slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            slow.setblocking(False)
+            await asyncio.get_running_loop().sock_connect(slow, tuple(node.server.metrics_address))
+            await asyncio.get_running_loop().sock_sendall(slow, b"GET /metrics HTTP/1.1\r\n\r\n")
+
+            async def is_served() -> bool:
+                return (await get(node, "/metrics"))[0] == 200
+
+            async with asyncio.timeout(20):
+                while await is_served():
+                    await asyncio.sleep(0.001)
+                while not await is_served():
+                    await asyncio.sleep(0.02)

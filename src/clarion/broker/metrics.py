@@ -7,11 +7,11 @@ Nothing is counted twice: a scrape reads the state that is there anyway, so the 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from clarion.broker.broker import Address
+from clarion.broker.metrics_page import LEFT_OUT, Metric, MetricsPage, Sample
 from clarion.net.http import HttpServer, Page
 from clarion.replication import Partition
 from clarion.wire.apis import APIS
@@ -20,16 +20,10 @@ if TYPE_CHECKING:
     from clarion.broker.server import BrokerServer
 
 
-class Metric(NamedTuple):
-    name: str
-    kind: str  # counter or gauge
-    help: str
-    labels: tuple[str, ...] = ()
-
-
 TOPIC = ("topic",)
 PARTITION = ("topic", "partition")
 GROUP = ("group",)
+_CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 GROUP_PARTITION = ("group", "topic", "partition")
 
 METRICS = {
@@ -38,6 +32,8 @@ METRICS = {
         Metric("clarion_connections", "gauge", "Open client connections."),
         Metric("clarion_connections_refused_total", "counter", "Connections refused because of the limit."),
         Metric("clarion_malformed_frames_total", "counter", "Connections ended because their bytes made no sense."),
+        Metric("clarion_tls_handshakes_failed_total", "counter", "TLS connections that never shook hands."),
+        Metric("clarion_frames_memory_bytes", "gauge", "Held for requests that arrive or wait and replies not sent."),
         Metric("clarion_requests_total", "counter", "Requests served, by API.", ("api",)),
         Metric("clarion_request_errors_total", "counter", "Requests that ended in an unexpected error."),
         Metric("clarion_produces_waiting", "gauge", "Produces with acks=all that wait for their commit."),
@@ -60,23 +56,23 @@ METRICS = {
         Metric("clarion_group_members", "gauge", "Members of a group.", GROUP),
         Metric("clarion_group_committed_offset", "gauge", "The offset a group has committed.", GROUP_PARTITION),
         Metric("clarion_group_lag_messages", "gauge", "Messages that a group has not committed yet.", GROUP_PARTITION),
+        Metric(LEFT_OUT, "gauge", "Series that this page had no room for."),
     )
 }
-
-
-Sample = tuple[str, tuple[str, ...], float]
 
 
 class MetricsEndpoint:
     def __init__(self, server: BrokerServer) -> None:
         self._server = server
-        self._http = HttpServer({"/metrics": self._metrics, "/healthz": self._healthz, "/readyz": self._readyz})
+        self._page = MetricsPage(METRICS, lambda: _samples(server))
+        self._http = HttpServer({"/healthz": self._healthz, "/readyz": self._readyz}, {"/metrics": self._metrics})
 
     async def listen(self, host: str, port: int) -> Address:
         return Address(*await self._http.listen(host, port))
 
     async def stop(self) -> None:
         await self._http.stop()
+        await self._page.stop()
 
     async def _healthz(self) -> Page:
         return Page.text(200, "ok\n")
@@ -97,35 +93,7 @@ class MetricsEndpoint:
         return Page.text(200, "ready\n")
 
     async def _metrics(self) -> Page:
-        """The numbers are read here; the page, large where there are many partitions, is written in a thread."""
-        samples = list(_samples(self._server))
-        return await asyncio.get_running_loop().run_in_executor(None, _page, samples)
-
-
-def _page(samples: list[Sample]) -> Page:
-    from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, ProcessCollector, generate_latest
-
-    registry = CollectorRegistry()
-    registry.register(_Collector(samples))
-    ProcessCollector(registry=registry)
-    return Page(200, CONTENT_TYPE_LATEST, generate_latest(registry))
-
-
-class _Collector:
-    def __init__(self, samples: list[Sample]) -> None:
-        self._samples = samples
-
-    def collect(self) -> Iterator[Any]:
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-
-        families: dict[str, Any] = {}
-        for name, labels, value in self._samples:
-            metric = METRICS[name]
-            if name not in families:
-                family = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
-                families[name] = family(name, metric.help, labels=metric.labels)
-            families[name].add_metric(labels, value)
-        yield from families.values()
+        return Page(200, _CONTENT_TYPE, await self._page.get())
 
 
 def _samples(server: BrokerServer) -> Iterator[Sample]:
@@ -143,6 +111,8 @@ def _broker_samples(server: BrokerServer) -> Iterator[Sample]:
     yield "clarion_connections", (), len(server.net.connections)
     yield "clarion_connections_refused_total", (), server.net.refused_total
     yield "clarion_malformed_frames_total", (), server.net.malformed_total
+    yield "clarion_tls_handshakes_failed_total", (), server.net.handshakes_failed_total
+    yield "clarion_frames_memory_bytes", (), server.net.budget.held_bytes
     for key, count in server.dispatch.requests_total.items():
         yield "clarion_requests_total", (APIS[key].name,), count
     yield "clarion_request_errors_total", (), server.dispatch.errors_total

@@ -273,7 +273,7 @@ def connections_max(config: BrokerConfig) -> int:
         return config.limits.connections_max
     room = max(_CONNECTIONS_MIN, soft - _open_files_max(config) - _SPARE_DESCRIPTORS)
     if room < config.limits.connections_max:
-        log.warning("connections_limited", connections_max=room, reason=f"the process may open {soft} files")
+        log.info("connections_limited", connections_max=room, reason=f"the process may open {soft} files")
     return min(config.limits.connections_max, room)
 
 

@@ -313,8 +313,8 @@ class GroupCoordinator:
         return step.out
 
     def summaries(self) -> Iterator[GroupSummary]:
-        """All groups, for metrics."""
-        for group_id, group in self._shard.groups.items():
+        """All groups, for metrics, which may take their time over them."""
+        for group_id, group in list(self._shard.groups.items()):
             kind = "classic" if isinstance(group, ClassicGroup) else "consumer"
             yield GroupSummary(group_id, kind, group.state, len(group.members))
 
