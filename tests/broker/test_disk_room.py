@@ -44,7 +44,7 @@ async def test_messages_are_refused_below_the_reserve_and_all_else_goes_on(tmp_p
         await look(node, disk, 49_999)  # 5 % are 50,000
         refused = (await node.client.produce({T0: batch(b"late")}))[T0]
         assert refused.error_code == ErrorCode.KAFKA_STORAGE_ERROR
-        assert "49,999 bytes are free, 50,000 are kept in reserve" in refused.error_message
+        assert "49,999 bytes were free at the last look, 50,000 are kept in reserve" in refused.error_message
         assert (await node.client.fetch({T0: 0})).values() == [b"early"]
         assert await commit(node, 1) == 0
         assert await committed(node) == 1
@@ -59,13 +59,25 @@ async def test_messages_are_refused_below_the_reserve_and_all_else_goes_on(tmp_p
         assert (await get(node, "/readyz"))[0] == 200
 
 
+async def test_a_burst_between_two_looks_does_not_get_at_the_reserve(tmp_path):
+    disk = MeasuredDisk()
+    async with measured(tmp_path, disk) as node:
+        await node.topic()
+        one = len(batch(bytes(1000)))
+        await look(node, disk, 50_000 + 10 * one)
+        codes = [(await node.client.produce({T0: batch(bytes(1000))}))[T0].error_code for _ in range(15)]
+        assert codes == [0] * 10 + [ErrorCode.KAFKA_STORAGE_ERROR] * 5
+        await look(node, disk, 50_000 + one)
+        assert (await node.client.produce({T0: batch(bytes(1000))}))[T0].error_code == 0
+
+
 async def test_a_broker_that_starts_on_a_full_disk_knows_it_before_the_first_message(tmp_path):
     disk = MeasuredDisk()
     disk.free = 10
     async with measured(tmp_path, disk, reserve_bytes=11) as node:
         await node.topic()
         assert (await node.client.produce({T0: batch(b"v")}))[T0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
-    disk.free = 11
+    disk.free = 1_000
     async with measured(tmp_path, disk, reserve_bytes=11) as node:
         assert (await node.client.produce({T0: batch(b"v")}))[T0].error_code == 0
 

@@ -6,6 +6,7 @@ A small tmpfs is the disk, so these need root; without it they are skipped.
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -90,7 +91,7 @@ def test_a_full_disk_refuses_writes_serves_reads_and_recovers(server: ClarionPro
         assert read_all(raw, "t") == acked, "what was acknowledged is there, and nothing else"
         (small_disk / "ballast").unlink()
         before = len(acked)
-        wait_for(lambda: put_one(raw, "t", acked), what="the log to take messages again")
+        wait_for(lambda: put_one(raw, "t", acked, 2 * size), what="the log to take messages again")
         assert fill(raw, "t", acked, size) == STORAGE_ERROR
         assert len(acked) > before + 1
         assert read_all(raw, "t") == acked
@@ -103,16 +104,28 @@ def test_a_full_disk_refuses_writes_serves_reads_and_recovers(server: ClarionPro
         assert len(found) - len(acked) <= 1, "at most the one that was refused may be there too"
 
 
-def put_one(raw: RawClient, topic: str, acked: dict[int, bytes]) -> bool:
-    code, offset = put(raw, topic, b"again")
+def put_one(raw: RawClient, topic: str, acked: dict[int, bytes], size: int) -> bool:
+    """One that is too large for what was left before: so the broker has seen that there is room again."""
+    value = os.urandom(size)
+    code, offset = put(raw, topic, value)
     if not code:
-        acked[offset] = b"again"
+        acked[offset] = value
     return not code
 
 
 def _make_room(server: ClarionProcess) -> None:
     """A start writes down its epoch, so it needs a little."""
     subprocess.run(["mount", "-o", "remount,size=8m", str(server.data_dir.parent)], check=True)
+
+
+def test_a_reserve_is_left_for_commits(server: ClarionProcess, small_disk: Path):
+    with RawClient(server.bootstrap) as raw:
+        words.create_topic(raw, "t")
+        words.find_coordinator(raw, "g")
+        assert fill(raw, "t", {}, 3_000) == STORAGE_ERROR
+        assert shutil.disk_usage(small_disk).free > 50_000
+        assert [commit(raw, number) for number in range(10)] == [0] * 10
+        assert committed(raw) == 9
 
 
 def test_other_partitions_and_clients_go_on_when_the_disk_is_full(server: ClarionProcess, small_disk: Path):

@@ -2,19 +2,22 @@
 
 A disk that is full to the last byte cannot even be cleaned: a new segment, an index, a committed offset all need a
 little. So a reserve is kept: below it messages of clients are refused, while reading, deleting and what the broker
-writes itself (committed offsets, checkpoints) go on. `note` is told now and then how much is free.
+writes itself (committed offsets, checkpoints) go on. `note` is told now and then how much is free; in between, whoever
+appends takes it from `left_bytes`, so that not even a burst gets at the reserve.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from clarion.model.setting_kinds import LONG_MAX
+
 DEFAULT_RESERVE_MAX: Final = 1 << 30  # a full segment of the default size
 _DEFAULT_SHARE: Final = 20  # of a small disk, this part
 
 
 class Room:
-    __slots__ = ("_configured_reserve", "free_bytes", "is_short", "reserve_bytes")
+    __slots__ = ("_configured_reserve", "free_bytes", "is_short", "left_bytes", "reserve_bytes")
 
     def __init__(self, reserve_bytes: int = -1) -> None:
         """`reserve_bytes`: -1 takes the smaller of a gigabyte and 5 % of the disk."""
@@ -22,6 +25,7 @@ class Room:
         self.reserve_bytes = max(0, reserve_bytes)
         self.free_bytes = -1  # not known yet
         self.is_short = False
+        self.left_bytes = LONG_MAX  # what clients may still write until the next look
 
     def note(self, free_bytes: int, total_bytes: int) -> bool:
         """True if that changed whether messages are taken. A little more than the reserve must be free to take them
@@ -32,11 +36,15 @@ class Room:
         self.free_bytes = free_bytes
         was_short = self.is_short
         self.is_short = free_bytes < self.reserve_bytes + (self.reserve_bytes // 8 if was_short else 0)
+        if self.is_short:
+            self.left_bytes = 0
+        else:
+            self.left_bytes = free_bytes - self.reserve_bytes if self.reserve_bytes else LONG_MAX
         return self.is_short is not was_short
 
     @property
     def sentence(self) -> str:
         return (
-            f"the disk is nearly full: {self.free_bytes:,} bytes are free, {self.reserve_bytes:,} are kept in reserve "
-            "(reserve_bytes); no messages are taken until there is room"
+            f"the disk is nearly full: {self.free_bytes:,} bytes were free at the last look, {self.reserve_bytes:,} "
+            "are kept in reserve (reserve_bytes); no messages are taken until there is room"
         )

@@ -157,8 +157,10 @@ class Partition:
                 known = self._recall(header, error)
             if known is not None:
                 return self._repeated(known)
-        if self._room.is_short:
+        room, size = self._room, len(batch)
+        if size > room.left_bytes:
             raise self._refused_for_room(header, now_ms)
+        room.left_bytes -= size
         return self._write(batch, header, now_ms)
 
     def _refused_for_room(self, header: BatchHeader, now_ms: int) -> KafkaError:
