@@ -17,6 +17,7 @@ class StoryDisk(RealDisk):
         self.on_sync: Trouble = lambda path: None
         self.on_write: Trouble = lambda path: None
         self.on_open: Trouble = lambda path: None
+        self.on_read: Trouble = lambda path: None
         self.held = 0  # flushes that wait now
 
     def hold_flushes(self) -> None:
@@ -44,6 +45,10 @@ class StoryFile(RealFile):
     def write(self, buffers: Sequence[Buffer], position: int) -> None:
         _strike(self.disk.on_write, self.path)
         super().write(buffers, position)
+
+    def read(self, length: int, position: int) -> bytes:
+        _strike(self.disk.on_read, self.path)
+        return super().read(length, position)
 
     def sync(self) -> None:
         if self.path.endswith(".log"):

@@ -2,10 +2,14 @@
 
 import asyncio
 import errno
+import threading
 
 import pytest
 
+from clarion.broker import group_service
 from clarion.broker.config import Durability
+from clarion.groups.placement import partition_for
+from clarion.groups.records import Key, encode_key
 from clarion.model.errors import ErrorCode
 from clarion.model.names import OFFSETS_TOPIC
 from clarion.wire.messages.k08_offset_commit import (
@@ -27,6 +31,7 @@ from clarion.wire.messages.k47_offset_delete import (
 )
 from clarion.wire.messages.k68_consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from clarion.wire.messages.k69_consumer_group_describe import ConsumerGroupDescribeRequest
+from clarion.wire.records import encode_batch
 from tests.broker.disks import StoryDisk
 from tests.broker.harness import Client, Node, running, until
 
@@ -53,6 +58,14 @@ async def committed(client: Client | Node, group: str = "g", topic: str = "t", v
         return ErrorCode(reply.error_code)
     (one,) = reply.topics[0].partitions
     return ErrorCode(one.error_code) if one.error_code else one.committed_offset
+
+
+def noting_threads(work, threads: set):
+    def noted(*what):
+        threads.add(threading.current_thread())
+        return work(*what)
+
+    return noted
 
 
 def hold_loading(node: Node) -> None:
@@ -212,6 +225,70 @@ async def test_many_groups_load_in_turns_that_hold_nobody_up(tmp_path):
         await until(lambda: all(shard.is_loaded for shard in node.server.groups.shards))
         assert len((await node.ask(ListGroupsRequest(), 3)).groups) == count
         assert [await committed(node, f"group-{number}") for number in (0, 1500, 2999)] == [0, 1500, 2999]
+
+
+async def test_groups_are_read_in_a_thread_and_replayed_in_turns(tmp_path, monkeypatch):
+    """However long the disk takes, and however many groups there are, others have their turn."""
+    monkeypatch.setattr(group_service, "_RECORDS_PER_TURN", 10)
+    async with running(tmp_path, offsets_partitions=1, **QUICK) as node:
+        await node.topic()
+        for number in range(500):
+            await commit(node, number, f"group-{number}")
+        (shard,) = node.server.groups.shards
+        readers, turns = set(), 0
+        shard.start_over()
+        monkeypatch.setattr(group_service, "_decoded", noting_threads(group_service._decoded, readers))
+        loading = asyncio.ensure_future(shard.load())
+        while not loading.done():
+            await asyncio.sleep(0)
+            turns += 1
+        assert len((await node.ask(ListGroupsRequest(), 3)).groups) == 500
+        assert threading.main_thread() not in readers
+        assert readers
+        assert turns >= 50
+
+
+async def test_groups_that_a_bad_disk_kept_closed_are_tried_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(group_service, "_RETRY_SECONDS", (0.01,))
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic()
+        await commit(node, 7)
+    disk = StoryDisk()
+    async with running(tmp_path, disk=disk, **QUICK) as node:
+        await until(lambda: all(shard.is_loaded for shard in node.server.groups.shards))
+        disk.on_read = lambda path: OSError(errno.EIO, "it broke") if OFFSETS_TOPIC in path else None
+        shard = node.server.groups.shards[partition_for("g", 16)]
+        shard.start_over()
+        await shard.load()
+        assert "it broke" in shard.failure
+        assert await committed(node) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        retrying = asyncio.ensure_future(node.server.groups._retry())
+        await asyncio.sleep(0.03)
+        assert shard.failure
+        disk.on_read = lambda path: None
+        await until(lambda: shard.is_loaded)
+        await retrying
+        assert await committed(node) == 7
+
+
+async def test_a_record_that_nobody_can_read_is_passed_over_and_what_was_said_before_holds(tmp_path):
+    async with running(tmp_path, offsets_partitions=1, **QUICK) as node:
+        await node.topic()
+        for group in ("g", "h"):
+            await commit(node, 7, group)
+        garbage = [
+            (encode_key(Key(1, "g", "t", 0)), b"\x7f\xff from the future", (), 0),
+            (encode_key(Key(2, "g")), b"\0\3", (), 0),
+            (b"\0", None, (), 0),
+            (b"", b"", (), 0),
+        ]
+        node.partition(OFFSETS_TOPIC).append_own(encode_batch(garbage), 0)
+        await commit(node, 8, "h")
+    async with running(tmp_path, offsets_partitions=1, **QUICK) as node:
+        (shard,) = node.server.groups.shards
+        await until(lambda: shard.is_loaded or shard.failure)
+        assert (await committed(node, "g"), await committed(node, "h")) == (7, 8)
+        assert await commit(node, 9, "g") == 0
 
 
 async def test_a_member_whose_end_met_a_full_disk_ends_when_there_is_room(tmp_path):

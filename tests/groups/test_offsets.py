@@ -188,7 +188,7 @@ def test_offsets_of_a_live_group_with_a_protocol_we_cannot_read_are_not_deleted(
 def test_a_deleted_topic_takes_the_offsets_of_all_groups_along(driver):
     driver.commit("g", {("t", 0): 5, ("u", 0): 6})
     driver.commit("h", {("t", 1): 5})
-    driver.perform(driver.coordinator.delete_topic_offsets("t"))
+    driver.perform(driver.coordinator.delete_topic_offsets({"t"}))
     assert (driver.committed("g"), driver.committed("h")) == ({("u", 0): 6}, {})
     assert [one.group_id for one in driver.coordinator.summaries()] == ["g"]
 

@@ -8,11 +8,13 @@ and replies comes out; the records are appended and replayed, and the replies le
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from dataclasses import replace
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, Final
 
 from clarion.broker.broker import RequestContext
+from clarion.broker.threads import in_thread
 from clarion.cluster import Topic
 from clarion.groups.config import GroupConfig
 from clarion.groups.coordinator import GroupCoordinator, GroupSummary
@@ -21,12 +23,12 @@ from clarion.groups.names import shortened
 from clarion.groups.outcome import Call, Outcome
 from clarion.groups.placement import partition_for
 from clarion.groups.topics import TopicInfo, TopicsView
-from clarion.model.errors import ErrorCode, KafkaError
+from clarion.model.errors import ErrorCode, KafkaError, MalformedError
 from clarion.model.ids import TopicPartition
 from clarion.model.names import OFFSETS_TOPIC
 from clarion.replication import Partition
 from clarion.wire.batch import read_header
-from clarion.wire.records import decode_batch, encode_batch
+from clarion.wire.records import Record, decode_batch, encode_batch
 from clarion.world import Randomness, event_log, new_uuid
 
 if TYPE_CHECKING:
@@ -40,7 +42,10 @@ OFFSETS_TOPIC_SETTINGS: Final = {
     "compression.type": "producer",
 }
 _TELL_TOPICS_SECONDS: Final = 0.05  # a thousand topics made in a row are told to the coordinators once
-_RECORDS_PER_TURN: Final = 2_000  # while loading: others wait no longer than these take
+_READ_BYTES: Final = 1024 * 1024  # while loading: so much is read and decoded in a thread at a time
+_RECORDS_PER_TURN: Final = 250  # while loading: others wait no longer than these take, a few milliseconds
+_SKIPPED_SHOWN_MAX: Final = 10  # records that cannot be read, one by one in the log; then only how many
+_RETRY_SECONDS: Final = (5, 15, 60)  # groups that could not be loaded are tried again: a disk may recover
 
 Method = Callable[[GroupCoordinator, Any, Call], Outcome]
 
@@ -63,7 +68,7 @@ class GroupService:
         """Begin to load the groups; until a shard is loaded its groups answer COORDINATOR_LOAD_IN_PROGRESS."""
         if self._broker.registry.find(OFFSETS_TOPIC) is not None:
             self._make_shards()
-            self._loading = self._loop.create_task(self._load())
+            self._loading = self._loop.create_task(self._load_until_done())
 
     async def stop(self) -> None:
         if self._telling is not None:
@@ -124,6 +129,8 @@ class GroupService:
                 await self._create_topic()
             self._make_shards()
             await self._load()
+            if any(shard.failure for shard in self.shards):
+                self._loading = self._loop.create_task(self._retry())
 
     async def _create_topic(self) -> None:
         count = self._broker.config.offsets_partitions
@@ -141,20 +148,36 @@ class GroupService:
         def new_id() -> Any:
             return new_uuid(self._randomness)
 
+        def new_coordinator() -> GroupCoordinator:
+            return GroupCoordinator(self._config, new_id, self._overrides, self._ledger)
+
         self.shards = [
-            Shard(self._broker, partition, GroupCoordinator(self._config, new_id, self._overrides, self._ledger))
+            Shard(self._broker, partition, new_coordinator)
             for partition in self._broker.partitions.of_topic(OFFSETS_TOPIC)
         ]
+
+    async def _load_until_done(self) -> None:
+        await self._load()
+        await self._retry()
 
     async def _load(self) -> None:
         self._tell_topics()
         for shard in self.shards:
             await shard.load()
 
+    async def _retry(self) -> None:
+        waits = chain(_RETRY_SECONDS, repeat(_RETRY_SECONDS[-1]))
+        while failed := [shard for shard in self.shards if shard.failure]:
+            await asyncio.sleep(next(waits))
+            for shard in failed:
+                shard.start_over()
+                self._tell_topics()
+                await shard.load()
+
     def _on_topics_changed(self, deleted: Topic | None) -> None:
         if deleted is not None:
             for shard in self.shards:
-                shard.forget_topic(deleted.name)
+                shard.forget_topics({deleted.name})
         if self._telling is None and self.shards:
             self._telling = self._loop.call_later(_TELL_TOPICS_SECONDS, self._tell_topics)
 
@@ -168,10 +191,11 @@ class GroupService:
 class Shard:
     """One coordinator and the partition it writes to."""
 
-    def __init__(self, broker: Broker, partition: Partition, coordinator: GroupCoordinator) -> None:
+    def __init__(self, broker: Broker, partition: Partition, new_coordinator: Callable[[], GroupCoordinator]) -> None:
         self._broker = broker
         self.partition = partition
-        self.coordinator = coordinator
+        self._new_coordinator = new_coordinator
+        self.coordinator = new_coordinator()
         self._loop = asyncio.get_running_loop()
         self._is_loaded = False
         self.failure = ""  # why its groups could not be loaded
@@ -186,6 +210,13 @@ class Shard:
     @property
     def is_loading(self) -> bool:
         return not self._is_loaded and not self.failure
+
+    def start_over(self) -> None:
+        """As if nothing had been read yet."""
+        self.coordinator.resign()
+        self.coordinator = self._new_coordinator()
+        self._is_loaded = False
+        self.failure = ""
 
     async def load(self) -> None:
         """Read every record. If that cannot be, the groups stay closed: half of them would be a lie about the rest."""
@@ -202,16 +233,27 @@ class Shard:
         self._forget_missing_topics()
 
     async def _replay_all(self) -> int:
-        records = 0
-        for batch in self.partition.log.batches(self.partition.start_offset):
-            if read_header(batch).is_control:
-                continue
-            for record in decode_batch(batch):
-                self.coordinator.replay(record.key or b"", record.value)
-                records += 1
-                if records % _RECORDS_PER_TURN == 0:
+        batches = self.partition.log.batches(self.partition.start_offset)
+        replayed = skipped = 0
+        while records := await in_thread(lambda: _decoded(batches)):
+            for record in records:
+                skipped += not self._replay_one(record, skipped)
+                replayed += 1
+                if replayed % _RECORDS_PER_TURN == 0:
                     await asyncio.sleep(0)
-        return records
+        if skipped:
+            log.error("group_records_skipped", partition=self.partition.tp, count=skipped)
+        return replayed
+
+    def _replay_one(self, record: Record, skipped: int) -> bool:
+        """One that nobody can read is passed over: what was said before it holds, and the other groups can work."""
+        try:
+            self.coordinator.replay(record.key or b"", record.value)
+        except MalformedError as error:
+            if skipped < _SKIPPED_SHOWN_MAX:
+                log.error("group_record_skipped", partition=self.partition.tp, offset=record.offset, reason=str(error))
+            return False
+        return True
 
     def _start_timers(self) -> None:
         self.coordinator.after_load(self._now_ms(), self._broker.clock.now_ms())
@@ -221,9 +263,7 @@ class Shard:
         """A topic may have been deleted just before a crash, or while we were loading."""
         groups = [summary.group_id for summary in self.coordinator.summaries()]
         named = {tp.topic for group in groups for tp in self.coordinator.committed_offsets(group)}
-        for name in sorted(named):
-            if self._broker.registry.find(name) is None:
-                self.forget_topic(name)
+        self.forget_topics({name for name in named if self._broker.registry.find(name) is None})
 
     async def call(self, method: Method, request: Any, context: RequestContext) -> Any:
         if not self.is_loaded:
@@ -240,9 +280,9 @@ class Shard:
         self._perform(method(self.coordinator, request, call))
         return await ticket
 
-    def forget_topic(self, name: str) -> None:
-        if self.is_loaded:
-            self._perform(self.coordinator.delete_topic_offsets(name))
+    def forget_topics(self, names: Set[str]) -> None:
+        if self.is_loaded and names:
+            self._perform(self.coordinator.delete_topic_offsets(names))
 
     def tell_topics(self, view: TopicsView) -> None:
         self.coordinator.on_topics_changed(view)
@@ -307,6 +347,19 @@ class Shard:
 
     def _now_ms(self) -> int:
         return int(self._loop.time() * 1000)
+
+
+def _decoded(batches: Iterator[bytes]) -> list[Record]:
+    """The next stretch of the log, in a thread; nothing at its end."""
+    records: list[Record] = []
+    size = 0
+    for batch in batches:
+        if not read_header(batch).is_control:
+            records += decode_batch(batch)
+        size += len(batch)
+        if records and size >= _READ_BYTES:
+            break
+    return records
 
 
 def _loading_error(shard: Shard) -> ErrorCode:

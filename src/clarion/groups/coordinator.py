@@ -21,7 +21,7 @@ members too (`mixed_members`); a classic group has no others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from typing import NamedTuple
 from uuid import UUID
 
@@ -284,12 +284,12 @@ class GroupCoordinator:
             step.out.reply(call.ticket, OffsetDeleteResponse(error_code=refusal.code))
         return step.out
 
-    def delete_topic_offsets(self, topic: str) -> Outcome:
-        """The topic is gone, and so are all groups' offsets in it."""
+    def delete_topic_offsets(self, topics: Set[str]) -> Outcome:
+        """The topics are gone, and so are all groups' offsets in them."""
         step = Step(self._shard, Outcome(), 0, 0)
         for group_id, offsets in self._shard.offsets.groups().items():
             for partition in offsets:
-                if partition.topic == topic:
+                if partition.topic in topics:
                     offset_requests.drop(step, group_id, partition)
         return step.out
 

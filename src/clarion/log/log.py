@@ -36,7 +36,7 @@ from clarion.log.recovery import Opened, RecoveryReport, open_clean, recover
 from clarion.log.segment import Segment
 from clarion.log.segments import Segments, create, end_in
 from clarion.log.slices import FileSlice
-from clarion.log.times import TimeSearch
+from clarion.log.times import TimeSearch, copies_for_a_thread
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import LogPosition
 from clarion.wire.batch import BatchHeader
@@ -283,9 +283,10 @@ class Log:
             yield header, LogPosition(header.base_offset, segment.base_offset, position)
 
     def batches(self, from_offset: int, to: LogPosition | None = None) -> Iterator[bytes]:
-        """The same batches, whole."""
-        for header, segment, position in self._walk(from_offset, to or self.end):
-            yield segment.handle().read(header.size_bytes, position)
+        """The same batches, whole. To be asked for in the loop; a thread may go through them."""
+        end = to or self.end
+        segments = [one for one in self._segments.from_offset(from_offset) if one.base_offset <= end.segment]
+        return _whole_batches([copy for _, copy in copies_for_a_thread(segments)], from_offset, end)
 
     def _headers(self) -> Iterator[BatchHeader]:
         return (header for header, _, _ in self._walk(self.start_offset, self.end))
@@ -510,3 +511,9 @@ def _names(disk: Disk, folder: str) -> list[str]:
     except FileNotFoundError:
         disk.make_folder(folder)
         return []
+
+
+def _whole_batches(segments: list[Segment], from_offset: int, end: LogPosition) -> Iterator[bytes]:
+    for segment in segments:
+        for header, position in segment.headers(from_offset, end_in(segment, end), SWEEP_BYTES):
+            yield segment.handle().read(header.size_bytes, position)

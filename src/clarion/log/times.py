@@ -31,7 +31,7 @@ class TimeSearch:
         """`segments`: from the one that holds `start_offset` on. Nothing is read yet."""
         self._start_offset = start_offset
         self._limit = limit
-        self._pairs = _copies([one for one in segments if one.base_offset <= limit.segment])
+        self._pairs = copies_for_a_thread([one for one in segments if one.base_offset <= limit.segment])
         self._records_left = RECORDS_SEARCHED_MAX
         self._bytes_left = UNPACKED_BYTES_MAX
 
@@ -129,7 +129,7 @@ def _begins_as_late(header: BatchHeader, timestamp_ms: int) -> bool:
     return is_whole and timestamp_ms <= header.base_timestamp <= header.max_timestamp
 
 
-def _copies(segments: list[Segment]) -> list[tuple[Segment, Segment]]:
+def copies_for_a_thread(segments: list[Segment]) -> list[tuple[Segment, Segment]]:
     """Each segment with a copy that a thread may use: handles and indexes in a log's cache belong to the loop."""
     if not segments:
         return []
