@@ -214,6 +214,10 @@ def read_committed(history: History, bootstrap: str, group: str, topic: str, par
         consumer.close()
 
 
+class Overtaken(AssertionError):
+    """What a reader was about to read has been deleted meanwhile."""
+
+
 class Reader:
     """Reads a topic to its present end, from where it was the last time; each call is a fresh client."""
 
@@ -255,6 +259,8 @@ class Reader:
                     deadline = time.monotonic() + PATIENCE_S
                 elif message.error().code() == KafkaError._PARTITION_EOF:
                     unfinished.discard(message.partition())
+                elif message.error().code() == KafkaError._AUTO_OFFSET_RESET:
+                    raise Overtaken(message.error())
                 else:
                     raise AssertionError(message.error())
 
