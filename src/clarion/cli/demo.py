@@ -118,34 +118,24 @@ class Stage:
         if spark_folder is not None:
             from clarion.cli.demo_spark import SparkPart
 
-            self.spark = SparkPart(link, spark_folder, rate, lambda line: self.screen.read_aloud(line))
+            self.spark = SparkPart(link, spark_folder, rate, lambda line: self.screen.read_aloud(line), self._say)
         self.screen: Screen = Screen(self.publisher, self.readers, link.bootstrap, seconds, self.spark)
 
     def perform(self) -> list[Verdict]:
         try:
             with self.screen:
-                self._start_spark()
                 self._go_live()
                 self._drain()
         finally:
             self._leave()
         return self._verdicts()
 
-    def _start_spark(self) -> None:
-        """Time begins with the first event, so that starting Spark costs nobody a second of the show."""
-        if self.spark is None:
-            return
-        from clarion.cli.demo_screen import STARTING
-
-        self._say("Spark starts; the events begin when its pipelines run")
-        self.spark.start()
-        while not self.spark.is_ready:
-            self._look(STARTING)
-        self._started = time.monotonic()
-
     def _go_live(self) -> None:
+        """The stream begins at once. Spark takes a while to start, and then reads from the first message."""
         self.publisher.start()
         if self.spark is not None:
+            self._say("Spark starts beside the stream, and joins when it is up")
+            self.spark.start()
             self.spark.go_live()
         try:
             while self._seconds is None or self._elapsed() < self._seconds:
@@ -165,7 +155,8 @@ class Stage:
         patience = _DRAIN_SECONDS_MAX if self.spark is None else _SPARK_DRAIN_SECONDS_MAX
         while not self._has_everything() and time.monotonic() - since < patience:
             total = sum(each.tally.distinct for each in self.readers) + (self.spark.progress if self.spark else 0)
-            if total > best:
+            is_starting = self.spark is not None and not self.spark.is_ready
+            if total > best or is_starting:
                 best, since = total, time.monotonic()
             if any(each.error for each in self.readers):
                 break
@@ -196,6 +187,8 @@ class Stage:
             self.spark.stop()
 
     def _look(self, phase: str) -> None:
+        if self.spark is not None and phase == "live":
+            _ = self.spark.is_ready  # whoever has failed is started again, or ends the show with the reason
         self.screen.show(self._elapsed(), phase)
         time.sleep(_REFRESH_SECONDS)
 

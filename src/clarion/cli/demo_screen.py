@@ -24,8 +24,6 @@ _NEWS = 5
 
 _TALL = 46  # lines of a terminal that has room for everything
 
-STARTING = "Spark starts"  # the phase before the first event
-
 
 class Screen:
     """Draws what it is given; keeps only the history of the rate and the latest news."""
@@ -79,8 +77,6 @@ class Screen:
             return
         while self._unsaid:
             print(self._unsaid.popleft(), flush=True)
-        if phase == STARTING:
-            return
         if elapsed >= self._next_line_at:
             self._next_line_at = int(elapsed) + 1.0
             print(self.line(elapsed), flush=True)
