@@ -115,24 +115,26 @@ def test_a_spark_that_dies_is_told_in_one_line(desk, broker):
 def test_files_and_names_that_are_wrong_are_told_in_one_line(desk, monkeypatch):
     monkeypatch.chdir(desk.folder)
     (desk.folder / "broken.py").write_text("def f(:\n")
-    for words, reason in (
-        (["run", "gone.py"], "gone.py: no such file"),
-        (["run", "broken.py"], "broken.py:1: invalid syntax"),
-        (["run", "lines.py", "--once", "--to", "latest"], "exclude each other"),
-        (["run", "lines.py", "--from", "soon"], "'soon' is not a time"),
-        (["run", "lines.py", "--to", "earliest"], "has no rows"),
-        (["run", "lines.py", "--from", "{1}"], "not JSON"),
-        (["run", "lines.py", "--only", "words"], "there is no such pipeline, only lines"),
-        (["run", "lines.py", "--conf", "spark.ui"], "write NAME=VALUE"),
-        (["run", "lines.py", "--metrics", "here"], "--metrics here"),
-        (["run", "lines.py", "--onec"], "No such option: --onec"),
-        (["run", "archive", "--topic"], "archive: --topic needs a value"),
-        (["run", "archive", "--topic", "spoken"], "archive: --table is missing"),
-        (["run", "latest", "--topic", "a", "--table", "t", "--fields"], "latest: --fields needs a value"),
-        (["stop", "lines"], "no pipeline lines has been run with clarion-pipelines (known: none)"),
-        (["reset", "lines", "--yes"], "no pipeline lines has been run"),
+    for status, words, reason in (
+        (1, ["run", "gone.py"], "gone.py: no such file"),
+        (1, ["run", "broken.py"], "broken.py:1: invalid syntax"),
+        (2, ["run", "lines.py", "--once", "--to", "latest"], "exclude each other"),
+        (1, ["run", "lines.py", "--from", "soon"], "'soon' is not a time"),
+        (2, ["run", "lines.py", "--to", "earliest"], "has no rows"),
+        (2, ["run", "lines.py", "--from", "{1}"], "not JSON"),
+        (2, ["run", "lines.py", "--only", "words"], "there is no such pipeline, only lines"),
+        (2, ["run", "lines.py", "--conf", "spark.ui"], "write NAME=VALUE"),
+        (2, ["run", "lines.py", "--metrics", "here"], "--metrics here"),
+        (2, ["run", "lines.py", "--onec"], "No such option: --onec"),
+        (2, ["run", "archive", "--topic"], "archive: --topic needs a value"),
+        (2, ["run", "archive", "--topic", "spoken"], "archive: --table is missing"),
+        (2, ["run", "latest", "--topic", "a", "--table", "t", "--fields"], "latest: --fields needs a value"),
+        (1, ["stop", "lines"], "no pipeline lines has been run with clarion-pipelines (known: none)"),
+        (1, ["reset", "lines", "--yes"], "no pipeline lines has been run"),
     ):
-        assert reason in Shell(None)("pipeline", *words).one_line_error()
+        done = Shell(None)("pipeline", *words)
+        assert (done.status, done.out, done.err.count("\n")) == (status, "", 1)
+        assert reason in done.err
 
 
 def test_list_shows_what_is_in_a_file_without_starting_spark(desk, monkeypatch):
