@@ -176,6 +176,23 @@ def test_a_topic_made_again_is_not_taken_for_the_old_one(client, bootstrap, uniq
     assert values(client, old, warn_on_loss) == []
 
 
+def test_a_topic_made_again_with_fewer_partitions_is_reported_and_not_waited_for(client, bootstrap, unique):
+    """The old partition has no leader, and never will."""
+    create(bootstrap, unique, 3)
+    for partition in range(3):
+        fill(bootstrap, unique, numbered(10), partition)
+    old = whole(client, unique)
+    delete(bootstrap, unique)
+    create(bootstrap, unique)
+    fresh = Client(client.settings)
+    began = time.monotonic()
+    assert values(fresh, old, warn_on_loss) == []
+    with pytest.raises(DataLossError, match="was deleted and made again, with offsets 0 to 9"):
+        values(fresh, old[2:])
+    assert time.monotonic() - began < client.settings.api_timeout_ms / 1000 / 4
+    fresh.close()
+
+
 def test_a_topic_that_is_gone_is_reported(client, bootstrap, unique):
     create(bootstrap, unique)
     fill(bootstrap, unique, numbered(10))

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from clarion.model.errors import ErrorCode
+from clarion.model.errors import ErrorCode, KafkaError
 from clarion.pipeline.kafka import crc
 from clarion.pipeline.kafka.batches import Batches, Run, check_crcs, choose, find_batches, next_offsets
 from clarion.pipeline.kafka.client import Client
@@ -75,7 +75,10 @@ class _RangeReader:
         """Read from one leader until all its ranges are done, or until something stands in the way."""
         leader: int | None = None
         try:
-            leader, group = self._one_leaders_share()
+            share = self._one_leaders_share()
+            if share is None:
+                return
+            leader, group = share
             for part in self._read_from(leader, group):
                 self._trouble_since = None
                 self._pause_ms = self._client.settings.retry_backoff_ms
@@ -85,15 +88,28 @@ class _RangeReader:
                 self._client.drop(leader)
             self._back_off(error)
 
-    def _one_leaders_share(self) -> tuple[int, list[RangeProgress]]:
+    def _one_leaders_share(self) -> tuple[int, list[RangeProgress]] | None:
         """Ranges of one leader, of each partition the first: an answer does not say which of two it belongs to."""
         firsts: dict[tuple[UUID, int], RangeProgress] = {}
         for one in self.left():
             firsts.setdefault(one.place, one)
         by_leader: dict[int, list[RangeProgress]] = defaultdict(list)
         for one in firsts.values():
-            by_leader[self._client.leader(one.range.topic, one.range.partition)].append(one)
-        return next(iter(by_leader.items()))
+            if (leader := self._leader_of(one)) is not None:
+                by_leader[leader].append(one)
+        return next(iter(by_leader.items()), None)
+
+    def _leader_of(self, one: RangeProgress) -> int | None:
+        """None: there is none any more, because the topic is another one by now, or none; that has been told."""
+        try:
+            return self._client.leader(one.range.topic, one.range.partition)
+        except KafkaError as error:
+            if error.code not in (ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+                raise
+            self._check_the_topic_is_there(one)
+            if not one.is_done:
+                raise refusal(ErrorCode.LEADER_NOT_AVAILABLE, f"{one.range} has no leader") from error
+            return None
 
     def _back_off(self, error: Exception) -> None:
         """Wait a little if the trouble may pass, and not for ever."""
