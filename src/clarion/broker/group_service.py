@@ -22,6 +22,7 @@ from clarion.groups.memory import Ledger
 from clarion.groups.names import shortened
 from clarion.groups.outcome import Call, Outcome
 from clarion.groups.placement import partition_for
+from clarion.groups.subscriptions import resolve, resolve_again
 from clarion.groups.topics import TopicInfo, TopicsView
 from clarion.model.errors import ErrorCode, KafkaError, MalformedError
 from clarion.model.ids import TopicPartition
@@ -61,6 +62,8 @@ class GroupService:
         self.shards: list[Shard] = []
         self._creating = asyncio.Lock()
         self._telling: asyncio.TimerHandle | None = None
+        self._told_in_order = asyncio.Lock()
+        self._view = TopicsView({})  # what the shards were told last
         self._loading: asyncio.Task[None] | None = None
         broker.on_topics_changed(self._on_topics_changed)
 
@@ -160,8 +163,17 @@ class GroupService:
         await self._load()
         await self._retry()
 
+    async def resolve_aside(self, group_id: str, regex: str | None) -> None:
+        """Have a thread resolve what a heartbeat is going to need, unless that is known already."""
+        if not self.shards:
+            return
+        coordinator = self.shards[partition_for(group_id, len(self.shards))].coordinator
+        for one in {*coordinator.regexes(group_id), *([regex] if regex else [])}:
+            if one not in self._view.resolved:
+                await self._broker.turns.aside(resolve, one, self._view)
+
     async def _load(self) -> None:
-        self._tell_topics()
+        await self._tell_topics()
         for shard in self.shards:
             await shard.load()
 
@@ -171,7 +183,7 @@ class GroupService:
             await asyncio.sleep(next(waits))
             for shard in failed:
                 shard.start_over()
-                self._tell_topics()
+                await self._tell_topics()
                 await shard.load()
 
     def _on_topics_changed(self, deleted: Topic | None) -> None:
@@ -179,13 +191,21 @@ class GroupService:
             for shard in self.shards:
                 shard.forget_topics({deleted.name})
         if self._telling is None and self.shards:
-            self._telling = self._loop.call_later(_TELL_TOPICS_SECONDS, self._tell_topics)
+            self._telling = self._loop.call_later(_TELL_TOPICS_SECONDS, self._tell_topics_soon)
 
-    def _tell_topics(self) -> None:
+    def _tell_topics_soon(self) -> None:
         self._telling = None
-        view = TopicsView({one.name: TopicInfo(one.id, one.partition_count) for one in self._broker.registry})
-        for shard in self.shards:
-            shard.tell_topics(view)
+        self._broker.turns.start(self._tell_topics(), lambda: None)
+
+    async def _tell_topics(self) -> None:
+        async with self._told_in_order:
+            topics = {one.name: TopicInfo(one.id, one.partition_count) for one in self._broker.registry}
+            view = TopicsView(topics, before=self._view)
+            if view.resolved_before:
+                await self._broker.turns.aside(resolve_again, view)
+            self._view = view
+            for shard in self.shards:
+                shard.tell_topics(view)
 
 
 class Shard:

@@ -21,7 +21,7 @@ members too (`mixed_members`); a classic group has no others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from typing import NamedTuple
 from uuid import UUID
 
@@ -311,6 +311,11 @@ class GroupCoordinator:
         results = group_admin.delete_groups(step, request.groups_names)
         step.out.reply(call.ticket, DeleteGroupsResponse(results=results))
         return step.out
+
+    def regexes(self, group_id: str) -> Iterable[str]:
+        """The regular expressions of a group's members: what its next heartbeat may have to resolve."""
+        group = self._shard.groups.get(group_id)
+        return group.regexes if isinstance(group, ConsumerGroup) else ()
 
     def summaries(self) -> Iterator[GroupSummary]:
         """All groups, for metrics, which may take their time over them."""

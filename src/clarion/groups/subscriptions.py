@@ -15,7 +15,11 @@ from clarion.groups.topics import TopicsView
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.names import is_internal
 
-REGEX_BYTES_MAX = 16 * 1024  # far above any sensible pattern; re2 itself bounds the memory of a compiled one
+REGEX_BYTES_MAX = 16 * 1024  # six hundred names of topics
+PROGRAM_MAX = 5_000  # instructions of a compiled pattern: looking at a name takes a tenth of a millisecond at worst
+_PATTERN_MEMORY_BYTES = 1024 * 1024  # of one of those that are kept compiled
+_COMPILED_MAX = 128
+REGEXES_MAX = 1_000  # are remembered, and followed from one change of the topics to the next
 
 
 def check_regex(regex: str) -> None:
@@ -23,12 +27,33 @@ def check_regex(regex: str) -> None:
 
 
 def resolve(regex: str, view: TopicsView) -> tuple[str, ...]:
-    """The topics whose whole name matches; internal ones never do."""
+    """The topics whose whole name matches; internal ones never do. The view remembers them.
+
+    The first time this may take long: a driver with something else to do lets a thread do it before a request needs it.
+    """
+    known = view.resolved.get(regex)
+    if known is None:
+        for oldest in list(view.resolved)[: max(0, len(view.resolved) - REGEXES_MAX + 1)]:
+            view.resolved.pop(oldest, None)
+        known = view.resolved[regex] = _resolve(regex, view)
+    return known
+
+
+def resolve_again(view: TopicsView) -> None:
+    """Everything that was resolved among the topics before."""
+    for regex in list(view.resolved_before)[-REGEXES_MAX:]:
+        resolve(regex, view)
+
+
+def _resolve(regex: str, view: TopicsView) -> tuple[str, ...]:
     try:
         pattern = _compiled(regex)
     except KafkaError:
         return ()  # a member's regex was checked at the door; this one came with a log from elsewhere
-    return tuple(sorted(name for name in view.topics if not is_internal(name) and pattern.fullmatch(name)))
+    before = view.resolved_before.get(regex)
+    names = view.topics if before is None else view.new_names
+    found = [name for name in names if not is_internal(name) and pattern.fullmatch(name)]
+    return tuple(sorted(found + [name for name in before or () if name in view.topics]))
 
 
 def wanted_topics(member: MemberMetadata, regexes: Mapping[str, ResolvedRegex]) -> Iterable[str]:
@@ -65,16 +90,20 @@ def metadata_hash(members: Mapping[str, MemberMetadata], regexes: Mapping[str, R
     return int.from_bytes(digest.digest(), "big", signed=True)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=_COMPILED_MAX)
 def _compiled(regex: str) -> Any:
     if len(regex.encode()) > REGEX_BYTES_MAX:
         raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, f"longer than {REGEX_BYTES_MAX} bytes")
     options = re2.Options()
     options.log_errors = False
+    options.max_mem = _PATTERN_MEMORY_BYTES
     try:
-        return re2.compile(regex, options)
+        pattern = re2.compile(regex, options)
     except re2.error as error:
         raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, f"{regex!r}: {_reason(error)}") from error
+    if pattern.programsize > PROGRAM_MAX:
+        raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, "the expression is too complicated")
+    return pattern
 
 
 def _reason(error: Exception) -> str:

@@ -17,6 +17,7 @@ from clarion.wire.messages.k68_consumer_group_heartbeat import (
 async def handle(
     broker: Broker, request: ConsumerGroupHeartbeatRequest, context: RequestContext
 ) -> ConsumerGroupHeartbeatResponse:
+    await broker.groups.resolve_aside(request.group_id, request.subscribed_topic_regex)
     response: ConsumerGroupHeartbeatResponse = await broker.groups.call(
         request.group_id, GroupCoordinator.consumer_group_heartbeat, request, context
     )
