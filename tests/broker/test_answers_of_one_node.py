@@ -135,6 +135,10 @@ async def test_the_one_node_leads_and_votes_alone(tmp_path, version):
         assert (quorum.leader_id, quorum.leader_epoch) == (4, node.broker.partitions.leader_epoch)
         assert [voter.replica_id for voter in quorum.current_voters] == [4]
         assert quorum.observers == ()
+        assert quorum.current_voters[0].log_end_offset == quorum.high_watermark > 0
+        await node.topic("one-more")
+        (later,) = (await node.ask(about(("__cluster_metadata", 0)), version)).topics[0].partitions
+        assert later.high_watermark > quorum.high_watermark
         if version >= 2:
             (known,) = reply.nodes
             assert [(one.host, one.port) for one in known.listeners] == list(node.server.addresses)

@@ -89,6 +89,10 @@ class TopicRegistry:
     def partition_total(self) -> int:
         return self._partition_total
 
+    async def revision(self) -> Revision:
+        """Of everything that the cluster agrees on: it grows with every change."""
+        return (await self._store.range(CLUSTER_ID)).revision
+
     def find(self, name: str) -> Topic | None:
         return self._by_name.get(name)
 

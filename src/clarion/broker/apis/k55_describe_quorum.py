@@ -2,13 +2,11 @@
 
 v1 times · v2 error messages, directories, the nodes with their listeners.
 
-There is one node, which leads alone. Its metadata is not a Kafka log but a store of its own, so that offsets are told
-as -1, not known. Left out: directory ids.
+There is one node, which leads alone. Its metadata is not a Kafka log but a store of its own, whose revisions are told
+as offsets: they grow with every change. Left out: directory ids.
 """
 
 from __future__ import annotations
-
-from typing import Final
 
 from clarion.broker.broker import Broker, RequestContext
 from clarion.broker.own_settings import listener_protocol
@@ -25,13 +23,11 @@ from clarion.wire.messages.k55_describe_quorum import (
     TopicData,
 )
 
-_UNKNOWN: Final = -1
-
 
 async def handle(broker: Broker, request: DescribeQuorumRequest, context: RequestContext) -> DescribeQuorumResponse:
     if not _is_about_metadata(request.topics):
         return DescribeQuorumResponse(topics=tuple(_unknown(topic) for topic in request.topics))
-    topic = TopicData(topic_name=METADATA_TOPIC, partitions=(_quorum(broker),))
+    topic = TopicData(topic_name=METADATA_TOPIC, partitions=(_quorum(broker, await broker.registry.revision()),))
     return DescribeQuorumResponse(topics=(topic,), nodes=(_node(broker),))
 
 
@@ -51,16 +47,16 @@ def _unknown(topic: TopicAsked) -> TopicData:
     )
 
 
-def _quorum(broker: Broker) -> PartitionData:
+def _quorum(broker: Broker, revision: int) -> PartitionData:
     now_ms = broker.clock.now_ms()
     voter = ReplicaState(
-        replica_id=broker.node_id, log_end_offset=_UNKNOWN, last_fetch_timestamp=now_ms, last_caught_up_timestamp=now_ms
+        replica_id=broker.node_id, log_end_offset=revision, last_fetch_timestamp=now_ms, last_caught_up_timestamp=now_ms
     )
     return PartitionData(
         partition_index=0,
         leader_id=broker.node_id,
         leader_epoch=broker.partitions.leader_epoch,
-        high_watermark=_UNKNOWN,
+        high_watermark=revision,
         current_voters=(voter,),
     )
 
