@@ -8,9 +8,7 @@ found.
 
 from __future__ import annotations
 
-import asyncio
 import os
-from typing import Final
 
 from clarion.broker.broker import Broker, RequestContext
 from clarion.model.errors import ErrorCode
@@ -21,8 +19,6 @@ from clarion.wire.messages.k34_alter_replica_log_dirs import (
     AlterReplicaLogDirTopicResult,
 )
 
-_PARTITIONS_PER_TURN: Final = 1_000
-
 
 async def handle(
     broker: Broker, request: AlterReplicaLogDirsRequest, context: RequestContext
@@ -31,10 +27,8 @@ async def handle(
     named = (
         (one.path, topic.name, index) for one in request.dirs for topic in one.topics for index in topic.partitions
     )
-    for number, (path, topic, index) in enumerate(named, start=1):
+    async for path, topic, index in broker.turns.each(named):
         results.setdefault(topic, {})[index] = _code(broker, topic, index, is_here=_is_ours(broker, path))
-        if number % _PARTITIONS_PER_TURN == 0:
-            await asyncio.sleep(0)
     return AlterReplicaLogDirsResponse(results=tuple(_result(name, codes) for name, codes in results.items()))
 
 

@@ -8,7 +8,6 @@ in Kafka, only of those that needed one: none.
 
 from __future__ import annotations
 
-import asyncio
 from typing import Final
 
 from clarion.broker.broker import Broker, RequestContext
@@ -21,23 +20,15 @@ from clarion.wire.messages.k43_elect_leaders import (
 )
 
 _KINDS: Final = (0, 1)
-_TOPICS_PER_TURN: Final = 500
-_PARTITIONS_PER_TURN: Final = 1_000
 
 
 async def handle(broker: Broker, request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
     if request.election_type not in _KINDS:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}")
     results = []
-    for topic in request.topic_partitions or ():
-        partitions = []
-        for index in topic.partitions:
-            partitions.append(_result(broker, topic.topic, index))
-            if len(partitions) % _PARTITIONS_PER_TURN == 0:
-                await asyncio.sleep(0)
+    async for topic in broker.turns.each(request.topic_partitions or ()):
+        partitions = [_result(broker, topic.topic, index) async for index in broker.turns.each(topic.partitions)]
         results.append(ReplicaElectionResult(topic=topic.topic, partition_result=tuple(partitions)))
-        if len(results) % _TOPICS_PER_TURN == 0:
-            await asyncio.sleep(0)
     return ElectLeadersResponse(replica_election_results=tuple(results))
 
 

@@ -8,9 +8,6 @@ number of replicas stays 1 in any case. No move is ever under way, so that there
 
 from __future__ import annotations
 
-import asyncio
-from typing import Final
-
 from clarion.broker.apis.placement import check_replicas
 from clarion.broker.apis.refusals import REFUSALS, refusal_of
 from clarion.broker.broker import Broker, RequestContext
@@ -23,23 +20,14 @@ from clarion.wire.messages.k45_alter_partition_reassignments import (
     ReassignableTopicResponse,
 )
 
-_TOPICS_PER_TURN: Final = 500
-_PARTITIONS_PER_TURN: Final = 1_000
-
 
 async def handle(
     broker: Broker, request: AlterPartitionReassignmentsRequest, context: RequestContext
 ) -> AlterPartitionReassignmentsResponse:
     responses = []
-    for topic in request.topics:
-        partitions = []
-        for asked in topic.partitions:
-            partitions.append(_answer(broker, topic.name, asked))
-            if len(partitions) % _PARTITIONS_PER_TURN == 0:
-                await asyncio.sleep(0)
+    async for topic in broker.turns.each(request.topics):
+        partitions = [_answer(broker, topic.name, asked) async for asked in broker.turns.each(topic.partitions)]
         responses.append(ReassignableTopicResponse(name=topic.name, partitions=tuple(partitions)))
-        if len(responses) % _TOPICS_PER_TURN == 0:
-            await asyncio.sleep(0)
     return AlterPartitionReassignmentsResponse(
         responses=tuple(responses), allow_replication_factor_change=request.allow_replication_factor_change
     )

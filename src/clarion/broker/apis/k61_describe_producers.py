@@ -5,15 +5,12 @@ Left out: transactions, and with them the coordinator's epoch and the first offs
 
 from __future__ import annotations
 
-import asyncio
 from itertools import islice
 from typing import Final
 
 from clarion.broker.apis.refusals import REFUSALS, refusal_of
 from clarion.broker.broker import Broker, RequestContext
 from clarion.replication.producers import Producer
-from clarion.wire.apis import DESCRIBE_PRODUCERS
-from clarion.wire.bridge import encode
 from clarion.wire.messages.k61_describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -23,38 +20,31 @@ from clarion.wire.messages.k61_describe_producers import (
 )
 
 PRODUCERS_MAX: Final = 100_000  # in one reply, some 4 MB; who has more sees the first ones
-_ENCODED_IN_LOOP_MAX: Final = 1_000  # producers; more take long enough to be felt by others
 
 
 async def handle(
     broker: Broker, request: DescribeProducersRequest, context: RequestContext
-) -> DescribeProducersResponse | bytes:
+) -> DescribeProducersResponse:
     room = PRODUCERS_MAX
     topics = []
-    for topic in request.topics:
+    async for topic in broker.turns.each(request.topics):
         partitions = []
-        for index in topic.partition_indexes:
-            answer = _answer(broker, topic.name, index, room)
-            room -= len(answer.active_producers)
-            partitions.append(answer)
-            await asyncio.sleep(0)
+        async for index in broker.turns.each(topic.partition_indexes):
+            partitions.append(await _answer(broker, topic.name, index, room))
+            room -= len(partitions[-1].active_producers)
         topics.append(TopicResponse(name=topic.name, partitions=tuple(partitions)))
-    response = DescribeProducersResponse(topics=tuple(topics))
-    if PRODUCERS_MAX - room <= _ENCODED_IN_LOOP_MAX:
-        return response
-    return await asyncio.get_running_loop().run_in_executor(
-        None, encode, response, DESCRIBE_PRODUCERS, context.version, "response"
-    )
+    return DescribeProducersResponse(topics=tuple(topics))
 
 
-def _answer(broker: Broker, topic: str, index: int, room: int) -> PartitionResponse:
+async def _answer(broker: Broker, topic: str, index: int, room: int) -> PartitionResponse:
     try:
         partition = broker.partitions.get(topic, index)
     except REFUSALS as error:
         code, message = refusal_of(error, f"{topic}-{index}")
         return PartitionResponse(partition_index=index, error_code=code, error_message=message)
-    producers = tuple(_state(one) for one in islice(partition.producers, room))
-    return PartitionResponse(partition_index=index, active_producers=producers)
+    known = list(islice(partition.producers, room))  # others come and go between two turns
+    producers = [_state(one) async for one in broker.turns.each(known)]
+    return PartitionResponse(partition_index=index, active_producers=tuple(producers))
 
 
 def _state(producer: Producer) -> ProducerState:
