@@ -67,6 +67,8 @@ async def test_a_burst_between_two_looks_does_not_get_at_the_reserve(tmp_path):
         await look(node, disk, 50_000 + 10 * one)
         codes = [(await node.client.produce({T0: batch(bytes(1000))}))[T0].error_code for _ in range(15)]
         assert codes == [0] * 10 + [ErrorCode.KAFKA_STORAGE_ERROR] * 5
+        await look(node, disk, 50_000)
+        assert (await get(node, "/readyz"))[0] == 503, "messages were refused, though the reserve is not touched"
         await look(node, disk, 50_000 + one)
         assert (await node.client.produce({T0: batch(bytes(1000))}))[T0].error_code == 0
 

@@ -128,6 +128,15 @@ def test_a_reserve_is_left_for_commits(server: ClarionProcess, small_disk: Path)
         assert committed(raw) == 9
 
 
+def test_a_topic_of_limited_size_makes_its_own_room(server: ClarionProcess, small_disk: Path):
+    """However much is written, and though no segment of the default size would ever be full."""
+    with RawClient(server.bootstrap) as raw:
+        words.create_topic(raw, "t", retention_bytes="500000")
+        for number in range(100):
+            wait_for(lambda n=number: put(raw, "t", b"%d " % n + bytes(100_000))[0] == 0, what="room")
+        assert words.end_offset(raw, "t") == 100
+
+
 def test_other_partitions_and_clients_go_on_when_the_disk_is_full(server: ClarionProcess, small_disk: Path):
     with RawClient(server.bootstrap) as raw, RawClient(server.bootstrap) as other:
         words.create_topic(raw, "t", 2)

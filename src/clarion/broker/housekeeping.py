@@ -79,16 +79,16 @@ class Housekeeping:
         self._broker.cleaner.forget_gone()
 
     async def watch_room(self) -> None:
-        """How much of the disk is free. When it becomes too little, what may go goes at once."""
+        """How much of the disk is free. While it is too little, what may go goes at once."""
         room = self._broker.partitions.room
         free, total = await in_thread(partial(_room_of, self._disk, self._broker.config.data_dir))
-        if not room.note(free, total):
-            return
-        if room.is_short:
+        has_changed = room.note(free, total)
+        if has_changed and room.is_short:
             log.error("disk_nearly_full", free_bytes=free, reserve_bytes=room.reserve_bytes, reason=room.sentence)
-            await self.retain()
-        else:
+        elif has_changed:
             log.info("disk_has_room", free_bytes=free, reserve_bytes=room.reserve_bytes)
+        if room.is_short:
+            await self.retain()
 
     async def compact(self) -> None:
         """Of every key the newest value stays."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from clarion.model.topic_settings import TopicSettings
@@ -22,4 +22,18 @@ class LogConfig:
 
     @classmethod
     def of(cls, settings: TopicSettings) -> LogConfig:
-        return cls(**{field.name: getattr(settings, field.name) for field in fields(cls)})
+        values = {field.name: getattr(settings, field.name) for field in fields(cls)}
+        return cls(**{**values, "segment_bytes": _segment_bytes(settings)})
+
+
+_SEGMENT_PARTS: Final = 4
+_SEGMENT_BYTES_MIN: Final = 1 << 20  # below this, files would be many and their names dearer than their content
+
+
+def _segment_bytes(settings: TopicSettings) -> int:
+    """At most a quarter of `retention.bytes`: what goes by size goes in whole files, and on a disk without room there
+    is little to be written anew for it.
+    """
+    if not settings.is_deleted or settings.retention_bytes < 0:
+        return settings.segment_bytes
+    return min(settings.segment_bytes, max(settings.retention_bytes // _SEGMENT_PARTS, _SEGMENT_BYTES_MIN))

@@ -17,14 +17,24 @@ _DEFAULT_SHARE: Final = 20  # of a small disk, this part
 
 
 class Room:
-    __slots__ = ("_configured_reserve", "free_bytes", "is_short", "left_bytes", "reserve_bytes")
+    __slots__ = (
+        "_configured_reserve",
+        "_is_low",
+        "free_bytes",
+        "is_short",
+        "left_bytes",
+        "refused_bytes",
+        "reserve_bytes",
+    )
 
     def __init__(self, reserve_bytes: int = -1) -> None:
         """`reserve_bytes`: -1 takes the smaller of a gigabyte and 5 % of the disk."""
         self._configured_reserve = reserve_bytes
         self.reserve_bytes = max(0, reserve_bytes)
         self.free_bytes = -1  # not known yet
-        self.is_short = False
+        self.is_short = False  # messages are refused, all or the larger ones
+        self.refused_bytes = 0  # of the largest batch since the last look; whoever refuses one says so here
+        self._is_low = False  # less than the reserve is free
         self.left_bytes = LONG_MAX  # what clients may still write until the next look
 
     def note(self, free_bytes: int, total_bytes: int) -> bool:
@@ -34,12 +44,13 @@ class Room:
         if self._configured_reserve < 0:
             self.reserve_bytes = min(DEFAULT_RESERVE_MAX, total_bytes // _DEFAULT_SHARE)
         self.free_bytes = free_bytes
-        was_short = self.is_short
-        self.is_short = free_bytes < self.reserve_bytes + (self.reserve_bytes // 8 if was_short else 0)
-        if self.is_short:
+        self._is_low = free_bytes < self.reserve_bytes + (self.reserve_bytes // 8 if self._is_low else 0)
+        if self._is_low:
             self.left_bytes = 0
         else:
             self.left_bytes = free_bytes - self.reserve_bytes if self.reserve_bytes else LONG_MAX
+        was_short, self.is_short = self.is_short, self._is_low or self.refused_bytes > self.left_bytes
+        self.refused_bytes = 0
         return self.is_short is not was_short
 
     @property

@@ -269,7 +269,8 @@ class TopicSettings:
         "segment.bytes",
         1_073_741_824,
         Kind.INT,
-        "The size at which a partition begins a new file.",
+        "The size at which a partition begins a new file; where `retention.bytes` is set, a quarter of that is enough "
+        "(but at least 1 MB), so that old messages go in whole files.",
         check=at_least(1024),  # Kafka 4.1 asks for a megabyte; small ones are for tests
         synonyms=("log.segment.bytes",),
     )

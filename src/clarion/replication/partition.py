@@ -166,6 +166,7 @@ class Partition:
     def _refused_for_room(self, header: BatchHeader, now_ms: int) -> KafkaError:
         if header.producer_id >= 0:
             self.producers.refuse(header, now_ms)
+        self._room.refused_bytes = max(self._room.refused_bytes, header.size_bytes)
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self._room.sentence)
 
     def check_in_sync(self) -> None:
