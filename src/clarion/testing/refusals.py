@@ -133,6 +133,12 @@ def _topics_asked(broker: Broker, version: int, request: Any) -> list[tuple[str,
 def _response(api: apis.Api, version: int, request: Any, code: ErrorCode) -> Any:
     if api.key == apis.DESCRIBE_LOG_DIRS and version < _FIRST_LOG_DIRS_WITH_TOP:
         return api.response(results=(_refused(_element(api.response, "results"), "", code),))
+    if api.key == apis.ALTER_REPLICA_LOG_DIRS:
+        moved = [(topic.name, topic.partitions) for one in request.dirs for topic in one.topics]
+        return _by_partition(api.response, "results", "partitions", moved, code)
+    if api.key == apis.ELECT_LEADERS and version < _FIRST_ELECTION_WITH_TOP:
+        elected = [(one.topic, one.partitions) for one in request.topic_partitions or ()]
+        return _by_partition(api.response, "replica_election_results", "partition_result", elected, code)
     place = _place(api.key, version)
     if place is None:
         return _refused(api.response, request, code)
@@ -142,7 +148,22 @@ def _response(api: apis.Api, version: int, request: Any, code: ErrorCode) -> Any
     return api.response(**{answered: tuple(_refused(element, thing, code) for thing in things)}) if things else None
 
 
+def _by_partition(
+    kind: type[Any], answered: str, inner: str, asked: Iterable[tuple[str, Iterable[int]]], code: ErrorCode
+) -> Any:
+    """An answer that lists topics under `answered`, and in each the partitions under `inner`."""
+    topic = _element(kind, answered)
+    partition = _element(topic, inner)
+    name = fields(topic)[0].name
+    answers = [
+        topic(**{name: one, inner: tuple(_refused(partition, index, code) for index in indexes)})
+        for one, indexes in asked
+    ]
+    return kind(**{answered: tuple(answers)}) if answers else None
+
+
 _FIRST_LOG_DIRS_WITH_TOP: Final = 3
+_FIRST_ELECTION_WITH_TOP: Final = 1
 
 _PLACES: Final[dict[int, tuple[str, str]]] = {  # the answer's list, and the list of the request that it follows
     apis.LIST_OFFSETS: ("topics", "topics"),
@@ -156,6 +177,7 @@ _PLACES: Final[dict[int, tuple[str, str]]] = {  # the answer's list, and the lis
     apis.CREATE_PARTITIONS: ("results", "topics"),
     apis.DELETE_GROUPS: ("results", "groups_names"),
     apis.INCREMENTAL_ALTER_CONFIGS: ("responses", "resources"),
+    apis.DESCRIBE_PRODUCERS: ("topics", "topics"),
     apis.CONSUMER_GROUP_DESCRIBE: ("groups", "group_ids"),
     apis.DESCRIBE_TOPIC_PARTITIONS: ("topics", "topics"),
 }
