@@ -1,12 +1,15 @@
 """kafka-dump-log reads the files: segments, indexes and producer snapshots are Kafka's own format."""
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 
+from clarion.groups.records import MEMBER_TYPE
 from tests.clients.adapters import Confluent
 from tests.clients.adapters.model import COMPRESSIONS, Outgoing
+from tests.clients.workers import Worker, wait_until_shared
 from tests.kafka_tools.conftest import Tool
 
 pytestmark = pytest.mark.kafka
@@ -74,3 +77,29 @@ def _message(compression: str, n: int) -> Outgoing:
 
 def _files(paths: list[Path]) -> str:
     return ",".join(map(str, paths))
+
+
+def test_kafka_reads_the_records_of_a_group_with_members_of_both_protocols(
+    jars_or_skip: None, own_server, unique: str, offline_tool: Tool
+) -> None:
+    client = Confluent(own_server.bootstrap)
+    client.create_topic(unique, 2)
+    classic = Worker(lambda: client.member(unique, [unique], **{"partition.assignment.strategy": "range"}))
+    wait_until_shared([classic], {(unique, 0), (unique, 1)})
+    modern = Worker(lambda: client.member(unique, [unique], **{"group.protocol": "consumer"}))
+    wait_until_shared([classic, modern], {(unique, 0), (unique, 1)})
+    for worker in (modern, classic):
+        worker.leave()
+    own_server.terminate()
+    segments = [path for path in own_server.data_dir.glob("__consumer_offsets-*/*.log") if path.stat().st_size]
+    dumped = offline_tool("dump-log", "--offsets-decoder", "--files", _files(segments))
+    members = [
+        json.loads(value)["data"]
+        for key, value in re.findall(r"key: (\{.*\}) payload: (\{.*\})$", dumped, re.MULTILINE)
+        if json.loads(key)["type"] == str(MEMBER_TYPE)
+    ]
+    terms = [one.get("classicMemberMetadata") for one in members]
+    classic_terms = [one for one in terms if one]
+    assert len(terms) > len(classic_terms) > 0, "members of both protocols"
+    assert {one["sessionTimeoutMs"] for one in classic_terms} == {6000}
+    assert {one["supportedProtocols"][0]["name"] for one in classic_terms} == {"range"}
