@@ -7,6 +7,7 @@ import tracemalloc
 
 import pytest
 
+from clarion.groups.classic_group import ClassicGroup
 from clarion.groups.config import GroupConfig
 from clarion.model.errors import ErrorCode
 from clarion.wire.messages.k42_delete_groups import DeleteGroupsRequest
@@ -93,6 +94,16 @@ def test_many_groups_with_long_metadata_fill_the_brokers_share_and_old_ones_comm
     driver.tell("delete_groups", DeleteGroupsRequest(groups_names=names), version=2)
     assert _used(driver) == 0
     assert driver.commit("new", {("t", 0): 1}, metadata=note) == ErrorCode.NONE
+    driver.close()
+
+
+def test_a_commit_does_not_look_at_the_members_of_its_group(monkeypatch):
+    driver = _driver()
+    client = ClassicClient(driver).join()
+    settle(client)
+    monkeypatch.setattr(ClassicGroup, "weight", None)  # what adds up all members cannot be called
+    assert client.commit(5) == ErrorCode.NONE
+    monkeypatch.undo()
     driver.close()
 
 

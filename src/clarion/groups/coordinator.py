@@ -40,7 +40,7 @@ from clarion.groups import (
 from clarion.groups.classic_group import ClassicGroup
 from clarion.groups.config import GroupConfig
 from clarion.groups.consumer_group import JOIN_EPOCH, ConsumerGroup, MemberState
-from clarion.groups.memory import Ledger
+from clarion.groups.memory import Ledger, Share
 from clarion.groups.names import check_group_id
 from clarion.groups.outcome import Call, Outcome
 from clarion.groups.replay import replay
@@ -150,7 +150,8 @@ class GroupCoordinator:
         for group_id in list(self._shard.deferred):
             self._refuse_deferred(step, group_id, ErrorCode.NOT_COORDINATOR)
         for group_id in self._shard.groups:
-            self._shard.ledger.note(group_id, 0)
+            for share in Share:
+                self._shard.ledger.note(group_id, share, 0)
         return step.out
 
     # Classic groups

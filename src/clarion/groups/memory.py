@@ -7,6 +7,8 @@ before anything is changed. The numbers are what CPython takes, measured (`tests
 
 from __future__ import annotations
 
+from enum import Enum
+
 from clarion.groups.records import CommittedOffset, MemberMetadata
 
 MEMBER_BYTES = 2_500  # its objects, timers, and dictionary entries, with nothing in them
@@ -16,22 +18,30 @@ GROUP_BYTES = 1_500
 PARTITION_BYTES = 100  # in one assignment of a KIP-848 group
 
 
+class Share(Enum):
+    """A group's account, in two parts: a commit must not cost a look at all members."""
+
+    MEMBERS = "members"
+    OFFSETS = "offsets"
+
+
 class Ledger:
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
         self.used = 0
-        self._groups: dict[str, int] = {}
+        self._held: dict[tuple[str, Share], int] = {}
 
     def has_room(self, more: int) -> bool:
         return self.used + more <= self.bytes_max
 
-    def note(self, group_id: str, held: int) -> None:
+    def note(self, group_id: str, share: Share, held: int) -> None:
         """What a group holds now, in place of what it held before."""
-        self.used += held - self._groups.get(group_id, 0)
+        key = (group_id, share)
+        self.used += held - self._held.get(key, 0)
         if held:
-            self._groups[group_id] = held
+            self._held[key] = held
         else:
-            self._groups.pop(group_id, None)
+            self._held.pop(key, None)
 
 
 def weight_of_offset(offset: CommittedOffset) -> int:

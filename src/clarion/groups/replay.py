@@ -16,7 +16,9 @@ def replay(shard: Shard, key_bytes: bytes, value: bytes | None) -> None:
         return
     if key.type in r.OFFSET_TYPES:
         _replay_offset(shard, key, value)
-    elif key.type == r.CLASSIC_GROUP_TYPE:
+        shard.weigh_offsets(key.group_id)
+        return
+    if key.type == r.CLASSIC_GROUP_TYPE:
         _replay_classic(shard, key, value)
     elif value is None:
         _replay_consumer_tombstone(shard, key)
@@ -33,11 +35,13 @@ def _replay_offset(shard: Shard, key: r.Key, value: bytes | None) -> None:
             shard.groups[key.group_id] = ClassicGroup(
                 key.group_id
             )  # a simple group: its offsets are all there is of it
+            shard.weigh(key.group_id)
         return
     shard.offsets.drop(key.group_id, partition)
     group = shard.classic(key.group_id)
     if group and group.stored is None and group.is_idle and not shard.offsets.of(key.group_id):
         del shard.groups[key.group_id]
+        shard.weigh(key.group_id)
 
 
 def _replay_classic(shard: Shard, key: r.Key, value: bytes | None) -> None:

@@ -10,7 +10,7 @@ from uuid import UUID
 from clarion.groups.classic_group import ClassicGroup
 from clarion.groups.config import GroupConfig
 from clarion.groups.consumer_group import ConsumerGroup
-from clarion.groups.memory import GROUP_BYTES, Ledger
+from clarion.groups.memory import GROUP_BYTES, Ledger, Share
 from clarion.groups.offset_store import OffsetStore
 from clarion.groups.outcome import Call, Outcome
 from clarion.groups.timers import Timers
@@ -62,9 +62,12 @@ class Shard:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "all groups together take too much memory")
 
     def weigh(self, group_id: str) -> None:
-        """To be called whenever a group has changed."""
+        """To be called whenever a group has changed, has come or gone."""
         group = self.groups.get(group_id)
-        self.ledger.note(group_id, self.offsets.weight_of(group_id) + (group.weight if group else 0))
+        self.ledger.note(group_id, Share.MEMBERS, group.weight if group else 0)
+
+    def weigh_offsets(self, group_id: str) -> None:
+        self.ledger.note(group_id, Share.OFFSETS, self.offsets.weight_of(group_id))
 
     def classic(self, group_id: str) -> ClassicGroup | None:
         group = self.groups.get(group_id)
