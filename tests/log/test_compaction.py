@@ -390,6 +390,18 @@ def test_young_messages_wait(log):
     assert plan_compaction(view_of(log), policy, NOW + HOUR, first_dirty=0, limit=log.end).uncleanable == 2
 
 
+def test_messages_without_a_time_wait_from_when_they_were_appended(log):
+    append(log, [(b"a", b"1", -1)], now_ms=NOW - HOUR // 2)
+    log.roll(NOW)
+    waits = topic(cleanup_policy="compact", min_compaction_lag_ms=HOUR)
+    assert plan_compaction(view_of(log), waits, NOW, first_dirty=0, limit=log.end).uncleanable == 0
+    assert plan_compaction(view_of(log), waits, NOW + HOUR // 2, first_dirty=0, limit=log.end).uncleanable == 1
+    append(log, [(b"a", b"2", -1)], now_ms=NOW)
+    hurries = topic(cleanup_policy="compact", max_compaction_lag_ms=HOUR)
+    assert not plan_compaction(view_of(log), hurries, NOW + HOUR, first_dirty=0, limit=log.end).roll
+    assert plan_compaction(view_of(log), hurries, NOW + HOUR + 1, first_dirty=0, limit=log.end).roll
+
+
 def test_a_message_from_a_far_future_does_not_stop_cleaning_for_ever(log):
     append(log, [(b"a", b"1", NOW + 10**12)])
     log.roll(NOW)

@@ -39,7 +39,7 @@ from clarion.log.batch_filter import BatchFilter, is_opaque, read_spans
 from clarion.log.cleaned import CleanedFile, CleanedSegment
 from clarion.log.hops import LOOK_BYTES
 from clarion.log.key_map import SLOT_BYTES, KeyMap
-from clarion.log.views import LogView, SegmentView, batches_of, headers_of
+from clarion.log.views import LogView, SegmentView, appended_ms, batches_of, headers_of
 from clarion.model.errors import KafkaError
 from clarion.model.ids import LogPosition
 from clarion.model.topic_settings import TopicSettings
@@ -128,12 +128,21 @@ def _dirty_ratio(cleanable: Sequence[SegmentView], dirty: Sequence[SegmentView])
 
 
 def _first_timestamp(disk: Disk, segment: SegmentView) -> int:
-    return next((header.max_timestamp for header, _ in headers_of(disk, segment, chunk_bytes=LOOK_BYTES)), 0)
+    """Of the first batch."""
+    found = headers_of(disk, segment, chunk_bytes=LOOK_BYTES)
+    return next((_time_of(disk, header, segment) for header, _ in found), 0)
 
 
 def _has_time_in(disk: Disk, segment: SegmentView, after_ms: int, now_ms: int) -> bool:
     """Whether a message is younger than `after_ms`. One from a far future does not count: it would never grow old."""
-    return any(after_ms < header.max_timestamp <= now_ms + _AHEAD_MS_MAX for header, _ in headers_of(disk, segment))
+    return any(
+        after_ms < _time_of(disk, header, segment) <= now_ms + _AHEAD_MS_MAX for header, _ in headers_of(disk, segment)
+    )
+
+
+def _time_of(disk: Disk, header: BatchHeader, segment: SegmentView) -> int:
+    """Messages without a time count from when they were appended, as far as that is known."""
+    return header.max_timestamp if header.max_timestamp > 0 else appended_ms(disk, segment)
 
 
 # ------------------------------------------------------------------------------------------------ doing
