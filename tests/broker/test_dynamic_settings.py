@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import threading
 
 import pytest
 
@@ -18,6 +19,7 @@ from clarion.wire.messages.k44_incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from clarion.wire.messages.k68_consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from tests.broker.disks import StoryDisk
 from tests.broker.harness import Client, Node, running, until
 from tests.broker.talk import batch
 
@@ -247,6 +249,29 @@ async def test_of_changes_at_the_same_time_none_is_lost_and_the_last_one_holds(t
         assert {settings.retention_ms, settings.segment_bytes, settings.max_message_bytes} == {60_000}
         for client in clients:
             client.close()
+
+
+async def test_a_topic_that_is_made_meanwhile_inherits_what_holds_in_the_end(tmp_path):
+    disk = StoryDisk()
+    async with running(tmp_path, disk=disk, **QUICK) as node:
+        await node.topic("t")
+        opening, go_on = threading.Event(), threading.Event()
+
+        def wait_here(path: str) -> None:
+            if "slow-0" in path:
+                opening.set()
+                go_on.wait(10)
+
+        disk.on_open = wait_here
+        making = asyncio.ensure_future(node.topic("slow"))
+        await until(opening.is_set)  # what it inherits is decided, and its files are being made
+        changing = asyncio.ensure_future(alter(node, BROKER, ALL, ("log.retention.ms", SET, "5000")))
+        async with node.another() as client:
+            assert (await client.fetch({})).error == 0  # the change has had time to come before the topic
+        go_on.set()
+        await making
+        assert await changing == (0, None)
+        assert node.partition("slow").settings.retention_ms == node.partition("t").settings.retention_ms == 5000
 
 
 # Groups

@@ -100,6 +100,11 @@ class Broker:
 
     # Topics
 
+    @property
+    def changing(self) -> asyncio.Lock:
+        """Held while a topic changes: whoever holds it finds all of them as they are."""
+        return self._changing
+
     def on_topics_changed(self, callback: Callable[[Topic | None], None]) -> None:
         """Called after every change, with the topic if it was deleted."""
         self._listeners_of_change.append(callback)

@@ -8,7 +8,6 @@ plugin.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -28,7 +27,7 @@ from clarion.model.group_settings import (
 )
 from clarion.model.setting_changes import Edit, Operation, changed
 from clarion.model.setting_kinds import Kind
-from clarion.model.topic_settings import TopicSettings, parse
+from clarion.model.topic_settings import CHECKED_TOGETHER, TopicSettings, parse
 from clarion.world import event_log
 
 if TYPE_CHECKING:
@@ -42,7 +41,6 @@ ALL_BROKERS: Final = ""
 GROUP: Final = "group"
 CLIENT_METRICS: Final = "client-metrics"
 _SUBSCRIPTION_CHARS_MAX: Final = 249  # of a subscription's name; as long as a topic's
-_PARTITIONS_PER_TURN: Final = 1_000  # a change of a default touches all of them; others get their turn in between
 
 
 OWN_DYNAMIC: Final[Mapping[str, OwnSetting]] = {own.name: own for own in OWN_SETTINGS if own.change is not None}
@@ -69,7 +67,6 @@ class DynamicSettings:
         self.static_defaults = static_defaults(config)
         self.defaults = self._read_defaults()  # what topics inherit now
         self._on_change: list[Callable[[BrokerConfig], None]] = []
-        self._changing = asyncio.Lock()  # a change holds everywhere before the next one begins
 
     @property
     def of_this_broker(self) -> Mapping[str, str]:
@@ -110,27 +107,21 @@ class DynamicSettings:
         if validate_only:
             to(self._settings.get(BROKER, name))
             return
-        async with self._changing:
+        async with broker.changing:
             await self._settings.change(BROKER, name, to)
             log.info("broker_configured", broker=name, settings=dict(self._settings.get(BROKER, name)))
             await self._apply(broker)
 
     async def _apply(self, broker: Broker) -> None:
+        """A topic that is being made would miss it: they stand still meanwhile."""
         broker.config = self.config()
         broker.partitions.defaults = self.defaults = self._read_defaults()
         by_overrides: dict[tuple[tuple[str, str], ...], TopicSettings] = {}
-        touched = 0
-        for topic in broker.registry:
-            if broker.registry.find(topic.name) is not topic:
-                continue  # it was changed while others had their turn, and has what holds now
+        async for topic in broker.turns.each(list(broker.registry)):
             key = tuple(sorted(topic.overrides.items()))
             if key not in by_overrides:
                 by_overrides[key] = broker.partitions.settings_of(topic)
             broker.partitions.configure(topic, by_overrides[key])
-            touched += topic.partition_count
-            if touched >= _PARTITIONS_PER_TURN:
-                touched = 0
-                await asyncio.sleep(0)
         for callback in self._on_change:
             callback(broker.config)
 
@@ -155,8 +146,9 @@ class DynamicSettings:
             is_for_all = name == ALL_BROKERS
             layers = (self.of_this_broker, after) if is_for_all else (after, self.of_all_brokers)
             defaults = with_dynamic(self.static_defaults, *layers)
-            for overrides in {tuple(sorted(topic.overrides.items())) for topic in broker.registry}:
-                parse(dict(overrides), defaults)  # what one topic has set may not go with what it would inherit
+            for topic in broker.registry:
+                if not CHECKED_TOGETHER.isdisjoint(topic.overrides):
+                    parse(topic.overrides, defaults)  # what it has set may not go with what it would inherit
         except KafkaError as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, error.message) from error
 

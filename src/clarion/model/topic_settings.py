@@ -417,8 +417,11 @@ def nearest(name: str, known: Mapping[str, object]) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
+CHECKED_TOGETHER: Final = frozenset({"min.compaction.lag.ms", "max.compaction.lag.ms"})
+
+
 def check_together(settings: TopicSettings) -> None:
-    """What no single setting can know."""
+    """What no single setting can know: only those of `CHECKED_TOGETHER` are looked at."""
     if settings.min_compaction_lag_ms > settings.max_compaction_lag_ms:
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,
