@@ -14,7 +14,7 @@ from zlib import crc32
 
 from clarion.log.config import LogConfig
 from clarion.log.folder import INDEX, TIME_INDEX, Folder, sync_files
-from clarion.log.hops import DamagedSegment, hop
+from clarion.log.hops import DamagedSegment, Reader, hop, read_any
 from clarion.log.index import (
     OFFSET_DELTA_MAX,
     OFFSET_ENTRY_BYTES,
@@ -150,20 +150,22 @@ class ActiveSegment(Segment):
         """Of the last batch in it."""
         return (self._builder or self._warm_up()).last_offset
 
-    def find(self, offset: int, end: int) -> tuple[int, int] | None:
+    def find(self, offset: int, end: int, read: Reader = read_any) -> tuple[int, int] | None:
         number = self._recent(offset)
         if number < 0:
-            return super().find(offset, end)
+            return super().find(offset, end, read)
         starts = self._starts
         start = starts[number] if number < len(starts) else self._size
         if start >= end:
             return None
         return start, (starts[number + 1] if number + 1 < len(starts) else self._size) - start
 
-    def stretch(self, offset: int, bytes_max: int, end: int, *, whole_first: bool) -> tuple[int, int] | None:
+    def stretch(
+        self, offset: int, bytes_max: int, end: int, *, whole_first: bool, read: Reader = read_any
+    ) -> tuple[int, int] | None:
         number = self._recent(offset)
         if number < 0:
-            return super().stretch(offset, bytes_max, end, whole_first=whole_first)
+            return super().stretch(offset, bytes_max, end, whole_first=whole_first, read=read)
         starts = self._starts
         start = starts[number] if number < len(starts) else self._size
         if start >= end:

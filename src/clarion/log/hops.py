@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from clarion.model.errors import ErrorCode, KafkaError
@@ -21,13 +21,45 @@ class DamagedSegment(KafkaError):
         self.position = position
 
 
-def hop(file: DiskFile, position: int, end: int, chunk_bytes: int = LOOK_BYTES) -> Iterator[tuple[BatchHeader, int]]:
+Reader = Callable[[DiskFile, int, int], bytes]  # file, length, position
+
+
+class ColdRead(Exception):
+    """The device would have to be asked. `warm_up` does that in a thread; then it is tried again."""
+
+    def __init__(self, file: DiskFile, length: int, position: int) -> None:
+        super().__init__(file.path, length, position)
+        self._file = file
+        self._length = length
+        self._position = position
+
+    def warm_up(self) -> None:
+        """Touches nothing but the file: what is read is in the page cache afterwards."""
+        self._file.read(self._length, self._position)
+
+
+def read_any(file: DiskFile, length: int, position: int) -> bytes:
+    return file.read(length, position)
+
+
+def read_cached(file: DiskFile, length: int, position: int) -> bytes:
+    """ColdRead where the device would have to be asked."""
+    data = bytearray(length)
+    count = file.read_into(memoryview(data), position)
+    if count is None:
+        raise ColdRead(file, length, position)
+    return bytes(memoryview(data)[:count])
+
+
+def hop(
+    file: DiskFile, position: int, end: int, chunk_bytes: int = LOOK_BYTES, read: Reader = read_any
+) -> Iterator[tuple[BatchHeader, int]]:
     """The header and position of every batch from `position` to `end`; both are where batches begin."""
     chunk, chunk_at = b"", position
     while position < end:
         inside = position - chunk_at
         if inside + HEADER_BYTES > len(chunk):
-            chunk, chunk_at, inside = file.read(min(chunk_bytes, end - position), position), position, 0
+            chunk, chunk_at, inside = read(file, min(chunk_bytes, end - position), position), position, 0
             if len(chunk) < HEADER_BYTES:
                 raise DamagedSegment(file.path, position)
         header = read_header(chunk, inside)

@@ -28,7 +28,7 @@ from clarion.log.epochs import LeaderEpochs
 from clarion.log.files import FileCache
 from clarion.log.flush import FlushTicket
 from clarion.log.folder import METADATA, SYNC_FAILED, Folder, parent_of, remove_if_there
-from clarion.log.hops import SWEEP_BYTES
+from clarion.log.hops import SWEEP_BYTES, Reader, read_any
 from clarion.log.index import OFFSET_DELTA_MAX
 from clarion.log.leftovers import segment_bases
 from clarion.log.producer_snapshot import ProducerEntry, drop_snapshots, save_snapshot
@@ -247,13 +247,20 @@ class Log:
     # Reading
 
     def read(
-        self, offset: int, max_bytes: int, limit: LogPosition, *, at_least_one_batch: bool = True
+        self,
+        offset: int,
+        max_bytes: int,
+        limit: LogPosition,
+        *,
+        at_least_one_batch: bool = True,
+        reader: Reader = read_any,
     ) -> list[FileSlice]:
         """Slices from the batch that holds the offset on, up to `max_bytes` and never past `limit`.
 
         The first batch comes whole even if it is larger (KIP-74), unless `at_least_one_batch` is off. The end is a
         batch's end wherever that is known without a search; else the last batch may be cut, as in Kafka. Behind the
-        recent batches of the active segment this looks into the index and up to one index interval of the file.
+        recent batches of the active segment this looks into the index and up to one index interval of the file; with
+        `read_cached` a ColdRead is raised where that would ask the device.
         """
         if not self.start_offset <= offset <= self.next_offset:
             raise KafkaError(
@@ -264,7 +271,8 @@ class Log:
         slices: list[FileSlice] = []
         for segment in self._segments.from_offset(offset):
             whole_first = at_least_one_batch and not slices
-            stretch = segment.stretch(offset, max_bytes, end_in(segment, limit), whole_first=whole_first)
+            end = end_in(segment, limit)
+            stretch = segment.stretch(offset, max_bytes, end, whole_first=whole_first, read=reader)
             if stretch is None:
                 continue  # only a gap is left of it, or it lies past the limit
             start, stop = stretch

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from clarion.log.folder import INDEX, LOG, TIME_INDEX, Folder
-from clarion.log.hops import LOOK_BYTES, DamagedSegment, hop
+from clarion.log.hops import LOOK_BYTES, DamagedSegment, Reader, hop, read_any
 from clarion.log.index import (
     OFFSET_DELTA_MAX,
     OFFSET_ENTRY_BYTES,
@@ -107,18 +107,22 @@ class Segment:
 
     # Finding
 
-    def find(self, offset: int, end: int) -> tuple[int, int] | None:
+    def find(self, offset: int, end: int, read: Reader = read_any) -> tuple[int, int] | None:
         """Position and size of the first batch that reaches the offset, if it lies before `end`."""
-        for header, position in self.headers(offset, end):
+        for header, position in self.headers(offset, end, read=read):
             return position, header.size_bytes
         return None
 
-    def stretch(self, offset: int, bytes_max: int, end: int, *, whole_first: bool) -> tuple[int, int] | None:
+    def stretch(
+        self, offset: int, bytes_max: int, end: int, *, whole_first: bool, read: Reader = read_any
+    ) -> tuple[int, int] | None:
         """From where to where to read for the offset, in whole batches if that is cheap; None if no batch reaches it.
 
         `whole_first`: the first batch is part of it however large it is.
         """
-        found = self.find(offset, end)
+        if self._index is None:
+            self._load_index(read)
+        found = self.find(offset, end, read)
         if found is None:
             return None
         start, size = found
@@ -129,17 +133,19 @@ class Segment:
             return start, start + size if whole_first else start
         return start, max(self.index.boundary_before(stop), start + size)
 
-    def headers(self, offset: int, end: int, chunk_bytes: int = LOOK_BYTES) -> Iterator[tuple[BatchHeader, int]]:
+    def headers(
+        self, offset: int, end: int, chunk_bytes: int = LOOK_BYTES, read: Reader = read_any
+    ) -> Iterator[tuple[BatchHeader, int]]:
         """Every batch from the one that reaches the offset up to `end`, with its position."""
         file = self.handle()
-        for header, position in hop(file, self._start_for(file, offset), end, chunk_bytes):
+        for header, position in hop(file, self._start_for(file, offset, read), end, chunk_bytes, read):
             if header.last_offset >= offset:
                 yield header, position
 
-    def _start_for(self, file: DiskFile, offset: int) -> int:
+    def _start_for(self, file: DiskFile, offset: int, read: Reader) -> int:
         """Where to begin looking: the batch of the index entry before the offset, if the entry tells the truth."""
         entry = self.index.lookup(offset) if offset > self.base_offset else None
-        if entry is None or _is_true(file, entry, self.size):
+        if entry is None or _is_true(file, entry, self.size, read):
             return entry[1] if entry else 0
         log.warning("index_rebuilt", segment=self.path, reason="an entry does not match its batch")
         self._rebuild_indexes()
@@ -148,15 +154,23 @@ class Segment:
 
     # Indexes
 
+    def _load_index(self, read: Reader) -> None:
+        """If there is one to be believed; else `index` makes it again."""
+        try:
+            file = self.folder.disk.open(self.folder.file(self.base_offset, INDEX))
+        except FileNotFoundError:
+            return
+        index = OffsetIndex(self.base_offset, read(file, file.size(), 0), is_saved=True)
+        file.close()  # a ColdRead keeps it open, for as long as there is one
+        if index.is_plausible(self.size):
+            self._keep(index)
+
     @property
     def index(self) -> OffsetIndex:
         if self._index is None:
-            index = OffsetIndex(self.base_offset, self._read(INDEX), is_saved=True)
-            if not index.is_plausible(self.size):
-                return self._rebuild_indexes().index
-            self._keep(index)
-            return index
-        return self._index
+            self._load_index(read_any)
+        index = self._index
+        return index if index is not None else self._rebuild_indexes().index
 
     @property
     def times(self) -> TimeIndex:
@@ -234,10 +248,10 @@ def _tail(folder: Folder, base_offset: int, kind: str, entry_bytes: int) -> byte
         file.close()
 
 
-def _is_true(file: DiskFile, entry: tuple[int, int], end: int) -> bool:
+def _is_true(file: DiskFile, entry: tuple[int, int], end: int, read: Reader) -> bool:
     """Whether the batch at the entry's position ends with the entry's offset."""
     try:
-        header, _ = next(hop(file, entry[1], end))
+        header, _ = next(hop(file, entry[1], end, read=read))
     except (DamagedSegment, StopIteration):
         return False
     return header.last_offset == entry[0]

@@ -3,6 +3,8 @@
 v4 isolation level · v5 log start offset · v7 sessions (KIP-227) · v9 leader epochs · v11 racks · v12 flexible,
 diverging epochs · v13 topic ids · v15 replica state as a tagged field · v16 node endpoints · v17-18 directory ids.
 
+What is asked for is found without waiting for the disk, or looked for again when a thread has read it (`_warm_up`).
+
 Left out: followers' fetches come with the cluster and are refused until then; racks are ignored (there is one node);
 aborted transactions come with transactions, so READ_COMMITTED reads up to the watermark.
 """
@@ -10,12 +12,13 @@ aborted transactions come with transactions, so READ_COMMITTED reads up to the w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from clarion.broker.apis.leader_epochs import UNKNOWN, check_leader_epoch, end_of_epoch
 from clarion.broker.fetch_sessions import NO_SESSION, FetchSession, SessionPartition
+from clarion.log.hops import ColdRead, Reader, read_any, read_cached
 from clarion.log.slices import FileSlice
 from clarion.model.errors import ErrorCode, KafkaError, MalformedError
 from clarion.net import Connection, PendingReply, Reply
@@ -34,6 +37,7 @@ FIRST_VERSION_WITH_IDS = 13
 _DECODED_AT_ONCE_BYTES: Final = 32 * 1024  # a thousand partitions
 _READ_AT_ONCE: Final = 1_000  # partitions: about ten milliseconds
 _READ_PER_PIECE: Final = 100
+_COLD_TRIES_MAX: Final = 32  # three for each segment that is touched; then the loop waits for the disk
 
 
 def serve(broker: Broker, connection: Connection, header: RequestHeader, body: memoryview) -> Reply | PendingReply:
@@ -109,7 +113,19 @@ class Collected:
 class Fetch:
     """One fetch, from the request to the reply; while it waits, its session tells it of news."""
 
-    __slots__ = ("_broker", "_header", "_missing_bytes", "_pending", "_request", "_session", "_timer")
+    __slots__ = (
+        "_broker",
+        "_cold",
+        "_cold_tries",
+        "_header",
+        "_is_last_look",
+        "_is_warming_up",
+        "_missing_bytes",
+        "_pending",
+        "_request",
+        "_session",
+        "_timer",
+    )
 
     def __init__(self, broker: Broker, header: RequestHeader, request: FetchRequest, session: FetchSession) -> None:
         self._broker = broker
@@ -119,6 +135,10 @@ class Fetch:
         self._pending: PendingReply | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._missing_bytes = 0  # until there is reason to answer
+        self._cold: list[ColdRead] = []  # what the last look found no answer for without waiting for the disk
+        self._cold_tries = 0
+        self._is_warming_up = False
+        self._is_last_look = request.max_wait_ms <= 0
 
     @property
     def is_long(self) -> bool:
@@ -127,19 +147,42 @@ class Fetch:
 
     def answer(self, connection: Connection) -> Reply | PendingReply:
         found = self._collect()
-        if self._missing_bytes <= 0 or self._request.max_wait_ms <= 0 or not self._session.partitions:
+        if not self._session.partitions:
+            self._is_last_look = True
+        if not self._cold and (self._missing_bytes <= 0 or self._is_last_look):
             return self._reply(found)
-        return self._wait(connection)
+        pending = self._pending = PendingReply(connection)
+        pending.on_abandon = self._stop_waiting
+        if self._cold:
+            self._warm_up()
+        else:
+            self._wait()
+        return pending
 
     # Waiting
 
-    def _wait(self, connection: Connection) -> PendingReply:
-        self._pending = PendingReply(connection)
-        self._pending.on_abandon = self._stop_waiting
+    def _wait(self) -> None:
         self._session.on_news = self._on_news
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(self._request.max_wait_ms / 1000, self._on_time_over)
-        return self._pending
+
+    def _warm_up(self) -> None:
+        """Have a thread read what was not in memory, and look again."""
+        self._is_warming_up = True
+        reading = asyncio.get_running_loop().run_in_executor(None, _read_cold, self._take_cold())
+        reading.add_done_callback(self._on_warm)
+
+    def _take_cold(self) -> list[ColdRead]:
+        self._cold_tries += 1
+        cold, self._cold = self._cold, []
+        return cold
+
+    def _on_warm(self, done: asyncio.Future[None]) -> None:
+        self._is_warming_up = False
+        if not done.cancelled():
+            done.exception()
+        if self._pending is not None:
+            self._look_again(is_last=False)
 
     def _on_news(self, more_bytes: int) -> None:
         """Count first: who waits for a megabyte from many partitions must not make every append look at all of them."""
@@ -152,10 +195,17 @@ class Fetch:
 
     def _look_again(self, *, is_last: bool) -> None:
         """The boundary of a fetch that waits: whoever brings the news must not hear of our mistakes."""
+        self._is_last_look = self._is_last_look or is_last
+        if self._is_warming_up:
+            return
         try:
             found = self._collect()
-            if is_last or self._missing_bytes <= 0:
+            if self._cold:
+                self._warm_up()
+            elif self._is_last_look or self._missing_bytes <= 0:
                 self._resolve(found)
+            elif self._timer is None:
+                self._wait()
         except Exception as error:
             log.error("request_failed", api="Fetch", version=self._header.api_version, error=error)
             pending = self._pending
@@ -217,6 +267,9 @@ class Fetch:
             while True:
                 news.clear()
                 found = await self._collect_in_turns()
+                if self._cold:
+                    await self._broker.turns.aside(_read_cold, self._take_cold())
+                    continue
                 is_enough = self._missing_bytes <= 0 or not session.partitions
                 if is_enough or loop.time() >= deadline or session.on_news is not on_news:
                     return found
@@ -291,10 +344,17 @@ class Fetch:
             diverging = _diverging(asked, partition)
             if diverging is not None:
                 return Found(asked, _fetched(asked.index, partition, 0, diverging), [])
-            slices = _slices(asked, partition, budget, is_first=is_first)
+            slices = _slices(asked, partition, budget, self._reader, is_first=is_first)
+        except ColdRead as cold:
+            self._cold.append(cold)
+            return Found(asked, _fetched(asked.index, partition, 0), [])
         except KafkaError as error:
             return Found(asked, PartitionFetched(asked.index, int(error.code), -1, -1, -1, 0), [])
         return Found(asked, _fetched(asked.index, partition, sum([one.length for one in slices])), slices)
+
+    @property
+    def _reader(self) -> Reader:
+        return read_cached if self._cold_tries < _COLD_TRIES_MAX else read_any
 
     def _find(self, asked: SessionPartition) -> Partition:
         known = asked.partition
@@ -349,7 +409,18 @@ def _diverging(asked: SessionPartition, partition: Partition) -> tuple[int, int]
     return None
 
 
-def _slices(asked: SessionPartition, partition: Partition, budget: int, *, is_first: bool) -> list[FileSlice]:
+def _read_cold(cold: Sequence[ColdRead]) -> None:
+    """In a thread. Where that fails, the next look finds out why."""
+    for one in cold:
+        try:
+            one.warm_up()
+        except OSError as error:
+            log.warning("read_failed", reason=str(error))
+
+
+def _slices(
+    asked: SessionPartition, partition: Partition, budget: int, reader: Reader, *, is_first: bool
+) -> list[FileSlice]:
     watermark = partition.high_watermark
     if asked.next_offset == watermark.offset:
         return []
@@ -359,7 +430,7 @@ def _slices(asked: SessionPartition, partition: Partition, budget: int, *, is_fi
         return []
     try:
         return partition.log.read(
-            asked.next_offset, min(asked.max_bytes, budget), watermark, at_least_one_batch=is_first
+            asked.next_offset, min(asked.max_bytes, budget), watermark, at_least_one_batch=is_first, reader=reader
         )
     except OSError as error:
         log.error("read_failed", partition=partition.tp, reason=str(error))
