@@ -9,7 +9,7 @@ import pytest
 from clarion.net import Connection, PendingReply, Reply
 from clarion.net import server as server_module
 from clarion.net.frames import LENGTH
-from tests.net.serving import LIMITS, framed, read_frame, serving, until
+from tests.net.serving import LIMITS, framed, lazy_socket, read_frame, serving, until
 
 
 @pytest.fixture(autouse=True)
@@ -131,3 +131,29 @@ async def test_a_client_that_closes_at_once_leaves_nothing() -> None:
             with contextlib.suppress(ConnectionError):
                 await writer.wait_closed()
         await until(lambda: not server.connections)
+
+
+async def test_a_stop_does_not_wait_for_those_who_do_not_read_but_for_those_who_do() -> None:
+    reply = framed(bytes(900_000))
+    taken: list[PendingReply] = []
+
+    def service(connection: Connection, frame: memoryview) -> Reply | PendingReply:
+        if bytes(frame) == b"deaf":
+            return reply
+        taken.append(PendingReply(connection))
+        return taken[-1]
+
+    async with serving(service) as (server, port):
+        with await lazy_socket(port) as sock:
+            await asyncio.get_running_loop().sock_sendall(sock, framed(b"deaf") * 20)
+            await until(lambda: any(one.is_stuck for one in server.connections))
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(framed(b"slow"))
+            await until(lambda: taken)
+            stopping = asyncio.ensure_future(server.stop(600))
+            await asyncio.sleep(0.05)
+            assert not stopping.done(), "one request is under way"
+            taken[0].resolve(framed(b"done"))
+            assert await read_frame(reader) == b"done"
+            await asyncio.wait_for(stopping, 10)
+            writer.close()

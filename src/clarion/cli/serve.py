@@ -78,11 +78,17 @@ async def _serve(settings: ServeSettings) -> None:
     server = BrokerServer(settings.config, on_failure=stopping.set)
     await _start(server)
     _settle_memory()
+    _share_the_interpreter()
     print(_ready_line(server), flush=True)
     await stopping.wait()
     await server.stop()
     if server.failure is not None:
         raise CliError(f"the registry of {settings.config.data_dir} cannot be written any longer: {server.failure}")
+
+
+def _share_the_interpreter() -> None:
+    """Long work of requests is done in threads, which give the interpreter back to the event loop ten times as soon."""
+    sys.setswitchinterval(0.0005)  # Python's own 5 ms are waited for several times per request
 
 
 def _settle_memory() -> None:

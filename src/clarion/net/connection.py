@@ -167,6 +167,11 @@ class Connection(asyncio.BufferedProtocol):
         """Nothing is owed to the client: no request waits, no reply is on its way."""
         return not (self._is_held or self._replies or self._ready or self._outbox.parts or self._backlog)
 
+    @property
+    def is_stuck(self) -> bool:
+        """It does not read its replies: nothing is gained by waiting for it."""
+        return self._outbox.is_paused
+
     # Requests in
 
     def get_buffer(self, sizehint: int) -> memoryview:

@@ -22,6 +22,7 @@ log = event_log("net")
 
 SWEEP_SECONDS: Final = 5.0
 LOOKS: Final = 20  # at those who are slow, in the time that the slow are given
+DRAIN_LOOK_SECONDS: Final = 0.005
 LAST_BYTES_SECONDS: Final = 0.5  # for what is already in the sockets' buffers when the connections are closed
 HALF_CLOSED_SECONDS: Final = 60.0  # most that close have gone; for those who have not, their replies come within this
 BACKLOG: Final = 1024  # connections that the kernel may hold for us while we are busy; a reconnect storm fits
@@ -187,7 +188,7 @@ class Server:
         await self.handshakes.stop()
         for connection in self.connections:
             connection.take_no_more()
-        await self._wait_until(lambda: all(one.is_idle for one in self.connections), drain_seconds)
+        await self._wait_until(lambda: all(one.is_idle or one.is_stuck for one in self.connections), drain_seconds)
         for connection in list(self.connections):
             connection.close()
         await self._wait_until(lambda: not self.connections, LAST_BYTES_SECONDS)
@@ -199,7 +200,7 @@ class Server:
         """Once per life: an event for this would cost something in every request."""
         deadline = self.now() + seconds
         while not is_done() and self.now() < deadline:  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(DRAIN_LOOK_SECONDS)
 
     def _sweep(self) -> None:
         self._sweeping = self._loop.call_later(SWEEP_SECONDS, self._sweep)
