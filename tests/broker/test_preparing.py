@@ -9,41 +9,14 @@ import pytest
 from clarion.broker import preparing
 from clarion.broker.config import Durability
 from clarion.model.errors import ErrorCode
-from clarion.wire.batch import read_header
-from clarion.wire.compression import Codec
-from clarion.wire.records import assemble_batch, encode_batch
-from clarion.wire.varints import put
+from tests.broker.bombs import of_headers, of_records, of_zeros
 from tests.broker.harness import Client, Node, running, until
-from tests.broker.talk import batch, now_ms, produce_frame, read_produced
+from tests.broker.talk import batch, produce_frame, read_produced
 from tests.loop_turns import watched_turns
 
 T0, T1 = ("t", 0), ("t", 1)
 QUICK = {"durability": Durability.PAGE_CACHE}
 COMPACTED = {"cleanup_policy": "compact"}
-
-
-def of_headers(count: int) -> bytes:
-    """One record with this many empty headers, in two bytes each; a few kilobytes when compressed."""
-    body = bytearray(b"\0\0\0\2k\2v")  # attributes, timestamp delta, offset delta, key, value
-    put(body, count)
-    body += bytes(2 * count)
-    data = bytearray()
-    put(data, len(body))
-    data += body
-    return bytes(assemble_batch(_header(), data))
-
-
-def of_zeros(size: int) -> bytes:
-    return bytes(encode_batch([(b"k", bytes(size), (), now_ms())], compression=Codec.ZSTD))
-
-
-def of_records(count: int) -> bytes:
-    at = now_ms()
-    return bytes(encode_batch([(b"k", b"v", (), at)] * count, compression=Codec.ZSTD))
-
-
-def _header():
-    return read_header(encode_batch([(b"k", b"v", (), now_ms())], compression=Codec.ZSTD))
 
 
 async def code(client: Client, records: bytes, place=T0, **how) -> ErrorCode:
