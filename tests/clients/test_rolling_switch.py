@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.clients.adapters import Confluent
-from tests.clients.adapters.model import PATIENCE_S, Client, Member
+from tests.clients.adapters.model import PATIENCE_S, Client, Member, Outgoing
 from tests.clients.workers import Pump, Worker, wait_until_shared
 from tests.waiting import wait_for
 
@@ -94,3 +94,31 @@ def test_rolling_switches_of_larger_groups_again_and_again(
         group.switch(MODERN)
         group.switch(group.classic)
     group.finish()
+
+
+@pytest.mark.needs("kip848")
+def test_a_group_in_the_middle_of_the_switch_outlives_the_brokers_death(
+    client: Confluent, own_server, unique: str
+) -> None:
+    client = type(client)(own_server.bootstrap)
+    client.create_topic(unique, PARTITIONS)
+    everything = {(unique, partition) for partition in range(PARTITIONS)}
+    classic = {"partition.assignment.strategy": "cooperative-sticky"}
+    workers = [Worker(lambda how=how: client.member(unique, [unique], **how)) for how in (classic, MODERN)]
+    wait_until_shared(workers, everything)
+    client.produce(unique, [Outgoing(b"%d" % n, partition=n % PARTITIONS) for n in range(60)])
+    wait_for(lambda: len(_values(workers)) == 60, seconds=PATIENCE_S, what="the first messages")
+    wait_for(lambda: sum(at.offset for at in client.group_offsets(unique).values()) == 60, what="their commits")
+    own_server.restart(kill=True)
+    Confluent(own_server.bootstrap).produce(
+        unique, [Outgoing(b"%d" % n, partition=n % PARTITIONS) for n in range(60, 120)]
+    )
+    wait_for(lambda: len(set(_values(workers))) == 120, seconds=PATIENCE_S, what="the others")
+    wait_until_shared(workers, everything)
+    for worker in workers:
+        worker.leave()
+    assert sorted(_values(workers), key=int)[:60] == [b"%d" % n for n in range(60)], "what was committed came again"
+
+
+def _values(workers: list[Worker]) -> list[bytes]:
+    return [message.value for worker in workers for message in worker.seen]
