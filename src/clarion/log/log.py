@@ -523,5 +523,8 @@ def _names(disk: Disk, folder: str) -> list[str]:
 
 def _whole_batches(segments: list[Segment], from_offset: int, end: LogPosition) -> Iterator[bytes]:
     for segment in segments:
-        for header, position in segment.headers(from_offset, end_in(segment, end), SWEEP_BYTES):
-            yield segment.handle().read(header.size_bytes, position)
+        try:
+            for header, position in segment.headers(from_offset, end_in(segment, end), SWEEP_BYTES):
+                yield segment.handle().read(header.size_bytes, position)
+        finally:
+            segment.file = None  # the copy and its cache hold each other: nobody else would close it soon
