@@ -6,9 +6,9 @@ Made from the message classes themselves, so that an API which is added tomorrow
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
-from functools import cache
+from functools import cache, partial
 from types import NoneType, UnionType
 from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 from uuid import UUID
@@ -28,12 +28,14 @@ class Largest(NamedTuple):
 
 
 def largest_requests() -> Iterator[Largest]:
-    for api in APIS.values():
-        if api.key not in (PRODUCE, FETCH):
-            for path in array_paths(api.request):
-                yield _largest(api, path)
-    yield from _fetches()
-    yield from _produces()
+    return (make() for make in makers())
+
+
+def makers() -> list[Callable[[], Largest]]:
+    """One for each request: to make one takes a tenth of a second."""
+    bridged = [api for api in APIS.values() if api.key not in (PRODUCE, FETCH)]
+    found = [partial(_largest, api, path) for api in bridged for path in array_paths(api.request)]
+    return [*found, *(partial(lambda one: one, one) for one in (*_fetches(), *_produces()))]
 
 
 def array_paths(message: Any, before: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

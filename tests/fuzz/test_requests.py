@@ -8,6 +8,8 @@ import time
 import pytest
 
 from clarion.wire.apis import APIS, Api
+from clarion.wire.frames import parse_request_header
+from tests.broker.largest import Largest, largest_requests, makers
 from tests.fuzz.neighbour import Target
 from tests.fuzz.requests import VICTIM, every_version, frame, spoiled, valid_body
 from tests.raw_client import RawClient
@@ -49,6 +51,27 @@ def test_apis_and_versions_that_do_not_exist_close_the_connection(target: Target
             assert answered == (api.name == "ApiVersions"), f"{api} v{version}"
 
 
+def test_the_largest_legal_requests_right_and_spoiled(target: Target, chance: random.Random):
+    """A few of them, others every time; the campaign takes them all."""
+    for make in chance.sample(makers(), 6):
+        ask_largest(target, make(), chance)
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(1200)
+def test_all_of_the_largest_legal_requests_right_and_spoiled(target: Target, chance: random.Random):
+    for largest in largest_requests():
+        for _ in range(4):
+            ask_largest(target, largest, chance)
+
+
+def ask_largest(target: Target, largest: Largest, chance: random.Random) -> None:
+    api, version = largest.api, int.from_bytes(largest.frame[6:8], "big")
+    ask(target, api, version, largest.frame)
+    body_at = 4 + parse_request_header(largest.frame[4:]).body_at
+    ask(target, api, version, frame(api, version, spoiled(largest.frame[body_at:], chance)))
+
+
 @pytest.mark.campaign
 @pytest.mark.timeout(1200)
 def test_ten_minutes_of_spoiled_requests(target: Target, chance: random.Random):
@@ -67,5 +90,7 @@ def ask(target: Target, api: Api, version: int, request: bytes) -> bool:
         try:
             return bool(raw.receive_frame())
         except TimeoutError:
-            assert api.name in MAY_WAIT, f"{api.name} v{version}: no answer within {PATIENCE_S} s: {request.hex()}"
+            assert api.name in MAY_WAIT, (
+                f"{api.name} v{version}: no answer within {PATIENCE_S} s: {request[:999].hex()}"
+            )
             return False
