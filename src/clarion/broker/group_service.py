@@ -281,8 +281,7 @@ class Shard:
 
     def _forget_missing_topics(self) -> None:
         """A topic may have been deleted just before a crash, or while we were loading."""
-        groups = [summary.group_id for summary in self.coordinator.summaries()]
-        named = {tp.topic for group in groups for tp in self.coordinator.committed_offsets(group)}
+        named = self.coordinator.committed_topics()
         self.forget_topics({name for name in named if self._broker.registry.find(name) is None})
 
     async def call(self, method: Method, request: Any, context: RequestContext) -> Any:
