@@ -19,6 +19,8 @@ from clarion.net.budget import SMALL_BYTES
 
 SCRATCH_BYTES: Final = 1024 * 1024  # what one socket may deliver per turn: large enough that calls do not count
 _FIRST_BYTES: Final = 4096  # an own buffer starts with so much, or twice what is there, and then doubles
+_IN_EARNEST_BYTES: Final = 16 * 1024  # of a frame have arrived: then, while there is memory, it gets at once
+_LARGE_BYTES: Final = 1024 * 1024  # so much, as the usual large request needs: to grow in steps takes ten times as long
 _PREFIX_BYTES: Final = 64  # while not even the length is complete
 LENGTH = Struct(">i")
 _HTTP_METHODS: Final = frozenset((b"GET ", b"HEAD", b"POST", b"PUT ", b"PATC", b"DELE", b"OPTI", b"CONN", b"TRAC"))
@@ -79,7 +81,8 @@ class FrameReader:
     @property
     def grown_bytes(self) -> int:
         """How large the buffer will be after `grow`: a length alone costs nothing, so it follows what has arrived."""
-        return min(self._size or _PREFIX_BYTES, max(_FIRST_BYTES, 2 * self._filled))
+        is_in_earnest = self._filled >= _IN_EARNEST_BYTES and not self._scratch.is_narrow
+        return min(self._size or _PREFIX_BYTES, max(_LARGE_BYTES if is_in_earnest else _FIRST_BYTES, 2 * self._filled))
 
     def grow(self) -> None:
         self._own(bytearray(self.grown_bytes), self._view[: self._filled])
