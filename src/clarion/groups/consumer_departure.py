@@ -43,6 +43,18 @@ def leave_many(step: Step, group: ConsumerGroup, leaving: Sequence[MemberIdentit
     return answers
 
 
+def start_timers(step: Step, group: ConsumerGroup) -> None:
+    """After a restart: everybody has a whole session, and who must let go its whole time."""
+    timers = step.shard.timers
+    session_ms = step.shard.config_of(group.group_id).consumer_session_timeout_ms
+    for member_id, member in group.members.items():
+        session_end_ms = step.now_ms + (member.classic.session_timeout_ms if member.classic else session_ms)
+        timers.start(TimerKey(TimerKind.SESSION, group.group_id, member_id), session_end_ms)
+        if member.classic is None and group.current(member_id).state == MemberState.UNREVOKED:
+            revoke_end_ms = step.now_ms + member.rebalance_timeout_ms
+            timers.start(TimerKey(TimerKind.REVOKE, group.group_id, member_id), revoke_end_ms)
+
+
 def on_timers(step: Step, group: ConsumerGroup, keys: Sequence[TimerKey]) -> None:
     """All that is due for this group, in one step: so there is one new epoch however many members are gone."""
     gone = {key.member_id: key for key in keys if _is_fenced_by(group, key)}

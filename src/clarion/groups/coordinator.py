@@ -39,7 +39,7 @@ from clarion.groups import (
 )
 from clarion.groups.classic_group import ClassicGroup
 from clarion.groups.config import GroupConfig
-from clarion.groups.consumer_group import JOIN_EPOCH, ConsumerGroup, MemberState
+from clarion.groups.consumer_group import JOIN_EPOCH, ConsumerGroup
 from clarion.groups.memory import Ledger, Share
 from clarion.groups.names import check_group_id
 from clarion.groups.outcome import Call, Outcome
@@ -111,7 +111,7 @@ class GroupCoordinator:
                 if group.needs_rebalance:
                     self._shard.timers.start(TimerKey(TimerKind.RESUME, group.group_id), now_ms)
             else:
-                _start_consumer_timers(step, group)
+                consumer_departure.start_timers(step, group)
         self._schedule_expiry(now_ms)
 
     def next_deadline_ms(self) -> int | None:
@@ -174,7 +174,7 @@ class GroupCoordinator:
     def _join_modern(self, group: ConsumerGroup, request: JoinGroupRequest, call: Call) -> Outcome:
         step = self._step(call)
         try:
-            self._check_topics_known()
+            self._shard.check_topics_known()
             classic_join.check(step, request)
             if not group.is_empty:
                 mixed_members.join(step, group, request, call)
@@ -245,7 +245,7 @@ class GroupCoordinator:
     def consumer_group_heartbeat(self, request: ConsumerGroupHeartbeatRequest, call: Call) -> Outcome:
         step = self._step(call)
         try:
-            self._check_topics_known()
+            self._shard.check_topics_known()
             consumer_heartbeat.check(request, call.version)
             classic = self._shard.classic(request.group_id)
             group = self._consumer(step, request)
@@ -339,11 +339,6 @@ class GroupCoordinator:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         return group
 
-    def _check_topics_known(self) -> None:
-        if self._shard.topics_version == 0:
-            # Without topics every member's share would be taken away.
-            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the topics are not known yet")
-
     def _group_to_join(self, request: JoinGroupRequest) -> ClassicGroup:
         group = self._shard.classic(request.group_id)
         if group is not None:
@@ -417,14 +412,3 @@ class GroupCoordinator:
     def _schedule_expiry(self, now_ms: int) -> None:
         interval_ms = self._shard.config.offsets_retention_check_interval_ms
         self._shard.timers.start(TimerKey(TimerKind.EXPIRY), now_ms + interval_ms)
-
-
-def _start_consumer_timers(step: Step, group: ConsumerGroup) -> None:
-    timers = step.shard.timers
-    session_ms = step.shard.config_of(group.group_id).consumer_session_timeout_ms
-    for member_id, member in group.members.items():
-        session_end_ms = step.now_ms + (member.classic.session_timeout_ms if member.classic else session_ms)
-        timers.start(TimerKey(TimerKind.SESSION, group.group_id, member_id), session_end_ms)
-        if member.classic is None and group.current(member_id).state == MemberState.UNREVOKED:
-            revoke_end_ms = step.now_ms + member.rebalance_timeout_ms
-            timers.start(TimerKey(TimerKind.REVOKE, group.group_id, member_id), revoke_end_ms)

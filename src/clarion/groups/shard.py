@@ -44,6 +44,11 @@ class Shard:
     topics: TopicsView = NO_TOPICS
     topics_version: int = 0
 
+    def check_topics_known(self) -> None:
+        if self.topics_version == 0:
+            # Without topics every member's share would be taken away.
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the topics are not known yet")
+
     def config_of(self, group_id: str) -> GroupConfig:
         return self.overrides.get(group_id, self.config)
 
