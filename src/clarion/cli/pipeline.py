@@ -203,7 +203,7 @@ def reset(
     bootstrap: BootstrapOption = None,
 ) -> None:
     """Forget where a pipeline was: its next run begins at --from. What it has written stays."""
-    from clarion.pipeline.state_files import PipelineRunningError
+    from clarion.pipeline.state_files import CheckpointAwayError, PipelineRunningError
 
     folder = _known(state_dir, name)
     if not yes and not typer.confirm(f"Forget where {name} was? Its next run writes its rows again."):
@@ -211,7 +211,7 @@ def reset(
     try:
         before = folder.read_status()
         folder.reset()
-    except PipelineRunningError as error:
+    except (PipelineRunningError, CheckpointAwayError) as error:
         raise CliError(str(error)) from error
     _forget_group(Link.of(context, bootstrap or before.get("bootstrap")), name)
     show_notice(f"{name} begins anew with its next run")

@@ -29,7 +29,7 @@ def perform(
     """Run to the end; CliError with a line for each pipeline that failed."""
     from clarion.pipeline.metrics import served
     from clarion.pipeline.runner import Runner, RunRefusedError
-    from clarion.pipeline.state_files import PipelineRunningError
+    from clarion.pipeline.state_files import CheckpointAwayError, PipelineRunningError
 
     view = _view(plan, as_json)
     runner = Runner(pipelines, plan, view)
@@ -39,7 +39,7 @@ def perform(
             if port is not None and metrics is not None:
                 show_notice(f"metrics at http://{metrics[0]}:{port}/metrics")
             is_good = runner.run(lambda config: open_spark(pipelines, plan.master, config, runner))
-    except (RunRefusedError, PipelineRunningError) as error:
+    except (RunRefusedError, PipelineRunningError, CheckpointAwayError) as error:
         raise CliError(str(error)) from error
     finally:
         close_spark()

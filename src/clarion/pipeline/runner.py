@@ -144,7 +144,7 @@ class Play:
     def __init__(self, pipeline: Pipeline, plan: Plan) -> None:
         self.pipeline = pipeline
         self.progress = Progress(pipeline.name)
-        self.folder = StateFolder(plan.state_dir, pipeline.name)
+        self.folder = StateFolder(plan.state_dir, pipeline.name, plan.checkpoints)
         self._plan = plan
         self._run = Run(
             name=pipeline.name,
@@ -220,6 +220,7 @@ class Play:
                 "file": str(self.pipeline.path or ""),
                 "bootstrap": self._plan.bootstrap,
                 "group": self._run.group,
+                "checkpoint": self.folder.checkpoint_uri,
                 "started_ms": self._started_ms,
                 "updated_ms": SystemClock().now_ms(),
             }
@@ -271,7 +272,7 @@ class Play:
     def _start(self, df: DataFrame) -> StreamingQuery:
         places: dict[str, Any] = {
             "name": self.pipeline.name,
-            "checkpoint": self._checkpoint(),
+            "checkpoint": self.folder.checkpoint_uri,
             "trigger": self._trigger(),
             "output_mode": self.pipeline.output_mode,
         }
@@ -284,11 +285,6 @@ class Play:
 
         rows = self.pipeline.frame(spark, self._run, streaming=streaming)
         return observed(rows, ROWS_OUT, F.count(F.lit(1)), self._run)
-
-    def _checkpoint(self) -> str:
-        if self._plan.checkpoints is None:
-            return self.folder.checkpoint.as_uri()
-        return f"{self._plan.checkpoints.rstrip('/')}/{self.pipeline.name}"
 
     def _trigger(self) -> dict[str, Any]:
         if self._plan.how == ONCE:

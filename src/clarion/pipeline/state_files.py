@@ -13,13 +13,18 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
+
+_THREE_SLASHES = re.compile("^file:/(?!/)")  # Hadoop writes file:/a/b
 DEFAULT_STATE_DIR = Path("clarion-pipelines")
 
 
@@ -27,11 +32,17 @@ class PipelineRunningError(Exception):
     """Two processes must not run one pipeline: they would share a checkpoint."""
 
 
+class CheckpointAwayError(Exception):
+    """A checkpoint in a place that cannot be reached without Spark."""
+
+
 class StateFolder:
-    def __init__(self, state_dir: Path, name: str) -> None:
+    def __init__(self, state_dir: Path, name: str, checkpoints: str | None = None) -> None:
+        """`checkpoints`: where they are kept if not here, as a URI or a folder."""
         self.name = name
         self.path = state_dir.absolute() / name
         self.checkpoint = self.path / "checkpoint"
+        self._elsewhere = None if checkpoints is None else f"{checkpoints.rstrip('/')}/{name}"
         self.log = self.path / "spark.log"
         self._status = self.path / "status.json"
         self._lock = self.path / "run.lock"
@@ -86,7 +97,11 @@ class StateFolder:
     @property
     def has_checkpoint(self) -> bool:
         """Whether the pipeline has begun, so that it goes on where it was."""
-        return any(True for _ in _files(self.checkpoint / "offsets"))
+        return bool(self._batches("offsets"))
+
+    @property
+    def checkpoint_uri(self) -> str:
+        return self.checkpoint.as_uri() if self._elsewhere is None else self._elsewhere
 
     def request_stop(self) -> None:
         self._stop.touch()
@@ -111,19 +126,28 @@ class StateFolder:
 
     def in_flight(self) -> int | None:
         """The batch that has been planned and is not committed yet, if there is one."""
-        planned = max((int(each) for each in _files(self.checkpoint / "offsets")), default=-1)
-        done = max((int(each) for each in _files(self.checkpoint / "commits")), default=-1)
+        planned = max(self._batches("offsets"), default=-1)
+        done = max(self._batches("commits"), default=-1)
         return planned if planned > done else None
 
     def has_committed(self, batch: int) -> bool:
-        return (self.checkpoint / "commits" / str(batch)).exists()
+        return batch in self._batches("commits")
 
     def reset(self) -> None:
-        """Forget where the pipeline was. The lock stays, so that nobody starts it meanwhile."""
+        """Forget where the pipeline was, here and where its last run kept it. The lock stays, so that nobody starts it
+        meanwhile."""
         with self.held():
+            elsewhere = self._elsewhere or self.read_status().get("checkpoint")
+            if elsewhere and elsewhere != self.checkpoint.as_uri():
+                _remove_at(elsewhere)
             shutil.rmtree(self.checkpoint, ignore_errors=True)
             for each in (self._status, self.log, self._spark):
                 each.unlink(missing_ok=True)
+
+    def _batches(self, log: str) -> list[int]:
+        """The batches of one of the checkpoint's logs; their files have numbers as names."""
+        names = _names_in(self.checkpoint / log) if self._elsewhere is None else _names_at(f"{self._elsewhere}/{log}")
+        return [int(each) for each in names if each.isdigit()]
 
 
 def state_folders(state_dir: Path) -> list[StateFolder]:
@@ -142,10 +166,32 @@ def _lock(handle: int, how: int) -> bool:
     return True
 
 
-def _files(folder: Path) -> Iterator[str]:
-    """The batches of one of the checkpoint's logs; their files have numbers as names."""
+def _names_in(folder: Path) -> list[str]:
     try:
-        names = os.listdir(folder)
+        return os.listdir(folder)
     except FileNotFoundError:
-        return
-    yield from (each for each in names if each.isdigit())
+        return []
+
+
+def _names_at(uri: str) -> list[str]:
+    from pyarrow.fs import FileSelector
+
+    files, path = _opened(uri)
+    return [each.base_name for each in files.get_file_info(FileSelector(path, allow_not_found=True))]
+
+
+def _remove_at(uri: str) -> None:
+    files, path = _opened(uri)
+    files.delete_dir_contents(path, missing_dir_ok=True)
+
+
+def _opened(uri: str) -> tuple[FileSystem, str]:
+    """Where Spark's name of a place leads without Spark; CheckpointAwayError if nowhere."""
+    from pyarrow.fs import FileSystem
+
+    place = Path(uri).absolute().as_uri() if ":" not in uri else uri.replace("s3a://", "s3://", 1)
+    try:
+        files, path = FileSystem.from_uri(_THREE_SLASHES.sub("file:///", place))
+    except (OSError, ValueError) as error:
+        raise CheckpointAwayError(f"{uri}: the checkpoint cannot be looked at from here: {error}") from error
+    return files, str(path)

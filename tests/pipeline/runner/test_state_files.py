@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from clarion.pipeline.state_files import PipelineRunningError, StateFolder, state_folders
+from clarion.pipeline.state_files import CheckpointAwayError, PipelineRunningError, StateFolder, state_folders
 from tests.waiting import wait_for
 
 HOLDER = """
@@ -96,3 +96,27 @@ def test_a_folder_of_other_things_is_no_pipeline(tmp_path):
     (tmp_path / "other").mkdir()
     assert state_folders(tmp_path) == []
     assert state_folders(tmp_path / "gone") == []
+
+
+@pytest.mark.parametrize("spelling", ["{}", "file://{}", "file:{}"])
+def test_a_checkpoint_elsewhere_is_known_and_forgotten_too(tmp_path, spelling):
+    place = tmp_path / "shared"
+    folder = StateFolder(tmp_path / "state", "errors", spelling.format(place))
+    assert not folder.has_checkpoint
+    for log, batches in (("offsets", "012"), ("commits", "01")):
+        (place / "errors" / log).mkdir(parents=True)
+        for batch in batches:
+            (place / "errors" / log / batch).touch()
+    assert folder.has_checkpoint
+    assert folder.in_flight() == 2
+    assert folder.has_committed(1)
+    with folder.held():
+        folder.write_status({"checkpoint": folder.checkpoint_uri})
+    StateFolder(tmp_path / "state", "errors").reset()  # `reset` is not told where; the last run said it
+    assert not folder.has_checkpoint
+
+
+def test_a_checkpoint_that_cannot_be_reached_is_told(tmp_path):
+    folder = StateFolder(tmp_path, "errors", "nfs://nowhere/x")
+    with pytest.raises(CheckpointAwayError, match="cannot be looked at from here"):
+        _ = folder.has_checkpoint
