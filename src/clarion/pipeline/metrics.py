@@ -19,6 +19,7 @@ COUNTERS: dict[str, tuple[str, Number]] = {
     "rows_read": ("Rows read from the sources.", lambda one: one.rows_in),
     "rows_written": ("Rows given to the targets.", lambda one: one.rows_out),
     "rows_quarantined": ("Bad records that did not reach the function.", lambda one: one.rows_bad),
+    "rows_late": ("Rows that came after the watermark had passed them.", lambda one: one.rows_late),
     "batches": ("Micro-batches finished.", lambda one: one.batches),
 }
 GAUGES: dict[str, tuple[str, Number]] = {

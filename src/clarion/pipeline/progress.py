@@ -36,6 +36,7 @@ class Reading:
     watermark: str | None
     state_rows: int
     state_bytes: int
+    rows_late: int = 0  # came after the watermark had passed them, and are in no result
 
 
 def read_report(report: Mapping[str, Any]) -> Reading:
@@ -52,6 +53,7 @@ def read_report(report: Mapping[str, Any]) -> Reading:
         watermark=None if not watermark or watermark.startswith(_EPOCH) else watermark,
         state_rows=sum(_count(each.get("numRowsTotal")) for each in operators),
         state_bytes=sum(_count(each.get("memoryUsedBytes")) for each in operators),
+        rows_late=sum(_count(each.get("numRowsDroppedByWatermark")) for each in operators),
     )
 
 
@@ -75,10 +77,12 @@ class Progress:
     rows_in: int = 0
     rows_out: int = 0
     rows_bad: int = 0
+    rows_late: int = 0
     batches: int = 0
     last: Reading | None = None
     last_error: str = ""
     lag: int | None = None
+    may_wait_for_more: bool = False  # minOffsetsPerTrigger: Spark hears of no news while there are too few
     is_complete: bool = False  # the query's last report has come: reports come a little later than what they tell
     _recent: deque[tuple[float, int, int]] = field(default_factory=lambda: deque(maxlen=1000))
 
@@ -86,14 +90,15 @@ class Progress:
         self.rows_in += reading.rows_in
         self.rows_out += reading.rows_out
         self.rows_bad += reading.rows_bad
+        self.rows_late += reading.rows_late
         self.batches += 1 if self.last is None or reading.batch_id != self.last.batch_id else 0
         self.last, self.lag = reading, reading.lag
         self._recent.append((now, reading.rows_in, reading.rows_out))
 
     def idle(self) -> None:
-        """A trigger found nothing new: whatever there was has been read."""
+        """A trigger found nothing new: whatever there was has been read; unless it waits for more, then nobody says."""
         if self.lag is not None:
-            self.lag = 0
+            self.lag = None if self.may_wait_for_more else 0
 
     def rates(self, now: float) -> tuple[float, float]:
         """Rows in and out per second, over the last few seconds."""
@@ -123,6 +128,7 @@ class Progress:
             "state_rows": last.state_rows if last else 0,
             "state_bytes": last.state_bytes if last else 0,
             "quarantined": self.rows_bad,
+            "late": self.rows_late,
             "last_error": self.last_error,
         }
 

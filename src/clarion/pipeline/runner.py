@@ -143,7 +143,7 @@ class Play:
 
     def __init__(self, pipeline: Pipeline, plan: Plan) -> None:
         self.pipeline = pipeline
-        self.progress = Progress(pipeline.name)
+        self.progress = Progress(pipeline.name, may_wait_for_more=_waits_for_more(pipeline))
         self.folder = StateFolder(plan.state_dir, pipeline.name, plan.checkpoints)
         self._plan = plan
         self._run = Run(
@@ -336,6 +336,11 @@ class Play:
 
     def _say(self, state: str, detail: str = "") -> None:
         self.progress.state, self.progress.detail = state, detail
+
+
+def _waits_for_more(pipeline: Pipeline) -> bool:
+    options = (name.lower() for each in pipeline.reads for name in getattr(each, "options", ()))
+    return "minoffsetspertrigger" in options
 
 
 def told(error: Exception, pipeline: Pipeline) -> str:

@@ -62,6 +62,10 @@ class Topic:
     def keeps_order(self) -> bool:
         return True
 
+    @property
+    def is_raw(self) -> bool:
+        return self.json is None and self.key is None and self.value is None
+
     def matches(self, name: str) -> bool:
         return re.fullmatch(self.pattern, name) is not None if self.pattern else name in self.names
 
@@ -92,6 +96,8 @@ class Topic:
         subscription = {"subscribePattern": self.pattern} if self.pattern else {"subscribe": ",".join(self.names)}
         reader = (spark.readStream if streaming else spark.read).format(FORMAT)
         ours = {"groupId": run.group, "splitPartitions": str(run.may_split).lower(), **run.starting}
+        if self.is_raw and not run.may_split:  # on the way to a topic: a message is copied with its headers
+            ours["includeHeaders"] = "true"
         if run.has_several_sources:
             ours["longPollMs"] = str(SHORT_POLL_MS)
         options = {**self.connection(run), **subscription, **ours, **self.options}

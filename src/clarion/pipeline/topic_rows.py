@@ -17,7 +17,7 @@ from clarion.pipeline.progress import BAD_ROWS, ROWS_IN
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
     from clarion.pipeline.topic_reference import Topic
 
@@ -40,9 +40,9 @@ def rows_of(messages: DataFrame, topic: Topic, run: Run) -> DataFrame:
 
 
 def messages_of(rows: DataFrame, topic: Topic) -> DataFrame:
-    """Rows as `key`, `value` and, where the rows have them, `headers`."""
+    """Rows as `key`, `value` and, where raw messages still have them, `headers` and `timestamp`."""
     from pyspark.sql import functions as F
-    from pyspark.sql.types import BinaryType
+    from pyspark.sql.types import BinaryType, TimestampType
 
     is_raw = topic.value is None and "value" in rows.columns and isinstance(rows.schema["value"].dataType, BinaryType)
     for name in filter(None, (topic.key, topic.value)):
@@ -57,7 +57,13 @@ def messages_of(rows: DataFrame, topic: Topic) -> DataFrame:
     ]
     if is_raw and "headers" in rows.columns:
         columns.append(F.col("headers"))
+    if is_raw and isinstance(_kind(rows, "timestamp"), TimestampType):
+        columns.append(F.col("timestamp"))
     return rows.select(*columns)
+
+
+def _kind(rows: DataFrame, name: str) -> DataType | None:
+    return rows.schema[name].dataType if name in rows.columns else None
 
 
 def schema_of(topic: Topic) -> StructType:

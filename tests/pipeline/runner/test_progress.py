@@ -151,3 +151,21 @@ def test_prometheus_gets_every_number():
 )
 def test_a_page_of_spark_becomes_one_line(said, reason):
     assert plain_reason(RuntimeError(said)) == reason
+
+
+def test_rows_that_came_too_late_are_counted():
+    progress = Progress("p")
+    for _ in range(2):
+        operators = [{"numRowsDroppedByWatermark": 3}, {"numRowsDroppedByWatermark": 1}]
+        progress.add(read_report({"batchId": 1, "stateOperators": operators}), 0.0)
+    assert progress.as_json(0.0)["late"] == 8
+
+
+def test_lag_is_unknown_and_not_nought_while_a_batch_waits_to_become_larger():
+    for waits, lag in ((False, 0), (True, None)):
+        progress = Progress("p", may_wait_for_more=waits)
+        sources = [{"endOffset": {"t": {"0": 5}}, "latestOffset": {"t": {"0": 9}}}]
+        progress.add(read_report({"batchId": 1, "sources": sources}), 0.0)
+        assert progress.lag == 4
+        progress.idle()
+        assert progress.lag == lag
