@@ -214,6 +214,14 @@ def test_requests_behind_a_delayed_one_keep_their_order(broker: EmbeddedBroker) 
         assert [client.receive()[0] for _ in sent] == sent
 
 
+@pytest.mark.parametrize("size", [20, 10_000], ids=["read at once", "read in a thread"])
+def test_a_delayed_request_that_cannot_be_read_ends_its_connection(broker: EmbeddedBroker, size: int) -> None:
+    broker.faults.delay("Metadata", 0.05)
+    with RawClient(broker.bootstrap) as raw:
+        raw.send_body(3, 9, b"\xff" * size, flexible=True)
+        assert raw.receive_frame() == b""
+
+
 def test_ending_a_delay_lets_go_whom_it_holds(broker: EmbeddedBroker) -> None:
     with RawClient(broker.bootstrap) as client:
         with broker.faults.delay("ListGroups", 600, times=2) as fault:

@@ -258,8 +258,8 @@ class Connection(asyncio.BufferedProtocol):
             self.reply_is_ready(reply)
 
     def refuse(self, error: MalformedError) -> None:
-        """For what has no reply to come; a request that was taken already is refused through its `PendingReply`."""
-        self.note_refusal(error)
+        """For what has no reply to come."""
+        self._server.refused(self, str(error))
         self._end_in_turn()
 
     def refuse_later(self, pending: PendingReply, error: MalformedError) -> None:
@@ -381,10 +381,6 @@ class Connection(asyncio.BufferedProtocol):
         return self._outbox.left_total
 
     # Replies out
-
-    def note_refusal(self, error: MalformedError) -> None:
-        self._server.refused(self, str(error))
-        self.take_no_more()
 
     def reply_is_ready(self, reply: PendingReply) -> None:
         if self._replies and self._replies[0] is reply:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from clarion.model.errors import MalformedError
 from clarion.world import DiskFile
 
 if TYPE_CHECKING:
@@ -56,12 +55,6 @@ class PendingReply:
         """There will be no reply: what became of the request is unknown to the client, so the connection ends here."""
         self.is_end = True
         self.resolve(b"")
-
-    def refuse(self, error: MalformedError) -> None:
-        """The request cannot be read, which only came out later: the connection ends here, and nothing follows."""
-        if self._connection is not None:
-            self._connection.note_refusal(error)
-        self.fail()
 
     def abandon(self) -> None:
         self._connection = None

@@ -162,7 +162,7 @@ class Interceptor:
         try:
             relay.take(self._service(relay, frame))
         except MalformedError as error:
-            held.reply.refuse(error)
+            connection.refuse_later(held.reply, error)
 
 
 class Relay(Connection):
@@ -202,8 +202,8 @@ class Relay(Connection):
     def release(self) -> None:
         self._real.release()
 
-    def refuse(self, error: MalformedError) -> None:
-        self._real.refuse(error)
+    def refuse_later(self, pending: PendingReply, error: MalformedError) -> None:
+        self._real.refuse_later(self._held, error)
 
     def close(self) -> None:
         self._real.close()
