@@ -42,7 +42,9 @@ def rows_of(messages: DataFrame, topic: Topic, run: Run) -> DataFrame:
 def messages_of(rows: DataFrame, topic: Topic) -> DataFrame:
     """Rows as `key`, `value` and, where raw messages still have them, `headers` and `timestamp`."""
     from pyspark.sql import functions as F
-    from pyspark.sql.types import BinaryType, TimestampType
+    from pyspark.sql.types import ArrayType, BinaryType, TimestampType
+
+    from clarion.pipeline.source.schema import HEADER
 
     is_raw = topic.value is None and "value" in rows.columns and isinstance(rows.schema["value"].dataType, BinaryType)
     for name in filter(None, (topic.key, topic.value)):
@@ -50,7 +52,9 @@ def messages_of(rows: DataFrame, topic: Topic) -> DataFrame:
             raise DefinitionError(f"{topic.description}: there is no column {name!r}, only {', '.join(rows.columns)}")
     key = topic.key or ("key" if is_raw and "key" in rows.columns else None)
     value = "value" if is_raw else topic.value
-    whole = F.to_json(F.struct(*(F.col(_quoted(each)) for each in rows.columns)), {"ignoreNullFields": "false"})
+    # Headers came along for the case that messages are copied; they are no part of a value.
+    fields = [each for each in rows.columns if each != "headers" or _kind(rows, each) != ArrayType(HEADER)]
+    whole = F.to_json(F.struct(*(F.col(_quoted(each)) for each in fields)), {"ignoreNullFields": "false"})
     columns = [
         (_as_bytes(rows, key) if key else F.lit(None).cast("binary")).alias("key"),
         (_as_bytes(rows, value) if value else whole.cast("binary")).alias("value"),

@@ -11,7 +11,7 @@ from clarion.pipeline.json_values import is_one_object
 from clarion.pipeline.ready.columns import typed_rows
 from clarion.pipeline.source.schema import message_schema
 from clarion.pipeline.topic_reference import topic
-from clarion.pipeline.topic_rows import rows_of, schema_of
+from clarion.pipeline.topic_rows import messages_of, rows_of, schema_of
 
 GOOD = [
     b'{"a":1}', b'{"a":1}\n', b'{"a":1}\r\n', b'{"a":1}\t', b' \t\r\n{"a":1} \n', b'{ }', b'{"a":{"b":[{"c":1},{}]}}',
@@ -69,6 +69,16 @@ def test_a_topic_drops_what_is_no_object_and_keeps_every_kind_of_white_space(spa
     source = topic("t", json="a string", on_bad="drop", metadata=True)
     kept = rows_of(message_rows(spark, [*GOOD, *BAD]), source, Run("p", "nowhere:1")).collect()
     assert sorted(each["_message"]["offset"] for each in kept) == list(range(len(GOOD)))
+
+
+def test_headers_that_came_along_are_no_part_of_a_json_value(spark):
+    rows = message_rows(spark, [b"x"]).selectExpr("cast(value AS string) AS value", "offset", "headers")
+    (row,) = messages_of(rows, topic("out")).collect()
+    assert json.loads(row.value) == {"value": "x", "offset": 0}
+
+
+def test_a_raw_message_is_copied_with_headers_and_time(spark):
+    assert messages_of(message_rows(spark, [b"x"]), topic("out")).columns == ["key", "value", "headers", "timestamp"]
 
 
 def test_a_typed_archive_keeps_the_bytes_of_what_is_no_object(spark):
