@@ -25,7 +25,7 @@ _FIRST_VERSION_WITH_IDS: Final = 10
 
 
 async def handle(broker: Broker, request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse:
-    topics, refused = _known_topics(broker, request.topics, context.version)
+    topics, refused = await _known_topics(broker, request.topics, context.version)
     answers: list[OffsetCommitResponseTopic] = []
     try:
         async for piece in broker.turns.each(pieces(topics, "partitions")):
@@ -42,13 +42,13 @@ async def handle(broker: Broker, request: OffsetCommitRequest, context: RequestC
     return replace(response, topics=response.topics + refused)
 
 
-def _known_topics(
+async def _known_topics(
     broker: Broker, asked: tuple[OffsetCommitRequestTopic, ...], version: int
 ) -> tuple[tuple[OffsetCommitRequestTopic, ...], tuple[OffsetCommitResponseTopic, ...]]:
     """The topics that exist, under their names, and refusals for the others."""
     known: list[OffsetCommitRequestTopic] = []
     refused: list[OffsetCommitResponseTopic] = []
-    for one in asked:
+    async for one in broker.turns.each(asked):
         topic = broker.registry.find_by_id(one.topic_id) if version >= _FIRST_VERSION_WITH_IDS else None
         name = topic.name if topic else one.name
         if version >= _FIRST_VERSION_WITH_IDS and topic is None:

@@ -34,9 +34,10 @@ NO_WATERMARK: Final = -1
 
 async def handle(broker: Broker, request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
     raised: list[Partition] = []
+    each = broker.turns.each
     topics = [
-        (topic.name, [_raise_start(broker, topic.name, asked, raised) for asked in topic.partitions])
-        for topic in request.topics
+        (topic.name, [_raise_start(broker, topic.name, asked, raised) async for asked in each(topic.partitions)])
+        async for topic in each(request.topics)
     ]
     try:
         if raised:
