@@ -243,6 +243,22 @@ def test_a_deleted_checkpoint_means_earliest_where_the_options_say_earliest(read
     assert offsets(again.initialOffset(), unique) == {"0": 0}
 
 
+def test_a_topic_that_is_gone_does_not_keep_the_progress_of_others_from_being_stored(
+    readers, bootstrap, unique, caplog
+):
+    gone = f"{unique}.gone"
+    for topic in (unique, gone):
+        create(bootstrap, topic)
+    reader = readers(f"{unique},{gone}", startingOffsets="earliest", groupId=unique, failOnDataLoss="false")
+    start = reader.initialOffset()
+    delete(bootstrap, gone)
+    fill(bootstrap, unique, numbered(4))
+    end = wait_for(lambda: found if (found := latest(reader, start)) != start else None, seconds=10)
+    latest(reader, end)
+    assert committed(bootstrap, unique, unique) == (4, "")
+    assert "is not stored" not in caplog.text
+
+
 # ------------------------------------------------------------------------------------------------ faults
 
 

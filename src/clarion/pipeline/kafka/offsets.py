@@ -129,7 +129,7 @@ def _read_committed(answer: FieldReader) -> tuple[int, int, str]:
 def commit_offsets(
     client: Client, group: str, offsets: Mapping[TopicPartition, int], *, metadata: str = "", timeout_ms: int
 ) -> None:
-    """Store these offsets under the group's name."""
+    """Store these offsets under the group's name; those of topics that do not exist are left out."""
 
     def one(to: FieldWriter, partition: int, offset: int) -> None:
         to.int32(partition).int64(offset).int32(-1).string(metadata)
@@ -140,7 +140,8 @@ def commit_offsets(
         answer = client.ask(_coordinator(client, group), OFFSET_COMMIT, request.out)
         answer.int32()  # throttle time
         for topic, (partition, error_code) in _read_topics(answer, lambda each: (each.int32(), each.int16())):
-            if error_code:
+            # How far somebody has read a topic that is gone is of no interest; all others are stored.
+            if error_code and error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise refusal(error_code, f"commit of {topic}-{partition} for group {group}")
 
     client.keep_trying(ask, timeout_ms=timeout_ms)
