@@ -82,6 +82,17 @@ async def test_without_acknowledgement_there_is_no_answer_and_an_error_ends_the_
         assert await values(node) == [b"a", b"b"]
 
 
+async def test_requests_without_acknowledgement_that_begin_alike_have_no_answer_either(tmp_path):
+    async with running(tmp_path, **QUICK) as node, node.another() as client:
+        await node.topic()
+        for value in (b"a", b"b", b"c"):
+            client.post(produce_frame({T0: batch(value)}, acks=0))
+        assert (await client.produce({T0: batch(b"d")}, acks=1))[T0].base_offset == 3
+        client.post(produce_frame({T0: batch(b"e")[:-1]}, acks=0))
+        assert await client.is_refused()
+        assert await values(node) == [b"a", b"b", b"c", b"d"]
+
+
 async def test_time_out_means_that_nothing_is_known(tmp_path, monkeypatch):
     monkeypatch.setattr(waiting, "LOOK_SECONDS", 0.02)
     disk = StoryDisk()

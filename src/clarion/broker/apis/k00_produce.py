@@ -69,7 +69,7 @@ def serve(
             placed.place(topic, index, records, produced)
     if placed.waiting:
         return placed.prepare(len(frame))
-    if request.records_at and placed.is_plain:
+    if request.records_at and placed.is_plain and request.acks != ACKS_NONE:
         _note_habit(broker, connection, header, request, frame)
     return placed.answer()
 
