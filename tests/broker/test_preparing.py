@@ -173,6 +173,28 @@ async def test_a_topic_that_wants_no_more_preparation_lets_what_waits_go_first(t
         assert read_produced(await other.next_frame(), 9)[T0].base_offset == 1
 
 
+@pytest.mark.parametrize(
+    ("bad", "refusal"),
+    [
+        (batch(b"second")[:-1] + b"?", ErrorCode.CORRUPT_MESSAGE),
+        (batch(b"second")[:-1], ErrorCode.INVALID_RECORD),
+        (b"no batch", ErrorCode.INVALID_RECORD),
+    ],
+    ids=["damaged", "cut off", "too short"],
+)
+async def test_a_batch_that_only_waits_for_others_is_checked_like_any_other(tmp_path, bad, refusal):
+    async with running(tmp_path, **QUICK) as node, node.another() as other:
+        await node.topic(clarion_validation="deep")
+        with held(node) as preparation:
+            node.client.post(produce_frame({T0: batch(b"first" + bytes(LARGE))}))
+            await until(lambda: preparation.calls)
+            await node.broker.configure_topic("t", lambda _: {})
+            other.post(produce_frame({T0: bad}))
+            await until(lambda: len(node.broker.preparing) == 2)
+        assert read_produced(await other.next_frame(), 9)[T0].error_code == refusal
+        assert node.partition().next_offset == 1
+
+
 # What comes in between
 
 

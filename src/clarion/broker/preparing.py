@@ -21,6 +21,7 @@ from typing import Final
 
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.replication import Partition, Preparation
+from clarion.wire.batch import check_produced_batch
 from clarion.wire.limits import WorkBudget
 from clarion.world import event_log
 
@@ -37,14 +38,16 @@ class Waiting:
 
     def __init__(self, partition: Partition, records: memoryview) -> None:
         self.partition = partition
-        self.preparation: Preparation | None = partition.preparation
+        self.preparation: Preparation | None = partition.preparation  # None: it only waits for those before it
         self.batch = memoryview(bytearray(records))  # the socket's buffer is about to be used again
         self.error: KafkaError | None = None
 
     def prepare(self, budget: WorkBudget) -> None:
         """In a thread. What goes wrong with one batch does not concern the others of its request."""
         try:
-            if self.preparation is not None:
+            if self.preparation is None:
+                check_produced_batch(self.batch)  # `append_prepared` believes what it is given
+            else:
                 self.batch = self.preparation(self.batch, budget)
         except KafkaError as error:
             self.error = error
