@@ -234,6 +234,39 @@ async def test_a_broker_that_stops_appends_nothing_afterwards(tmp_path):
         assert partition.next_offset == 0
 
 
+# Trouble of our own
+
+
+async def test_a_thread_that_cannot_be_started_is_tried_again(tmp_path, monkeypatch, caplog):
+    start = threading.Thread.start
+
+    def refuse_one(thread):
+        if thread.name.startswith("prepare"):
+            monkeypatch.setattr(threading.Thread, "start", start)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    async with running(tmp_path, **QUICK) as node, node.another() as other:
+        await node.topic(**COMPACTED)
+        with held(node) as preparation:
+            preparation.may_go.set()
+            monkeypatch.setattr(threading.Thread, "start", refuse_one)
+            assert await code(node.client, batch(bytes(LARGE), keys=[b"k"])) is ErrorCode.NONE
+            assert await code(other, batch(bytes(LARGE), keys=[b"k"])) is ErrorCode.NONE
+            assert preparation.calls == 2
+    assert "preparation_put_off" in caplog.text
+
+
+@pytest.mark.parametrize("acks", [0, -1])
+async def test_a_mistake_in_appending_ends_the_connection_and_the_others_go_on(tmp_path, monkeypatch, acks):
+    async with running(tmp_path, **QUICK) as node, node.another() as other:
+        await node.topic(partitions=2, **COMPACTED)
+        monkeypatch.setattr(node.partition(), "append_prepared", None)
+        node.client.post(produce_frame({T0: batch(bytes(LARGE), keys=[b"k"])}, acks=acks))
+        assert await node.client.is_refused()
+        assert await code(other, batch(bytes(LARGE), keys=[b"k"]), T1) is ErrorCode.NONE
+
+
 # Many partitions
 
 

@@ -29,6 +29,7 @@ log = event_log("broker")
 
 # Waiting batches of all clients together. A client whose batch does not fit is told to send it again.
 WAITING_BYTES_MAX: Final = 64 * 1024 * 1024
+_TRY_AGAIN_SECONDS: Final = 0.2  # threads come back when somebody lets go of them
 
 
 class Waiting:
@@ -57,12 +58,13 @@ class Waiting:
 
 
 Finish = Callable[[], Awaitable[None]]
+Fail = Callable[[], None]
 
 
 class Preparing:
     def __init__(self) -> None:
-        self._queue: deque[tuple[Sequence[Waiting], WorkBudget, Finish]] = deque()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="prepare")
+        self._queue: deque[tuple[Sequence[Waiting], WorkBudget, Finish, Fail]] = deque()
+        self._thread = _one_thread()
         self._running: asyncio.Task[None] | None = None
         self._waiting_bytes = 0
 
@@ -74,14 +76,15 @@ class Preparing:
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "too many batches wait to be validated; send it again")
         self._waiting_bytes += size
 
-    def add(self, batches: Sequence[Waiting], budget: WorkBudget, finish: Finish) -> None:
+    def add(self, batches: Sequence[Waiting], budget: WorkBudget, finish: Finish, fail: Fail) -> None:
         """`finish` is awaited on the loop when all are prepared: it is to append them, or to tell their errors.
 
-        The room of each has been taken with `check_room`. Once the broker stops, `finish` may never be called.
+        `fail` is called if that raises, which is our own mistake: the client must not wait for ever. The room of each
+        has been taken with `check_room`. Once the broker stops, neither may ever be called.
         """
         for one in batches:
             one.partition.preparing += 1
-        self._queue.append((batches, budget, finish))
+        self._queue.append((batches, budget, finish, fail))
         if self._running is None:
             self._running = asyncio.get_running_loop().create_task(self._run())
 
@@ -93,23 +96,39 @@ class Preparing:
         self._thread.shutdown(wait=False)
 
     async def _run(self) -> None:
-        loop = asyncio.get_running_loop()
         while self._queue:
-            batches, budget, finish = self._queue[0]
+            batches, budget, finish, fail = self._queue[0]
             sizes = sum([len(one.batch) for one in batches])
-            await loop.run_in_executor(self._thread, _prepare_all, batches, budget)
+            await self._in_thread(batches, budget)
             if not self._queue:
                 return  # the broker stops
             try:
                 await finish()
             except Exception as error:
                 log.error("request_failed", api="Produce", error=error)
+                fail()
             self._waiting_bytes -= sizes
             for one in batches:
                 one.partition.preparing -= 1
             if self._queue:
                 self._queue.popleft()
         self._running = None
+
+    async def _in_thread(self, batches: Sequence[Waiting], budget: WorkBudget) -> None:
+        """While the machine has no thread to give, all wait."""
+        while self._queue:
+            try:
+                running = asyncio.get_running_loop().run_in_executor(self._thread, _prepare_all, batches, budget)
+            except RuntimeError as error:
+                log.warning("preparation_put_off", reason=str(error))
+                self._thread = _one_thread()  # the other has this work in its queue, and would do it once more
+                await asyncio.sleep(_TRY_AGAIN_SECONDS)
+            else:
+                return await running
+
+
+def _one_thread() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, thread_name_prefix="prepare")
 
 
 def _prepare_all(batches: Sequence[Waiting], budget: WorkBudget) -> None:

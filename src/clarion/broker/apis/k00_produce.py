@@ -195,7 +195,8 @@ class Placed:
 
     def prepare(self, frame_bytes: int) -> PendingReply | None:
         """The whole request has one budget, whatever the number of its partitions."""
-        self._broker.preparing.add(self.waiting, WorkBudget.for_bytes(frame_bytes), self._append_prepared)
+        budget = WorkBudget.for_bytes(frame_bytes)
+        self._broker.preparing.add(self.waiting, budget, self._append_prepared, self._connection.close)
         return self.promise()
 
     async def _append_prepared(self) -> None:
