@@ -113,6 +113,22 @@ async def test_waiting_batches_have_a_limit(tmp_path, monkeypatch):
 # In order
 
 
+async def test_nothing_overtakes_a_producers_first_batch_that_found_no_room(tmp_path, monkeypatch):
+    monkeypatch.setattr(preparing, "WAITING_BYTES_MAX", 2 * LARGE)
+    async with running(tmp_path, **QUICK) as node, node.another() as other:
+        await node.topic(partitions=2, **COMPACTED)
+        how = {"keys": [b"k"], "producer_id": 7, "producer_epoch": 0}
+        first, second = batch(bytes(LARGE), base_sequence=0, **how), batch(b"v", base_sequence=1, **how)
+        with held(node) as preparation:
+            node.client.post(produce_frame({T0: batch(bytes(LARGE), keys=[b"k"])}))
+            await until(lambda: preparation.calls)
+            assert await code(other, first, T1) is ErrorCode.REQUEST_TIMED_OUT
+            assert await code(other, second, T1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+            assert await code(other, b"no batch" + bytes(LARGE), T1) is ErrorCode.REQUEST_TIMED_OUT
+        assert read_produced(await node.client.next_frame(), 9)[T0].error_code == 0
+        assert [await code(other, one, T1) for one in (first, second)] == [ErrorCode.NONE] * 2
+
+
 async def test_nobody_overtakes_a_batch_that_is_being_prepared(tmp_path):
     async with running(tmp_path, **QUICK) as node, node.another() as other, node.another() as third:
         await node.topic(partitions=2, **COMPACTED)

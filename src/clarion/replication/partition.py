@@ -169,6 +169,11 @@ class Partition:
         self._room.refused_bytes = max(self._room.refused_bytes, header.size_bytes)
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self._room.sentence)
 
+    def note_refused(self, batch: memoryview, now_ms: int) -> None:
+        """A batch was turned away unread and will come again: none behind it may begin its producer's sequence."""
+        if len(batch) >= HEADER_BYTES and (header := read_header(batch)).producer_id >= 0:
+            self.producers.refuse(header, now_ms)
+
     def check_in_sync(self) -> None:
         """Before a batch is appended for whom only min.insync.replicas are enough: nothing is written then."""
         if not self.has_enough_replicas:

@@ -220,7 +220,11 @@ class Placed:
     def _put_off(
         self, partition: Partition, records: memoryview, produced: list[PartitionProduced], index: int
     ) -> None:
-        self._broker.preparing.check_room(len(records))
+        try:
+            self._broker.preparing.check_room(len(records))
+        except KafkaError:
+            partition.note_refused(records, self._now_ms)
+            raise
         self.waiting.append(Waiting(partition, records))
         self._places.append((produced, len(produced)))
         produced.append(PartitionProduced(index, 0, -1))
