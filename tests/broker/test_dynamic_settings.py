@@ -175,6 +175,40 @@ async def test_a_smaller_message_limit_holds_at_once(tmp_path):
         assert (await node.client.produce(large))["t", 0].error_code == ErrorCode.MESSAGE_TOO_LARGE
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "refusal"),
+    [
+        ("min.insync.replicas", "2", ErrorCode.NOT_ENOUGH_REPLICAS),
+        ("log.cleanup.policy", "compact", ErrorCode.INVALID_RECORD),
+    ],
+)
+async def test_a_new_default_holds_for_a_producer_that_goes_on_as_before(tmp_path, name, value, refusal):
+    async with running(tmp_path, **QUICK) as node, node.another() as producer:
+        await node.topic()
+        codes = [(await producer.produce({("t", 0): batch(b"v")}))["t", 0].error_code for _ in range(2)]
+        assert await alter(node, BROKER, ALL, (name, SET, value)) == (0, None)
+        codes += [(await producer.produce({("t", 0): batch(b"v")}))["t", 0].error_code]
+        assert codes == [0, 0, refusal]
+
+
+async def test_large_batches_are_compressed_anew_aside_for_a_producer_that_goes_on_as_before(tmp_path):
+    async with running(tmp_path, **QUICK) as node, node.another() as producer:
+        await node.topic()
+        for _ in range(2):
+            assert (await producer.produce({("t", 0): batch(b"v")}))["t", 0].error_code == 0
+        assert await alter(node, BROKER, ALL, ("compression.type", SET, "gzip")) == (0, None)
+        partition, threads = node.partition(), []
+        preparation = partition.preparation
+
+        def watched(records, budget):
+            threads.append(threading.current_thread())
+            return preparation(records, budget)
+
+        partition.preparation = watched
+        assert (await producer.produce({("t", 0): batch(bytes(900_000))}))["t", 0].error_code == 0
+        assert threads != [threading.main_thread()]
+
+
 async def test_a_list_is_edited_from_what_holds(tmp_path):
     async with running(tmp_path, **QUICK) as node:
         await node.topic("t")
