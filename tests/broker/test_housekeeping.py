@@ -249,6 +249,29 @@ async def test_new_settings_count_from_the_next_look(tmp_path, clock):
         assert await kept.read() == [b"d"]
 
 
+async def test_settings_that_come_while_a_sweep_decides_are_the_ones_that_count(tmp_path, clock, monkeypatch):
+    plan, is_reached, may_go = cleaning.plan_retention, threading.Event(), threading.Event()
+
+    def held(*what, **how):
+        is_reached.set()
+        assert may_go.wait(20)
+        return plan(*what, **how)
+
+    async with keeping(tmp_path, clock) as node:
+        await node.topic(retention_ms=str(HOUR * 1000))
+        kept = Kept(node, clock)
+        await kept.write(b"a", b"b")
+        monkeypatch.setattr(cleaning, "plan_retention", held)
+        sweeping = asyncio.ensure_future(kept.pass_time(2 * HOUR))
+        await until(is_reached.is_set)
+        await node.broker.configure_topic("t", lambda topic: {"retention.ms": str(10 * HOUR * 1000)})
+        may_go.set()
+        await sweeping
+        assert await kept.read() == [b"a", b"b"]
+        await kept.pass_time(9 * HOUR)
+        assert await kept.read() == []
+
+
 async def test_quiet_partitions_are_passed_over(tmp_path, clock, monkeypatch):
     async with keeping(tmp_path, clock) as node:
         one = len(batch(b"v"))
@@ -437,6 +460,20 @@ async def test_records_deleted_during_a_compaction_do_not_come_back(tmp_path, cl
         assert [value[:1] for value in await kept.read()] == [b"6", b"7"]
         await kept.house.compact()
         assert [value[:1] for value in await kept.read()][-1] == b"7"
+
+
+async def test_a_topic_that_is_compacted_no_longer_keeps_what_it_has(tmp_path, clock, monkeypatch):
+    async with keeping(tmp_path, clock) as node:
+        kept = Kept(node, clock)
+        await dirty(node, kept)
+        gate = Gate(monkeypatch)
+        compacting = asyncio.ensure_future(kept.house.compact())
+        await until(gate.is_reached.is_set)
+        await node.broker.configure_topic("t", lambda topic: {**topic.overrides, "cleanup.policy": "delete"})
+        gate.open()
+        await compacting
+        assert len(await kept.read()) == 8
+        assert not list((tmp_path / "t-0").glob("*.cleaned"))
 
 
 async def test_a_topic_can_be_deleted_and_made_again_in_the_middle_of_its_compaction(tmp_path, clock, monkeypatch):

@@ -28,7 +28,7 @@ from clarion.log.retention import (
     plan_retention,
     trim_first,
 )
-from clarion.log.views import LogView, swap_in, view_of
+from clarion.log.views import LogView, discard, swap_in, view_of
 from clarion.model.errors import KafkaError
 from clarion.model.ids import TopicId
 from clarion.model.topic_settings import TopicSettings
@@ -43,7 +43,7 @@ log = event_log("broker")
 
 
 class Interrupted(Exception):
-    """The partition or the broker goes: what the thread does is of no use any longer."""
+    """The partition or the broker goes, or the topic is compacted no longer: what the thread does is of no use."""
 
 
 class Quiet:
@@ -141,8 +141,8 @@ class Cleaner:
             return plan, plan.boundary_ms if is_inside else _first_timestamp(view)
 
         plan, first_timestamp = await in_thread(decide)
-        if not self._is_alive(partition):
-            return
+        if not self._is_alive(partition) or partition.settings is not settings:
+            return  # what was decided by other settings is void: somebody has been told that the new ones hold
         memory.noticed, memory.held_by = plan.noticed, plan.held_by
         if plan.arrived_expired:
             self._tell_of_old(partition)
@@ -262,13 +262,18 @@ class Cleaner:
     async def _swap_all(self, partition: Partition, view: LogView, rewritten: Iterator[CleanedSegment]) -> bool:
         """False if the log has moved on meanwhile; the next look begins anew then."""
         while (cleaned := await in_thread(partial(next, rewritten, None))) is not None:
-            if not self._is_alive(partition) or not swap_in(partition.log, view, cleaned):
+            if not self._is_alive(partition):
+                return False
+            if not partition.settings.is_compacted:
+                discard(view, cleaned)
+                return False
+            if not swap_in(partition.log, view, cleaned):
                 return False
         return True
 
     def _give_way(self, partition: Partition) -> None:
         """In the thread, for every batch."""
-        if self._is_stopping or partition.is_gone:
+        if self._is_stopping or partition.is_gone or not partition.settings.is_compacted:
             raise Interrupted
         let_others_run()
 

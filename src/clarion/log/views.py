@@ -102,9 +102,14 @@ def swap_in(log: Log, view: LogView, cleaned: CleanedSegment) -> bool:
     if all(now.get(base) == before[base] for base in cleaned.replaces):
         log.replace_segments(cleaned)
         return True
+    discard(view, cleaned)
+    return False
+
+
+def discard(view: LogView, cleaned: CleanedSegment) -> None:
+    """A segment that was made from the view is not wanted any longer."""
     for kind in SEGMENT_FILES:
         remove_if_there(view.disk, view.home.file(cleaned.base_offset, kind) + ".cleaned")
-    return False
 
 
 _READ_BYTES: Final = 1 << 20  # large enough that calls do not count
