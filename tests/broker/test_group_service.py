@@ -3,15 +3,20 @@
 import asyncio
 import errno
 import threading
+import time
 
 import pytest
 
 from clarion.broker import group_service
 from clarion.broker.config import Durability
+from clarion.broker.turns import PIECE_MS
 from clarion.groups.placement import partition_for
-from clarion.groups.records import Key, encode_key
+from clarion.groups.records import Key, decode_offset, encode_key
 from clarion.model.errors import ErrorCode
 from clarion.model.names import OFFSETS_TOPIC
+from clarion.wire.apis import OFFSET_COMMIT
+from clarion.wire.bridge import encode
+from clarion.wire.frames import request_frame
 from clarion.wire.messages.k08_offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -31,7 +36,7 @@ from clarion.wire.messages.k47_offset_delete import (
 )
 from clarion.wire.messages.k68_consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from clarion.wire.messages.k69_consumer_group_describe import ConsumerGroupDescribeRequest
-from clarion.wire.records import encode_batch
+from clarion.wire.records import decode_batch, encode_batch
 from tests.broker.disks import StoryDisk
 from tests.broker.harness import Client, Node, running, until
 
@@ -94,6 +99,32 @@ async def test_offsets_come_back_and_outlive_a_restart(tmp_path):
     async with running(tmp_path) as node:
         await until(lambda: all(shard.is_loaded for shard in node.server.groups.shards))
         assert await committed(node) == 5
+
+
+async def test_commits_of_one_connection_are_taken_in_the_order_in_which_they_came(tmp_path):
+    """However long the line of others who wait for their turns."""
+    async with running(tmp_path, offsets_partitions=1, **QUICK) as node, node.another() as other:
+        await node.topic()
+        assert (await find(node)).error_code == 0
+
+        async def keep_busy() -> None:
+            async for _ in node.broker.turns.each(range(30)):
+                time.sleep(2 * PIECE_MS / 1000)  # noqa: ASYNC251  # to hold the loop is the point
+
+        for _ in range(4):
+            node.broker.turns.start(keep_busy(), lambda: None)
+        for offset in range(30):
+            asked = OffsetCommitRequestTopic(
+                name="t", partitions=(OffsetCommitRequestPartition(partition_index=0, committed_offset=offset),)
+            )
+            body = encode(OffsetCommitRequest(group_id="g", topics=(asked,)), OFFSET_COMMIT, 8, "request")
+            other.post(request_frame(OFFSET_COMMIT, 8, offset, "tests", body))
+            await asyncio.sleep(PIECE_MS / 1000)
+        for _ in range(30):
+            await other.next_frame()
+        batches = node.partition(OFFSETS_TOPIC).log.batches(0)
+        noted = [decode_offset(record.value).offset for one in batches for record in decode_batch(one)]
+        assert noted == list(range(30))
 
 
 async def test_a_commit_is_answered_when_it_is_on_disk_and_so_is_who_asks_meanwhile(tmp_path):

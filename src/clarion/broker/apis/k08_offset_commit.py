@@ -7,6 +7,7 @@ The retention time that v2-4 can ask for is honoured.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from clarion.broker.apis.partition_pieces import joined, pieces
@@ -25,30 +26,43 @@ _FIRST_VERSION_WITH_IDS: Final = 10
 
 
 async def handle(broker: Broker, request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse:
-    topics, refused = await _known_topics(broker, request.topics, context.version)
-    answers: list[OffsetCommitResponseTopic] = []
+    """A client may have several commits under way, and a later one must not be overtaken by an earlier one.
+
+    So the first portion is taken at once, whatever else waits for its turn. Of a request with more than one the
+    connection is held: it is long.
+    """
+    portions = pieces(request.topics, "partitions")
+    commit = partial(_commit, broker, request, context)
     try:
-        async for piece in broker.turns.each(pieces(topics, "partitions")):
-            part: OffsetCommitResponse = await broker.groups.call(
-                request.group_id, GroupCoordinator.offset_commit, replace(request, topics=piece), context
-            )
-            answers += part.topics
+        answers = await commit(next(portions))
+        async for portion in broker.turns.each(portions):
+            answers += await commit(portion)
     except KafkaError as error:
         return OffsetCommitResponse(topics=tuple(_refuse(topic, error.code) for topic in request.topics))
-    response = OffsetCommitResponse(topics=joined(answers))
+    return OffsetCommitResponse(topics=joined(answers))
+
+
+async def _commit(
+    broker: Broker, request: OffsetCommitRequest, context: RequestContext, asked: tuple[OffsetCommitRequestTopic, ...]
+) -> list[OffsetCommitResponseTopic]:
+    topics, refused = _known_topics(broker, asked, context.version)
+    response: OffsetCommitResponse = await broker.groups.call(
+        request.group_id, GroupCoordinator.offset_commit, replace(request, topics=topics), context
+    )
+    answers = response.topics
     if context.version >= _FIRST_VERSION_WITH_IDS:
         ids = {topic.name: topic.topic_id for topic in topics}
-        response = replace(response, topics=tuple(replace(one, topic_id=ids[one.name]) for one in response.topics))
-    return replace(response, topics=response.topics + refused)
+        answers = tuple(replace(one, topic_id=ids[one.name]) for one in answers)
+    return [*answers, *refused]
 
 
-async def _known_topics(
+def _known_topics(
     broker: Broker, asked: tuple[OffsetCommitRequestTopic, ...], version: int
 ) -> tuple[tuple[OffsetCommitRequestTopic, ...], tuple[OffsetCommitResponseTopic, ...]]:
     """The topics that exist, under their names, and refusals for the others."""
     known: list[OffsetCommitRequestTopic] = []
     refused: list[OffsetCommitResponseTopic] = []
-    async for one in broker.turns.each(asked):
+    for one in asked:
         topic = broker.registry.find_by_id(one.topic_id) if version >= _FIRST_VERSION_WITH_IDS else None
         name = topic.name if topic else one.name
         if version >= _FIRST_VERSION_WITH_IDS and topic is None:
