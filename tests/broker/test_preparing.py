@@ -2,12 +2,15 @@
 
 import asyncio
 import threading
+import time
 from contextlib import contextmanager
 
 import pytest
 
 from clarion.broker import preparing
+from clarion.broker.apis import k01_fetch
 from clarion.broker.config import Durability
+from clarion.broker.turns import PIECE_MS
 from clarion.model.errors import ErrorCode
 from tests.broker.bombs import of_headers, of_records, of_zeros
 from tests.broker.harness import Client, Node, running, until
@@ -310,3 +313,23 @@ async def test_a_request_for_hundreds_of_partitions_is_not_overtaken_on_its_conn
         node.client.post(produce_frame({("t", 299): batch(b"second")}))
         assert read_produced(await node.client.next_frame(), 9)[("t", 299)].base_offset == 1
         assert (await node.client.fetch({("t", 299): 0})).values("t", 299) == [b"first", b"second"]
+
+
+async def test_nor_when_a_fetch_that_waited_on_it_is_answered_meanwhile(tmp_path, monkeypatch):
+    monkeypatch.setattr(k01_fetch, "_READ_AT_ONCE", 10)
+    async with running(tmp_path, **QUICK) as node, node.another() as other:
+        await node.topic(partitions=800)
+
+        async def keep_busy() -> None:
+            async for _ in node.broker.turns.each(range(60)):
+                time.sleep(2 * PIECE_MS / 1000)  # noqa: ASYNC251  # to hold the loop is the point
+
+        node.client.post_fetch({("t", index): 0 for index in range(20)}, max_wait=10_000)
+        await until(lambda: node.partition().watchers)
+        for _ in range(3):
+            node.broker.turns.start(keep_busy(), lambda: None)
+        node.client.post(produce_frame({("t", index): batch(b"first") for index in range(800)}, acks=0))
+        node.client.post(produce_frame({("t", 799): batch(b"second")}, acks=0))
+        assert b"first" in (await node.client.fetched()).values()
+        await until(lambda: node.partition("t", 799).next_offset == 2)
+        assert (await other.fetch({("t", 799): 0})).values("t", 799) == [b"first", b"second"]

@@ -85,7 +85,7 @@ class Dispatch:
         context = RequestContext(header.api_version, header.client_id or "", connection.peer, connection.listener)
         pending = PendingReply(connection)
         if is_long:
-            connection.hold()
+            connection.hold(pending)
             handling = self._handle_long(connection, api, header, request, context, pending)
         else:
             handling = self._handle(api, header, request, context, pending)
@@ -93,8 +93,8 @@ class Dispatch:
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
         if is_answered_alone(api.key):
-            connection.hold()
-            task.add_done_callback(lambda _: connection.release())
+            connection.hold(pending)
+            task.add_done_callback(lambda _: connection.release(pending))
         return pending
 
     async def _handle_long(
@@ -110,12 +110,12 @@ class Dispatch:
         try:
             request = await self._broker.turns.aside(decode, api.request, api.key, header.api_version, "request", body)
             if api.key in _WAITS_FOR_OTHERS:
-                connection.release()
+                connection.release(pending)
             await self._handle(api, header, request, context, pending)
         except MalformedError as error:
             connection.refuse_later(pending, error)
         finally:
-            connection.release()
+            connection.release(pending)
 
     async def _handle(
         self, api: Api, header: RequestHeader, request: Any, context: RequestContext, pending: PendingReply

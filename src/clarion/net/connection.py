@@ -41,9 +41,9 @@ class Connection(asyncio.BufferedProtocol):
         "_backlog",
         "_backlog_bytes",
         "_frames",
+        "_held_by",
         "_is_counted",
         "_is_ending",
-        "_is_held",
         "_is_held_up",
         "_is_reading",
         "_outbox",
@@ -76,7 +76,7 @@ class Connection(asyncio.BufferedProtocol):
         self._outbox = Outbox(self, server)
         self._transport: asyncio.Transport | None = None
         self._is_reading = True
-        self._is_held = False  # by the service, which is busy with a request of it
+        self._held_by: tuple[object, ...] = ()  # requests that the service is busy with
         self._is_held_up = False  # its unfinished frame waits for room in the budget
         self._is_counted = False  # an unfinished frame is known to the budget
         self._is_ending = False  # no more requests are taken
@@ -165,7 +165,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def is_idle(self) -> bool:
         """Nothing is owed to the client: no request waits, no reply is on its way."""
-        return not (self._is_held or self._replies or self._ready or self._outbox.parts or self._backlog)
+        return not (self._held_by or self._replies or self._ready or self._outbox.parts or self._backlog)
 
     @property
     def is_stuck(self) -> bool:
@@ -198,19 +198,27 @@ class Connection(asyncio.BufferedProtocol):
         """A frame that may be kept beyond this turn: a copy, if it lies in the buffer that all connections share."""
         return memoryview(bytearray(frame)) if frame.obj is self._server.scratch.whole.obj else frame
 
-    def hold(self) -> None:
-        """Begin no further request until `release`: the one just taken is heavy, or must not be overtaken."""
-        self._is_held = True
+    def hold(self, by: object) -> None:
+        """Begin no further request until `release`: the one just taken is heavy, or must not be overtaken.
 
-    def release(self) -> None:
-        self._is_held = False
+        `by` stands for that request. One that waits for others lets go early, and must not let go for another later.
+        """
+        self._held_by += (by,)
+
+    def release(self, by: object) -> None:
+        """Does nothing the second time."""
+        if not any(one is by for one in self._held_by):
+            return
+        self._held_by = tuple(one for one in self._held_by if one is not by)
+        if self._held_by:
+            return
         if not self._is_reading:
             self._go_on_soon()
         self._end_if_nothing_is_owed()
 
     def _must_wait(self) -> bool:
         return (
-            self._is_held
+            bool(self._held_by)
             or bool(self._outbox.parts)
             or self._outbox.is_paused
             or len(self._replies) >= self._server.limits.requests_in_flight_max

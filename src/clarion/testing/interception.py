@@ -196,11 +196,11 @@ class Relay(Connection):
         else:
             self._pass_on(reply.parts)
 
-    def hold(self) -> None:
-        self._real.hold()
+    def hold(self, by: object) -> None:
+        self._real.hold(by)
 
-    def release(self) -> None:
-        self._real.release()
+    def release(self, by: object) -> None:
+        self._real.release(by)
 
     def refuse_later(self, pending: PendingReply, error: MalformedError) -> None:
         self._real.refuse_later(self._held, error)

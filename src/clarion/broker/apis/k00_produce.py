@@ -179,7 +179,7 @@ class Placed:
     def promise(self) -> PendingReply | None:
         """The place of the reply; until it is there, the connection takes no other request."""
         if self._pending is None:
-            self._connection.hold()
+            self._connection.hold(self)
             if self._request.acks != ACKS_NONE:
                 self._pending = PendingReply(self._connection)
         return self._pending
@@ -188,7 +188,7 @@ class Placed:
         # What was appended in earlier turns may have been committed meanwhile.
         self._uncommitted = [one for one in self._uncommitted if not one.is_committed]
         reply = self.answer()
-        self._connection.release()
+        self._connection.release(self)
         if self._pending is not None and reply is not self._pending and reply is not None:
             assert not isinstance(reply, PendingReply)
             self._pending.resolve(reply)

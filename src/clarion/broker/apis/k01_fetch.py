@@ -75,9 +75,9 @@ def _serve_long(broker: Broker, connection: Connection, header: RequestHeader, b
         except MalformedError as error:
             connection.refuse_later(pending, error)
         finally:
-            connection.release()
+            connection.release(pending)
 
-    connection.hold()
+    connection.hold(pending)
     broker.turns.start(run(), pending.fail)
     return pending
 
@@ -234,7 +234,7 @@ class Fetch:
     def answer_in_turns(self, connection: Connection) -> PendingReply:
         """Over thousands of partitions: others are served in between, and the connection takes no other request."""
         pending = PendingReply(connection)
-        connection.hold()
+        connection.hold(pending)
         self._broker.turns.start(self.run_in_turns(connection, pending), pending.fail)
         return pending
 
@@ -242,7 +242,7 @@ class Fetch:
         self._pending = pending
         pending.on_abandon = self._stop_waiting
         try:
-            found = await self._look_in_turns(connection)
+            found = await self._look_in_turns(connection, pending)
             if self._session.wants_all:
                 found = await self._with_the_quiet_ones_in_turns(found)
             self._note_reported(found)
@@ -251,9 +251,9 @@ class Fetch:
                 self._pending.resolve(reply)
         finally:
             self._stop_waiting()
-            connection.release()
+            connection.release(pending)
 
-    async def _look_in_turns(self, connection: Connection) -> list[Found]:
+    async def _look_in_turns(self, connection: Connection, pending: PendingReply) -> list[Found]:
         """What can be sent; when that is too little, news, or what there is when the client's patience ends."""
         session, loop = self._session, asyncio.get_running_loop()
         deadline = loop.time() + self._request.max_wait_ms / 1000
@@ -273,7 +273,7 @@ class Fetch:
                 is_enough = self._missing_bytes <= 0 or not session.partitions
                 if is_enough or loop.time() >= deadline or session.on_news is not on_news:
                     return found
-                connection.release()  # from here on it waits for others
+                connection.release(pending)  # from here on it waits for others
                 with suppress(TimeoutError):
                     async with asyncio.timeout_at(deadline):
                         await news.wait()
