@@ -101,6 +101,26 @@ async def test_offsets_come_back_and_outlive_a_restart(tmp_path):
         assert await committed(node) == 5
 
 
+async def test_offsets_of_a_topic_that_was_made_again_during_the_loading_are_forgotten(tmp_path, monkeypatch):
+    async with running(tmp_path) as node:
+        await node.topic()
+        await node.topic("other")
+        assert await commit(node, 5) == await commit(node, 5, topic="other") == 0
+    may_go, decoded = threading.Event(), group_service._decoded
+    monkeypatch.setattr(group_service, "_decoded", lambda batches: may_go.wait(20) and decoded(batches))
+    async with running(tmp_path) as node:
+        await node.broker.delete_topic("t")
+        await node.topic()
+        assert not any(shard.is_loaded for shard in node.server.groups.shards)
+        may_go.set()
+        await until(lambda: all(shard.is_loaded for shard in node.server.groups.shards))
+        assert await committed(node) == -1
+        assert await committed(node, topic="other") == 5
+    async with running(tmp_path) as node:
+        await until(lambda: all(shard.is_loaded for shard in node.server.groups.shards))
+        assert await committed(node) == -1
+
+
 async def test_commits_of_one_connection_are_taken_in_the_order_in_which_they_came(tmp_path):
     """However long the line of others who wait for their turns."""
     async with running(tmp_path, offsets_partitions=1, **QUICK) as node, node.another() as other:

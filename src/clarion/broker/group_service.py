@@ -218,6 +218,7 @@ class Shard:
         self.coordinator = new_coordinator()
         self._loop = asyncio.get_running_loop()
         self._is_loaded = False
+        self._deleted_unloaded: set[str] = set()  # topics that were deleted while the groups were not loaded
         self.failure = ""  # why its groups could not be loaded
         self._last_offset = -1  # of our own appends
         self._timer: asyncio.TimerHandle | None = None
@@ -280,9 +281,11 @@ class Shard:
         self._set_timer()
 
     def _forget_missing_topics(self) -> None:
-        """A topic may have been deleted just before a crash, or while we were loading."""
+        """A topic may have been deleted just before a crash, or while we were loading, and made again since."""
         named = self.coordinator.committed_topics()
-        self.forget_topics({name for name in named if self._broker.registry.find(name) is None})
+        missing = {name for name in named if self._broker.registry.find(name) is None}
+        self.forget_topics(missing | self._deleted_unloaded)
+        self._deleted_unloaded.clear()
 
     async def call(self, method: Method, request: Any, context: RequestContext) -> Any:
         if not self.is_loaded:
@@ -300,7 +303,9 @@ class Shard:
         return await ticket
 
     def forget_topics(self, names: Set[str]) -> None:
-        if self.is_loaded and names:
+        if not self.is_loaded:
+            self._deleted_unloaded |= names
+        elif names:
             self._perform(self.coordinator.delete_topic_offsets(names))
 
     def tell_topics(self, view: TopicsView) -> None:
