@@ -1,3 +1,5 @@
+import errno
+import os
 from uuid import uuid4
 
 import pytest
@@ -5,7 +7,9 @@ import pytest
 from clarion.model.errors import ErrorCode
 from clarion.model.ids import NO_TOPIC_ID
 from clarion.wire.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicState
+from clarion.world import RealDisk
 from tests.broker.harness import Node, running, versions_of
+from tests.broker.talk import batch
 
 
 async def delete(node: Node, *names: str, version: int = 5):
@@ -37,6 +41,32 @@ async def test_a_topic_is_deleted_by_its_id(tmp_path):
         assert (result.error_code, result.name, result.topic_id) == (0, "t", topic_id)
         (result,) = await delete_states(node, DeleteTopicState(name=None, topic_id=topic_id))
         assert result.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+class NoRename(RealDisk):
+    """Folders keep their names, once it is told so."""
+
+    is_bad = False
+
+    def rename(self, old: str, new: str) -> None:
+        if self.is_bad:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), old)
+        super().rename(old, new)
+
+
+async def test_a_topic_whose_files_cannot_be_removed_is_deleted_and_the_next_start_removes_them(tmp_path):
+    disk = NoRename()
+    async with running(tmp_path, disk=disk) as node:
+        await node.topic("t", 2)
+        await node.client.produce({("t", 1): batch(b"v")})
+        disk.is_bad = True
+        (result,) = await delete(node, "t")
+        disk.is_bad = False
+        assert (result.error_code, node.broker.registry.find("t")) == (0, None)
+        assert (tmp_path / "t-1").exists()
+    async with running(tmp_path) as node:
+        assert not [path.name for path in tmp_path.iterdir() if path.name.startswith("t-")]
+        assert not node.broker.registry.being_deleted
 
 
 async def test_what_cannot_be_deleted_has_a_reason_and_the_rest_goes(tmp_path):

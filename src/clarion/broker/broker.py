@@ -138,8 +138,12 @@ class Broker:
             # What is under way in threads ends first: it would write into a folder that may soon be another topic's.
             await self.partitions.settle(retired)
             await self.cleaner.settle(retired)
-            await in_thread(lambda: self.partitions.remove_files(retired))
-            await self.registry.forget_deleted([topic.id])
+            try:
+                await in_thread(lambda: self.partitions.remove_files(retired))
+                await self.registry.forget_deleted([topic.id])
+            except OSError as error:
+                # The topic is gone for good all the same. Its id stays noted: the next start removes what is left.
+                log.error("files_of_deleted_stay", topic=name, id=topic.id, reason=str(error))
         log.info("topic_deleted", topic=name, id=topic.id)
         return topic
 
