@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -28,6 +28,10 @@ ConfigOption = Annotated[
     typer.Option("--config", "-c", metavar="NAME=VALUE", help="A topic setting by Kafka's name; repeatable."),
 ]
 
+# librdkafka makes no request with more.
+_PARTITIONS_MAX: Final = 100_000
+_REPLICATION_FACTOR_MAX: Final = 10_000
+
 
 def add_to(app: typer.Typer) -> None:
     app.add_typer(commands, name="topic")
@@ -50,8 +54,8 @@ def create(
     """
     for name in names:
         _check_name(name)
-    _check_count("--partitions", partitions)
-    _check_count("--replication-factor", replication_factor)
+    _check_count("--partitions", partitions, _PARTITIONS_MAX)
+    _check_count("--replication-factor", replication_factor, _REPLICATION_FACTOR_MAX)
     settings = dict(setting_pair("--config", each) for each in config or ())
     link = Link.of(context, bootstrap)
     admin = link.admin()
@@ -133,6 +137,8 @@ def alter(
         raise CliError("nothing to change: give --config NAME=VALUE, --unset NAME or --partitions N")
     if both := sorted(settings.keys() & set(removed)):
         raise CliError(f"{both[0]} is both set and unset")
+    if partitions is not None:
+        _check_new_count(partitions)  # before anything is changed
     link = Link.of(context, bootstrap)
     admin = link.admin()
     describe_topic(admin, link, name)
@@ -217,9 +223,16 @@ def _check_name(name: str) -> None:
         raise CliError(error.message) from error
 
 
-def _check_count(flag: str, count: int) -> None:
-    if count == 0 or count < -1:
-        raise CliError(f"{flag} {count}: a positive number, or -1 for the broker's default")
+def _check_count(flag: str, count: int, count_max: int) -> None:
+    if count == 0 or not -1 <= count <= count_max:
+        raise CliError(f"{flag} {count}: a number from 1 to {count_max:,}, or -1 for the broker's default")
+
+
+def _check_new_count(partitions: int) -> None:
+    if not 1 <= partitions <= _PARTITIONS_MAX:
+        raise CliError(
+            f"--partitions {partitions}: a number from 1 to {_PARTITIONS_MAX:,}, larger than what the topic has"
+        )
 
 
 def _created(future: Any, link: Link, name: str, if_not_exists: bool) -> bool:
@@ -284,8 +297,6 @@ def _alter_settings(
 
 
 def _grow(admin: AdminClient, link: Link, name: str, partitions: int) -> None:
-    if partitions < 1:
-        raise CliError(f"--partitions {partitions}: a positive number, larger than what the topic has")
     result_of(admin.create_partitions([admin_api().NewPartitions(name, partitions)])[name], link, f"alter {name}")
 
 
