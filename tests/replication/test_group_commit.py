@@ -17,6 +17,7 @@ from clarion.replication import GroupCommit, LoopThreads, Partition, ProducerSta
 from clarion.replication import group_commit as module
 from clarion.replication.flush_threads import OnDone, Work
 from clarion.wire.records import encode_batch
+from clarion.world.events import FIELDS
 from tests.log.batches import TOPIC_ID
 from tests.replication.bench import HeldExecutor, turns
 from tests.sim.disk import SimDisk
@@ -53,6 +54,16 @@ async def test_a_flush_without_room_for_its_epochs_is_tried_again(disk: SimDisk)
     disk.fail_when(lambda what: what.kind == "write" and "leader-epoch" in what.path, errno.ENOSPC)
     assert await outcome(one) is ErrorCode.NONE
     assert one.log.failed is None
+
+
+async def test_a_flush_that_is_put_off_again_and_again_is_logged_once(disk: SimDisk, caplog: pytest.LogCaptureFixture):
+    caplog.set_level("INFO")
+    one = partition(disk, GroupCommit())
+    for _ in range(5):
+        disk.fail_when(lambda what: what.kind == "write" and "leader-epoch" in what.path, errno.ENOSPC)
+    assert await outcome(one) is ErrorCode.NONE
+    told = [(record.getMessage(), str(getattr(record, FIELDS)["partition"])) for record in caplog.records]
+    assert told == [("flush_put_off", "t-0"), ("flush_made_up_for", "t-0")]
 
 
 async def test_a_flush_without_a_descriptor_is_tried_again(disk: SimDisk):

@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Final, Protocol
 
+from clarion.model.ids import TopicPartition
 from clarion.replication.flush_threads import LoopThreads, Threads
 from clarion.world import NO_DESCRIPTOR, event_log
 
@@ -40,6 +41,9 @@ class FlushTicket(Protocol):
 class Flushable(Protocol):
     is_flushing: bool
 
+    @property
+    def tp(self) -> TopicPartition: ...
+
     def begin_flush(self) -> FlushTicket | None:
         """None if there is nothing to flush any more. OSError if the log cannot be written."""
         ...
@@ -57,6 +61,7 @@ class GroupCommit:
         self._due: list[Flushable] = []  # of this turn
         self._waiting: deque[Flushable] = deque()  # for others to be done
         self._running: dict[Flushable, asyncio.Future[None]] = {}
+        self._put_off: set[Flushable] = set()  # each was logged once, not at every attempt
         self._is_stopped = False
         self.flushes_total = 0
 
@@ -100,6 +105,7 @@ class GroupCommit:
         try:
             ticket = partition.begin_flush()
             if ticket is None:
+                self._put_off.discard(partition)
                 partition.is_flushing = False
                 return
             self._threads.start(ticket.run, partial(self._finish, partition, ticket))
@@ -122,6 +128,9 @@ class GroupCommit:
             self._start_waiting()
 
     def _settle(self, partition: Flushable, ticket: FlushTicket) -> None:
+        if partition in self._put_off:
+            self._put_off.discard(partition)
+            log.info("flush_made_up_for", partition=partition.tp)
         try:
             partition.finish_flush(ticket)
         finally:  # a reader may fail to hear the news; that stops no flush
@@ -132,10 +141,13 @@ class GroupCommit:
 
     def _fail(self, partition: Flushable, error: BaseException, *, may_try_again: bool) -> None:
         if may_try_again:
-            log.warning("flush_put_off", reason=str(error))
+            if partition not in self._put_off:
+                self._put_off.add(partition)
+                log.warning("flush_put_off", partition=partition.tp, reason=str(error))
             self._loop.call_later(_TRY_AGAIN_SECONDS, self._start_again, partition)
             return
         # What the kernel could not write it may have dropped: a later flush that succeeds would prove nothing.
+        self._put_off.discard(partition)
         partition.is_flushing = False
         partition.fail_flush(error)
 
