@@ -1,10 +1,11 @@
+import asyncio
 import errno
 import os
 from uuid import uuid4
 
 import pytest
 
-from clarion.model.errors import ErrorCode
+from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import NO_TOPIC_ID
 from clarion.wire.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicState
 from clarion.world import RealDisk
@@ -67,6 +68,17 @@ async def test_a_topic_whose_files_cannot_be_removed_is_deleted_and_the_next_sta
     async with running(tmp_path) as node:
         assert not [path.name for path in tmp_path.iterdir() if path.name.startswith("t-")]
         assert not node.broker.registry.being_deleted
+
+
+async def test_of_two_who_delete_by_id_at_once_the_second_is_told_that_the_id_is_gone(tmp_path):
+    async with running(tmp_path) as node:
+        await node.topic("t")
+        topic_id = node.broker.known_topic("t").id
+        first = asyncio.create_task(node.broker.delete_topic("t", topic_id))
+        with pytest.raises(KafkaError) as refusal:
+            await asyncio.gather(first, node.broker.delete_topic("t", topic_id))
+        assert (await first).id == topic_id
+        assert refusal.value.code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
 async def test_what_cannot_be_deleted_has_a_reason_and_the_rest_goes(tmp_path):

@@ -130,7 +130,7 @@ class Broker:
         async with self._changing:
             if name == OFFSETS_TOPIC:
                 raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{name} is internal and cannot be deleted")
-            if topic_id is not None and self.known_topic(name).id != topic_id:
+            if topic_id is not None and self.registry.find_by_id(topic_id) is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with the id {topic_id}")
             topic = await self.registry.delete(name)
             retired = self.partitions.retire(topic)
