@@ -12,7 +12,7 @@ from clarion.log.views import view_of
 from clarion.wire.batch import read_header, stamp_log_append_time
 from clarion.wire.compression import Codec
 from clarion.wire.records import assemble_batch, encode_batch
-from tests.log.partitions import DEFAULTS, NOW, append, append_bytes, headers, open_log, records, sweep, topic
+from tests.log.partitions import DEFAULTS, NOW, append, append_bytes, clean, headers, open_log, records, sweep, topic
 
 SECOND = 1000
 TEN_SECONDS = topic(retention_ms=10 * SECOND)
@@ -50,6 +50,22 @@ def test_messages_go_when_they_are_older_than_the_retention_time(log):
     plan = sweep(log, TEN_SECONDS, NOW)
     assert plan.reason == "time"
     assert offsets(log) == [1, 2]
+
+
+@pytest.mark.parametrize("policy", [{"retention_ms": 10 * SECOND}, {"retention_bytes": 150}], ids=["time", "size"])
+def test_a_gap_that_compaction_left_is_not_skipped_by_retention(log, policy):
+    """A reader may stand in the gap, and would be told that its place does not exist any more."""
+    kept = topic(cleanup_policy="compact,delete", **policy)
+    for number in range(6):
+        append(log, [(b"same", b"%d" % number, NOW)])
+    log.roll(NOW)
+    clean(log, kept, NOW)
+    assert offsets(log) == [5]
+    sweep(log, kept, NOW)
+    assert log.start_offset == 0
+    append(log, [(b"other", b"x" * 100, NOW + 20_000)])
+    sweep(log, kept, NOW + 20_000)
+    assert (log.start_offset, offsets(log)) == (6, [6])
 
 
 @pytest.mark.parametrize("codec", list(Codec))
@@ -93,8 +109,8 @@ def test_a_trimmed_log_is_the_same_after_a_restart(log, tmp_path):
     sweep(log, TEN_SECONDS, NOW)
     append(log, [(None, b"later", NOW)])
     log.close()
-    for clean in (True, False):
-        again = open_log(tmp_path / "t-0", clean=clean)
+    for was_clean in (True, False):
+        again = open_log(tmp_path / "t-0", clean=was_clean)
         again.advance_start(2)
         assert not again.recovery.has_cut
         assert offsets(again) == [2, 3, 4]

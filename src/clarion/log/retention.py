@@ -247,7 +247,10 @@ def first_header(view: LogView) -> BatchHeader | None:
 
 
 def _start_by_time(view: LogView, retention_ms: int, time: _Time, settled: int) -> int:
-    """The first message that has not expired. Each batch is looked at once in its life: the start moves with it."""
+    """Behind the last message that has expired. Each batch is looked at once in its life: the start moves with it.
+
+    Never further: where compaction left a gap before the next message, a reader may stand in it.
+    """
     if retention_ms < 0 or settled <= view.start_offset:
         return view.start_offset
     cutoff = time.now_ms - retention_ms
@@ -256,27 +259,28 @@ def _start_by_time(view: LogView, retention_ms: int, time: _Time, settled: int) 
         try:
             for header, position in headers_of(view.disk, segment, view.start_position if number == 0 else 0):
                 if header.base_offset >= settled:
-                    return settled
+                    return reached
                 if time.of(header, segment) >= cutoff:
-                    return max(view.start_offset, _first_unexpired(view.disk, segment, position, header, cutoff, time))
-                reached = header.next_offset
+                    return max(reached, _expired_until(view.disk, segment, position, header, cutoff, time))
+                reached = max(reached, header.next_offset)
         except DamagedSegment as damage:
             time.damage = damage
             if time.of_damaged(segment) >= cutoff or segment.next_offset > settled:
-                return max(view.start_offset, reached)
+                return reached
     return view.next_offset
 
 
-def _first_unexpired(
+def _expired_until(
     disk: Disk, segment: SegmentView, position: int, header: BatchHeader, cutoff: int, time: _Time
 ) -> int:
-    """Inside the batch where expired and unexpired meet, every message is judged by itself."""
+    """Inside the batch where expired and unexpired meet, every message is judged by itself. -1: none has expired."""
+    expired_until = -1
     if header.is_log_append_time or not time.is_believed(header):
-        return header.base_offset
+        return -1
     if header.base_timestamp >= cutoff and not header.attributes & HAS_DELETE_HORIZON:
-        return header.base_offset  # the first message's own time: nothing to decode, which is the usual case
+        return -1  # the first message's own time: nothing to decode, which is the usual case
     if header.base_offset in time.unreadable:
-        return header.base_offset
+        return -1
     appended_by = time.appended_by(header, segment)
     try:
         batch = read_batch(disk, segment, position, header)
@@ -285,13 +289,14 @@ def _first_unexpired(
             counts_from = timestamp if timestamp > 0 else appended_by
             if counts_from >= cutoff:
                 time.boundary_ms = counts_from
-                return offset
+                return expired_until
+            expired_until = offset + 1
     except KafkaError as error:
         # A lie or a bomb: the batch goes as a whole, when its greatest timestamp has expired.
         journal.warning("batch_unreadable", segment=segment.path, offset=header.base_offset, reason=str(error))
         if len(time.unreadable) < UNREADABLE_MAX:
             time.unreadable.add(header.base_offset)
-    return header.base_offset
+    return -1
 
 
 # ------------------------------------------------------------------------------------------------ size
@@ -306,24 +311,25 @@ def _start_by_size(view: LogView, retention_bytes: int, time: _Time) -> int:
         return view.start_offset
     if retention_bytes == 0:
         return view.next_offset
+    reached = view.start_offset
     last = max(number for number, segment in enumerate(view.segments) if segment.size)
     for number, segment in enumerate(view.segments[: last + 1]):
         position = view.start_position if number == 0 else 0
         if segment.size - position <= over and number < last:
             over -= segment.size - position
+            reached = max(reached, segment.next_offset)
             continue
-        reached = max(view.start_offset, segment.base_offset)
         try:
             for header, at in headers_of(view.disk, segment, position):
                 is_newest = number == last and at + header.size_bytes >= segment.size
                 if over <= 0 or is_newest:
-                    return max(view.start_offset, header.base_offset)
+                    return reached
                 over -= header.size_bytes
-                reached = header.next_offset
+                reached = max(reached, header.next_offset)
         except DamagedSegment as damage:
             time.damage = damage
             if over <= 0 or number == last:
-                return max(view.start_offset, reached)
+                return reached
             over -= segment.size - damage.position
     return view.next_offset
 
