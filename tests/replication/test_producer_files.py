@@ -73,6 +73,23 @@ async def test_a_producer_is_told_from_others_who_wrote_in_between(tmp_path: Pat
     assert append(again, producer=8, sequence=2).base_offset == mine[2] + 1
 
 
+@pytest.mark.parametrize("is_dropped", [False, True], ids=["in the file", "with its segment"])
+async def test_a_producer_goes_on_after_its_records_were_deleted_behind_a_snapshot(
+    tmp_path: Path, is_dropped: bool
+) -> None:
+    """The snapshot knows the sequence 0; what came later was deleted before another snapshot was written."""
+    partition = Bench(tmp_path).partition()
+    append(partition, producer=7, sequence=0)
+    again = Bench(tmp_path).partition(clean=False)  # writes the snapshot
+    for number in range(1, 4):
+        append(again, producer=7, sequence=number)
+    if is_dropped:
+        again.log.roll(NOW_MS)
+    again.log.advance_start(again.next_offset, NOW_MS)
+    last = Bench(tmp_path).partition(clean=False, start=again.next_offset)
+    assert append(last, producer=7, sequence=4).base_offset == 4
+
+
 class CountingDisk(RealDisk):
     """Knows how much was read from logs."""
 

@@ -80,11 +80,17 @@ def load_producers(
         return producers  # nobody to remember when the log was closed
     offset, entries = found or (_first_without_snapshot(log, recovery_point), [])
     producers.has_snapshot = found is not None
+    first = log.segments[0].base_offset
+    if offset < first:
+        # What lay between is deleted, so the snapshot may be out of date: somebody it knows would be out of order for
+        # ever, while of somebody unknown any sequence is taken.
+        entries = []
     for entry in sorted(entries, key=lambda entry: entry.timestamp):
         producers.restore(_producer(entry))
     if offset < log.next_offset:
         try:
-            for header, _ in log.batch_headers(max(offset, log.start_offset)):
+            # Also before the start: records that are deleted have moved their producers' sequences all the same.
+            for header, _ in log.batch_headers(max(offset, first)):
                 if header.producer_id >= 0 and header.base_offset >= offset:
                     producers.replay(header, now_ms)
         except DamagedSegment as damage:
