@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,7 +48,8 @@ PATH = f"/data/{PARTITION_OFFSETS}"
 def test_offsets_are_written_in_kafkas_form_by_topic_id(disk: SimDisk) -> None:
     save_partitions(disk, PATH, OFFSETS)
     lines = [f"{TOPIC_ID.hex} 0 3 4711 4711", f"{TOPIC_ID.hex} 12 0 7 5"]
-    assert read_file(disk, PATH).decode() == "\n".join(["1", "2", *lines, ""])
+    summed = [f"{line} {crc32c(line.encode()):08x}" for line in lines]
+    assert read_file(disk, PATH).decode() == "\n".join(["1", "2", *summed, ""])
     assert load_partitions(disk, PATH) == OFFSETS
 
 
@@ -74,9 +76,20 @@ def test_garbage_counts_as_absent(disk: SimDisk, garbage: bytes) -> None:
     assert load_partitions(disk, PATH) == {}
 
 
+def test_no_bit_that_flips_changes_an_offset(disk: SimDisk) -> None:
+    """A start offset that grew by itself would hide messages, a recovery point vouch for what was never synced."""
+    save_partitions(disk, PATH, OFFSETS)
+    for bit in range(8 * disk.size(PATH)):
+        disk.flip_bit(PATH, bit)
+        assert load_partitions(disk, PATH).items() <= OFFSETS.items()
+        disk.flip_bit(PATH, bit)
+    assert load_partitions(disk, PATH) == OFFSETS
+
+
 @pytest.mark.parametrize("fields", ["no-id 0 1 2 3", f"{TOPIC_ID.hex} 0 1 2", f"{TOPIC_ID.hex} 0 -1 2 3"])
 def test_a_line_that_is_not_one_spoils_the_file(disk: SimDisk, fields: str) -> None:
-    replace_file(disk, PATH, f"1\n2\n{TOPIC_ID.hex} 1 1 2 3\n{fields}\n".encode())
+    lines = [f"{line} {crc32c(line.encode()):08x}" for line in (f"{TOPIC_ID.hex} 1 1 2 3", fields)]
+    replace_file(disk, PATH, "\n".join(["1", "2", *lines, ""]).encode())
     assert load_partitions(disk, PATH) == {}
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import errno
 import os
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple, TypeVar
@@ -86,6 +86,7 @@ class SimDisk:
         self.written_ms = 1 << 60  # of every file: the machine's clock does not reach the device
         self._faults: dict[int, int] = {}
         self._fault_rules: list[tuple[Callable[[Operation], bool], int]] = []
+        self._read_rules: list[Callable[[str], bool]] = []
 
     # Faults
 
@@ -97,8 +98,26 @@ class SimDisk:
         """The next operation of which this is true fails."""
         self._fault_rules.append((applies, code))
 
+    def fail_read_when(self, applies: Callable[[str], bool]) -> None:
+        """The next read of a file of which this is true fails."""
+        self._read_rules.append(applies)
+
+    def files(self) -> list[str]:
+        """Every file, by its path."""
+        return sorted(_files("", self.root))
+
+    def flip_bit(self, path: str, bit: int) -> None:
+        """The device changes one bit, in what it holds and in what everybody sees."""
+        inode = self._inode(path)
+        device = bytearray(inode.device)
+        for content in (device, inode.content):
+            if bit // 8 < len(content):
+                content[bit // 8] ^= 1 << bit % 8
+        inode.device = bytes(device)
+
     def heal(self) -> None:
         """No fault is left that has not happened yet."""
+        self._read_rules.clear()
         self.is_full = False
         self.crash_at = None
         self._faults.clear()
@@ -202,6 +221,13 @@ class SimDisk:
         if code is not None:
             raise OSError(code, os.strerror(code), path)
 
+    def check_read(self, path: str) -> None:
+        """Reads are no operations: nothing is left of them that a crash could tear."""
+        for rule in self._read_rules:
+            if rule(path):
+                self._read_rules.remove(rule)
+                raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+
     def _folder_of(self, path: str) -> tuple[Directory, str]:
         parts = _parts(path)
         return (self._directory("/".join(parts[:-1])), parts[-1]) if parts else (self.root, "")
@@ -239,6 +265,7 @@ class SimFile:
         self._inode.write(position, data)
 
     def read(self, length: int, position: int) -> bytes:
+        self._disk.check_read(self.path)
         return bytes(self._inode.content[position : position + length])
 
     def read_into(self, view: memoryview, position: int) -> int | None:
@@ -328,6 +355,14 @@ def _chosen(pending: list[T], rng: random.Random | None) -> list[T]:
             return pending[: rng.randrange(len(pending) + 1)]
         case _:
             return [one for one in pending if rng.random() < 0.6]
+
+
+def _files(path: str, folder: Directory) -> Iterator[str]:
+    for name, found in folder.entries.items():
+        if isinstance(found, Directory):
+            yield from _files(f"{path}/{name}", found)
+        else:
+            yield f"{path}/{name}"
 
 
 def _parts(path: str) -> list[str]:

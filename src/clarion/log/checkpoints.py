@@ -1,18 +1,20 @@
 """Checkpoint files in Kafka's form: a version line, a count, and one line per entry; replaced as a whole.
 
-    1                                                      0
-    2                                                      1
-    6f1c8a2e3b7d4f579d0a0123456789ab 0 12 4711 4711        3 4711
-    6f1c8a2e3b7d4f579d0a0123456789ab 1 0 12 12
+    1                                                               0
+    2                                                               1
+    6f1c8a2e3b7d4f579d0a0123456789ab 0 12 4711 4711 9d2f1c03        3 4711
+    6f1c8a2e3b7d4f579d0a0123456789ab 1 0 12 12 1b6e77aa
 
-    partition-offset-checkpoint: topic id, partition,      leader-epoch-checkpoint, version 0:
-    start offset, recovery point, high watermark           epoch, start offset
+    partition-offset-checkpoint: topic id, partition, start         leader-epoch-checkpoint, version 0:
+    offset, recovery point, high watermark, CRC-32C of the line     epoch, start offset
 
 Kafka has three files for what is in the first, by the topic's name. A name may be given to another topic, which the
 offsets of the first must not reach: its messages would be taken for deleted, or for flushed. So entries go by id, and
 Kafka's files are only read, where an earlier version of this broker has left them.
 
-A file that cannot be read counts as absent, with a warning: everything in it can be found again, only slower.
+A file that cannot be read counts as absent, with a warning, and so does a line of the first whose checksum does not
+match: a start has more to scan then, and records that were deleted may be readable again. The other way round, a bit
+that flips in a start offset would hide messages.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Final, NamedTuple
 from uuid import UUID
+
+from crc32c import crc32c
 
 from clarion.model.ids import TopicId, TopicPartition
 from clarion.world import Disk, event_log, read_file, replace_file
@@ -52,7 +56,7 @@ PartitionId = tuple[TopicId, int]
 
 def save_partitions(disk: Disk, path: str, offsets: Mapping[PartitionId, SavedOffsets]) -> None:
     lines = sorted(
-        f"{topic_id.hex} {index} {one.start} {one.recovery_point} {one.high_watermark}"
+        _with_checksum(f"{topic_id.hex} {index} {one.start} {one.recovery_point} {one.high_watermark}")
         for (topic_id, index), one in offsets.items()
     )
     replace_file(disk, path, format_lines(lines, _BY_ID))
@@ -61,7 +65,10 @@ def save_partitions(disk: Disk, path: str, offsets: Mapping[PartitionId, SavedOf
 def load_partitions(disk: Disk, path: str) -> dict[PartitionId, SavedOffsets]:
     """Empty if the file is absent or unreadable."""
     try:
-        fields = [line.split(" ") for line in _load_lines(disk, path, _BY_ID)]
+        lines = _load_lines(disk, path, _BY_ID)
+        fields = [line.split(" ")[:-1] for line in lines if _has_right_checksum(line)]
+        if len(fields) < len(lines):
+            log.warning("checkpoint_lines_ignored", file=path, lines=len(lines) - len(fields))
         return {
             (UUID(hex=topic_id), _natural(index)): SavedOffsets(
                 _natural(start), _natural(recovery_point), _natural(watermark)
@@ -71,6 +78,14 @@ def load_partitions(disk: Disk, path: str) -> dict[PartitionId, SavedOffsets]:
     except ValueError as error:
         log.warning("checkpoint_ignored", file=path, reason=str(error))
         return {}
+
+
+def _with_checksum(line: str) -> str:
+    return f"{line} {crc32c(line.encode()):08x}"
+
+
+def _has_right_checksum(line: str) -> bool:
+    return _with_checksum(line.rpartition(" ")[0]) == line
 
 
 def load_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
