@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import dataclass, field
+from uuid import UUID
 
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.wire.messages.k08_offset_commit import (
@@ -53,6 +54,8 @@ class World:
     history: list[Operation] = field(default_factory=list)
     is_calm: bool = False
     has_topic: asyncio.Event = field(default_factory=asyncio.Event)  # as metadata would tell a producer
+    topic_ids: set[UUID] = field(default_factory=set)  # every one that was ever made
+    producer_ids: set[int] = field(default_factory=set)
 
     def chance(self, *of: float) -> float:
         return self.loop.random.uniform(*of)
@@ -104,6 +107,9 @@ class Producer:
             answer = await link.ask(InitProducerIdRequest(transactional_id=None, transaction_timeout=1000), 1)
             if answer.error_code:
                 raise Refused
+            if answer.producer_id in self._world.producer_ids:
+                raise Violation(f"producer id {answer.producer_id} was given to two producers")
+            self._world.producer_ids.add(answer.producer_id)
             self._id = (answer.producer_id, answer.producer_epoch)
         under_way = deque((batch, self._send(link, batch)) for batch in self._unacked)
         try:
@@ -235,14 +241,11 @@ class Committer:
     async def run(self) -> None:
         while True:
             try:
-                link = await Link.open()
-                try:
+                async with Link.alone() as link:
                     for _ in range(5):
                         await self._ask(link)  # first: a commit would hide that the one before it is lost
                         await self._commit(link)
                         await self._world.pause(0, 0.3)
-                finally:
-                    link.close()
             except LOST:
                 await self._world.pause(*BACKOFF_SECONDS)
 

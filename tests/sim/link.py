@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from struct import Struct
 from typing import Any, NamedTuple
 
@@ -16,6 +18,7 @@ from clarion.wire.frames import parse_response_header, request_frame
 
 PORT = 9092
 PATIENCE_SECONDS = 3.0
+PRODUCE_TIMEOUT_MS = 1000  # short enough that its end is heard, patience permitting
 PRODUCE_VERSION = 8
 FETCH_VERSION = 11
 KEYS = {api.name: api.key for api in APIS.values()}
@@ -36,6 +39,25 @@ class Link(asyncio.Protocol):
     async def open(cls) -> Link:
         _, link = await asyncio.get_running_loop().create_connection(cls, "broker", PORT)
         return link
+
+    @classmethod
+    @asynccontextmanager
+    async def alone(cls) -> AsyncIterator[Link]:
+        """Left when nothing that was sent can arrive any more, so that what comes next cannot be overtaken by it."""
+        link = await cls.open()
+        try:
+            try:
+                yield link
+            finally:
+                link.close()
+        except Exception:
+            await link._has_ended()
+            raise
+        await link._has_ended()
+
+    async def _has_ended(self) -> None:
+        while self._transport.peer.is_open:
+            await asyncio.sleep(0.01)
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
@@ -68,7 +90,10 @@ class Link(asyncio.Protocol):
 
     async def produce(self, topic: str, index: int, batch: bytes, acks: int = -1) -> Produced:
         body = (
-            struct.pack(">hhii", -1, acks, 2000, 1) + _string(topic) + struct.pack(">iii", 1, index, len(batch)) + batch
+            struct.pack(">hhii", -1, acks, PRODUCE_TIMEOUT_MS, 1)
+            + _string(topic)
+            + struct.pack(">iii", 1, index, len(batch))
+            + batch
         )
         answer = await self.send(PRODUCE, PRODUCE_VERSION, body)
         _, error, offset = struct.unpack_from(">ihq", answer, 4 + 2 + len(topic) + 4)

@@ -116,7 +116,9 @@ def _guarded(callback: Callable[..., object], context: contextvars.Context | Non
         return callback
 
     def run(*args: Any) -> None:
-        if process.is_running:
+        if process.is_frozen:
+            process.held.append((run, args, contextvars.copy_context()))
+        elif process.is_running:
             callback(*args)
 
     return run

@@ -27,6 +27,8 @@ class Process:
 
     def __init__(self) -> None:
         self.is_running = True
+        self.is_frozen = False
+        self.held: list[tuple[Callable[..., None], tuple[object, ...], contextvars.Context]] = []
         self.context = contextvars.copy_context()
         self.context.run(PROCESS.set, self)
 
@@ -110,6 +112,23 @@ class Machine:
         if process.is_running:
             self._die("stopped")
 
+    async def freeze(self, seconds: float) -> None:
+        """SIGSTOP and SIGCONT: what should have happened meanwhile happens afterwards, in its order."""
+        process = self.process
+        assert process is not None
+        self._loop.trace.note("freeze", seconds)
+        process.is_frozen = True
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            self._thaw(process)
+
+    def _thaw(self, process: Process) -> None:
+        process.is_frozen = False
+        held, process.held = process.held, []
+        for callback, args, context in held:
+            self._loop.call_soon(callback, *args, context=context)
+
     def crash_at_operation(self, number: int, how: Callable[[], None]) -> None:
         """Die like that before the disk's so many-th operation from now."""
         self._next_crash = how
@@ -135,7 +154,8 @@ class Drive(SimDisk):
     def happen(self, kind: str, path: str) -> None:
         if self.is_off:
             raise PowerLoss
-        self._loop.trace.note("disk", kind, path)
+        if kind != "read":
+            self._loop.trace.note("disk", kind, path)
         try:
             super().happen(kind, path)
         except PowerLoss:

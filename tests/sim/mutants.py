@@ -11,14 +11,24 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import patch
+from uuid import UUID
 
 from clarion.broker import partitions as broker_partitions
+from clarion.broker import server
 from clarion.broker.apis import k01_fetch
 from clarion.broker.config import Durability
 from clarion.broker.group_service import Shard, _reply
-from clarion.log import log, recovery
+from clarion.broker.offset_files import OffsetFiles
+from clarion.cluster import Topic, TopicRegistry
+from clarion.cluster.producer_ids import ProducerIds
+from clarion.cluster.registry import TOPICS
+from clarion.groups import consumer_heartbeat, offset_requests
+from clarion.groups.reconciliation import reconcile
+from clarion.log import log, recovery, retention
 from clarion.log.flush import FlushTicket
+from clarion.log.key_map import KeyMap
 from clarion.log.recovery import open_clean
+from clarion.log.times import TimeSearch
 from clarion.replication import partition
 from clarion.replication.producers import ProducerStates
 from tests.sim.machine import Drive
@@ -122,6 +132,106 @@ def _accept_everything(states: ProducerStates, header: Any) -> None:
     return None
 
 
+def _known_by_name(saved: dict[Any, Any], topics: list[Topic]) -> dict[Any, Any]:
+    """Entries of topics that are gone are taken for those of today's topics with the same names."""
+    for topic in topics:
+        for (topic_id, index), offsets in list(saved.items()):
+            if _NAMES.get(topic_id) == topic.name:
+                saved.setdefault((topic.id, index), offsets)
+    return saved
+
+
+_NAMES: dict[UUID, str] = {}
+
+
+def _loading_by_name(original: Callable[..., Any]) -> Callable[..., Any]:
+    def load(files: OffsetFiles, topics: Any, **how: Any) -> Any:
+        topics = list(topics)
+        _NAMES.update({topic.id: topic.name for topic in topics})
+        return _known_by_name(original(files, topics, **how), topics)
+
+    return load
+
+
+def _without_starts(original: Callable[..., Any]) -> Callable[..., Any]:
+    def load(files: OffsetFiles, topics: Any, **how: Any) -> Any:
+        return {key: saved._replace(start=0) for key, saved in original(files, topics, **how).items()}
+
+    return load
+
+
+async def _added_in_memory(registry: TopicRegistry, topic: Topic) -> None:
+    registry._remember(topic, 1)
+
+
+async def _deleted_in_memory(registry: TopicRegistry, name: str) -> Topic:
+    topic = registry._known(name)
+    registry._forget(topic)
+    return topic
+
+
+async def _grown_in_memory(registry: TopicRegistry, name: str, partition_count: int) -> Topic:
+    grown = dataclasses.replace(registry._known(name), partition_count=partition_count)
+    registry._remember(grown, registry._revisions[TOPICS + name])
+    return grown
+
+
+async def _configured_in_memory(registry: TopicRegistry, name: str, overrides: Any) -> Topic:
+    changed = dataclasses.replace(registry._known(name), overrides=dict(overrides))
+    registry._remember(changed, registry._revisions[TOPICS + name])
+    return changed
+
+
+async def _same_block_again(ids: ProducerIds) -> None:
+    ids._block = iter(range(1_000))
+
+
+def _take_the_last_for_old(keys: KeyMap, key: bytes, offset: int) -> None:
+    _PUT(keys, key, offset + 1)
+
+
+_PUT = KeyMap.put
+
+
+def _everything_is_settled(view: Any, since_ms: int, arrivals: Any) -> int:
+    return view.next_offset
+
+
+def _first_of_the_batch(
+    search: TimeSearch, segment: Any, header: Any, position: int, timestamp_ms: int
+) -> tuple[int, int]:
+    return header.base_timestamp, max(header.base_offset, search._start_offset)
+
+
+def _without_waiting_for_release(
+    current: Any, target: Any, target_epoch: int, is_free: Any, owned: Any, original: Any = reconcile
+) -> Any:
+    return original(current, target, target_epoch, lambda _: True, owned)
+
+
+def _same_epoch(original: Callable[..., Any]) -> Callable[..., Any]:
+    async def next_epoch(store: Any, latest_in_logs: int) -> int:
+        return max(0, await original(store, latest_in_logs) - 2)
+
+    return next_epoch
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    return None
+
+
+OWNERS = {"owners": 2, "owner_seconds": (0.0, 0.02), "thread_seconds": (0.0001, 0.002)}
+FAST_ROLLS = {
+    **POWER,
+    "segment_bytes": 1500,
+    "producers": 3,
+    "window": 5,
+    "send_seconds": (0.0, 0.02),
+    "latency_seconds": (0.0001, 0.001),
+    "thread_seconds": (0.05, 0.4),
+}
+RESTARTS = {"faults": ("kill", "stop"), "gap_seconds": (0.3, 3.0), **OWNERS}
+
 MUTANTS = (
     Mutant(
         "ack before flush",
@@ -143,7 +253,12 @@ MUTANTS = (
     ),
     Mutant("recovery that trusts the tail", "after a crash every batch is checked", log, "recover", _trusting),
     Mutant(
-        "recovery without checksums", "a batch must match its checksum", recovery, "crc32c", lambda _: _AlwaysRight()
+        "recovery without checksums",
+        "a batch must match its checksum",
+        recovery,
+        "crc32c",
+        lambda _: _AlwaysRight(),
+        {**FAST_ROLLS, "segment_bytes": 1 << 20, "gap_seconds": (0.3, 3.0)},
     ),
     Mutant(
         "readers see the uncommitted",
@@ -184,5 +299,117 @@ MUTANTS = (
         "check",
         _accept_everything,
         {"faults": ("reset",), "latency_seconds": (0.01, 0.2)},
+    ),
+    Mutant(
+        "recovery point at the log's end",
+        "a recovery point never passes what was flushed",
+        partition.Partition,
+        "recovery_point",
+        property(lambda one: one.log.next_offset),
+        {**FAST_ROLLS, "checkpoint_seconds": 0.5},
+    ),
+    Mutant(
+        "checkpoints by name",
+        "a checkpoint belongs to a topic's id",
+        OffsetFiles,
+        "load",
+        _loading_by_name(OffsetFiles.load),
+        {**RESTARTS, "checkpoint_seconds": 0.5},
+    ),
+    Mutant(
+        "start offsets forgotten",
+        "deleted records stay deleted",
+        OffsetFiles,
+        "load",
+        _without_starts(OffsetFiles.load),
+        RESTARTS,
+    ),
+    Mutant(
+        "topics made in memory",
+        "a topic exists when the store has it",
+        TopicRegistry,
+        "add",
+        _added_in_memory,
+        RESTARTS,
+    ),
+    Mutant(
+        "topics deleted in memory",
+        "a topic is gone when the store has forgotten it",
+        TopicRegistry,
+        "delete",
+        _deleted_in_memory,
+        RESTARTS,
+    ),
+    Mutant(
+        "partitions added in memory",
+        "a topic has grown when the store knows",
+        TopicRegistry,
+        "grow",
+        _grown_in_memory,
+        RESTARTS,
+    ),
+    Mutant(
+        "settings in memory",
+        "a setting is changed when the store has it",
+        TopicRegistry,
+        "configure",
+        _configured_in_memory,
+        RESTARTS,
+    ),
+    Mutant(
+        "producer ids given twice",
+        "a block of producer ids is taken in the store first",
+        ProducerIds,
+        "_take_block",
+        _same_block_again,
+        RESTARTS,
+    ),
+    Mutant(
+        "compaction drops the last",
+        "compaction keeps a key's last record",
+        KeyMap,
+        "put",
+        _take_the_last_for_old,
+        {"faults": ("reset",), **OWNERS},
+    ),
+    Mutant(
+        "retention without grace",
+        "nobody loses what was just written, whatever time it carries",
+        retention,
+        "_settled",
+        _everything_is_settled,
+        {"faults": ("reset",), **OWNERS},
+    ),
+    Mutant(
+        "a search ends at the batch",
+        "a search by time finds the first record that is late enough",
+        TimeSearch,
+        "_in_batch",
+        _first_of_the_batch,
+        {"faults": ("reset",), **OWNERS},
+    ),
+    Mutant(
+        "commits of old generations",
+        "a member of an older generation commits nothing",
+        offset_requests,
+        "_check_classic_commit",
+        _nothing,
+        {"faults": ("hold", "freeze", "reset"), "classic_members": 3, "gap_seconds": (0.3, 3.0)},
+    ),
+    Mutant(
+        "partitions given before they are released",
+        "a partition has one owner at a time",
+        consumer_heartbeat,
+        "reconcile",
+        _without_waiting_for_release,
+        {"faults": ("reset",), "consumer_members": 3},
+    ),
+    Mutant(
+        "an epoch used again",
+        "every start leads with a higher epoch",
+        server,
+        "next_broker_epoch",
+        _same_epoch(server.next_broker_epoch),
+        RESTARTS,
     ),
 )

@@ -59,6 +59,11 @@ class Network:
             end.abort()
             end.peer.abort()
 
+    def hold(self, end_number: int, seconds: float) -> None:
+        """One direction of one connection delivers nothing for a while; what was sent arrives afterwards."""
+        if self._ends:
+            self._ends[end_number % len(self._ends)].hold(seconds)
+
     def forget(self, process: object) -> None:
         """The process has died: whoever talked to it will notice."""
         for port, (_, context) in list(self._listeners.items()):
@@ -135,6 +140,9 @@ class End(asyncio.Transport):
     def _at_peer(self, happen: Callable[..., None], *args: Any) -> None:
         self._last_arrival = max(self._loop.time() + self._network.delay(), self._last_arrival + FIFO_SECONDS)
         self._loop.call_at(self._last_arrival, happen, *args, context=self.peer.context)
+
+    def hold(self, seconds: float) -> None:
+        self._last_arrival = max(self._last_arrival, self._loop.time() + seconds)
 
     def taken(self, count: int) -> None:
         """The other side has read so many bytes."""
@@ -216,6 +224,11 @@ class End(asyncio.Transport):
             self._network.gone(self)
             if self._protocol is not None:
                 self._protocol.connection_lost(error)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether bytes may still arrive here."""
+        return not self._is_gone and _is_alive(self.context)
 
     def is_closing(self) -> bool:
         return self._is_closing

@@ -17,13 +17,42 @@ from dataclasses import dataclass, field
 from clarion.broker.config import BrokerConfig, Durability, Limits, ListenerConfig
 from tests.history import Send, anomalies
 from tests.sim.clients import Committer, Consumer, Producer, Violation, World, make_topic
+from tests.sim.group_members import classic_group, consumer_group
+from tests.sim.inspector import Inspector
 from tests.sim.loop import SimLoop
 from tests.sim.machine import Machine
 from tests.sim.network import Network
+from tests.sim.topic_owner import TopicOwner
 
 CHAOS_SECONDS = 20.0
 CALM_SECONDS = 60.0  # virtual: far more than anybody needs to finish
-FAULTS = ("kill", "power", "crash_at_write", "power_at_write", "eio", "full", "clock", "reset", "stop")
+FAULTS = (
+    "kill",
+    "power",
+    "crash_at_write",
+    "power_at_write",
+    "eio",
+    "eio_anywhere",
+    "read_error",
+    "rot",
+    "full",
+    "clock",
+    "reset",
+    "hold",
+    "freeze",
+    "disk_speed",
+    "stop",
+)
+NOT_FOR_PAGE_CACHE = ("power", "power_at_write", "eio", "eio_anywhere")
+# What can be made anew from the log: a bit that flips in it must cost nothing but time.
+REPLACEABLE = (".index", ".timeindex", "leader-epoch-checkpoint")
+
+
+PROGRAMMING_ERRORS = (TypeError, AttributeError, NameError, ImportError)
+
+
+class DoesNotStart(Exception):
+    """By a mistake in the program, be it the broker's or that of a rule's replacement in a test."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +70,10 @@ class Swarm:
     window: int
     send_seconds: tuple[float, float]
     checkpoint_seconds: float
+    owners: int = 0
+    owner_seconds: tuple[float, float] = (0.0, 0.1)
+    classic_members: int = 0
+    consumer_members: int = 0
 
     @classmethod
     def draw(cls, chance: random.Random) -> Swarm:
@@ -57,14 +90,26 @@ class Swarm:
             window=chance.randrange(1, 6),
             send_seconds=chance.choice(((0.0, 0.02), (0.0, 0.1), (0.0, 0.5))),
             checkpoint_seconds=chance.choice((0.5, 3.0, 30.0)),
+            owners=chance.choice((0, 1, 2)),
+            owner_seconds=chance.choice(((0.0, 0.02), (0.0, 0.3))),
+            classic_members=chance.choice((0, 0, 1, 3)),
+            consumer_members=chance.choice((0, 0, 1, 3)),
         )
+
+    @property
+    def odd_times(self) -> tuple[int, ...]:
+        """What some clients put in the place of a time: none, what others make of none, one from 1970.
+
+        The last is kept only for the grace period, which is over where the clock jumps.
+        """
+        return (-1, 0) if "clock" in self.faults else (-1, 0, 1000)
 
 
 def _faults(chance: random.Random, durability: Durability) -> tuple[str, ...]:
     possible = list(FAULTS)
     if durability is Durability.PAGE_CACHE:
         # It promises nothing about power; and what a failed sync dropped from the page cache it has acknowledged.
-        possible = [one for one in possible if one not in ("power", "power_at_write", "eio")]
+        possible = [one for one in possible if one not in NOT_FOR_PAGE_CACHE]
     return tuple(chance.sample(possible, chance.randrange(1, 5)))
 
 
@@ -78,11 +123,18 @@ class Report:
     faults: int = 0
     boots: int = 0
     acked: int = 0
-    violations: list[str] = field(default_factory=list)
+    violations: list[str] = field(default_factory=list)  # promises that were broken
+    errors: list[str] = field(
+        default_factory=list
+    )  # exceptions that nobody expected: a mistake, but nobody was lied to
     lines: list[str] | None = None
 
+    @property
+    def is_clean(self) -> bool:
+        return not self.violations and not self.errors
+
     def __str__(self) -> str:
-        shown = "\n  ".join(self.violations[:10])
+        shown = "\n  ".join([*self.violations[:10], *self.errors[:10]])
         return (
             f"seed {self.seed}, {self.boots} boots, {self.faults} faults, {self.acked} acked\n{self.swarm}\n  {shown}"
         )
@@ -120,8 +172,9 @@ class Life:
             durability=self.swarm.durability,
             offsets_partitions=2,
             checkpoint_seconds=self.swarm.checkpoint_seconds,
-            retention_check_seconds=2.0,
-            compaction_check_seconds=3.0,
+            retention_check_seconds=1.0,
+            compaction_check_seconds=0.5,
+            group_initial_rebalance_delay_ms=50,
             limits=Limits(open_files_max=64),
         )
 
@@ -132,8 +185,12 @@ class Life:
             loop.run_until_complete(self._live())
         except Violation as violation:
             report.violations.append(str(violation))
+        except DoesNotStart as error:
+            report.errors.append(str(error))
         report.violations += [str(one) for one in anomalies(self.world.history)]
-        report.violations += loop.errors
+        # An assertion is a promise that the code made to itself; whoever breaks it is found out by it.
+        report.violations += [one for one in loop.errors if "AssertionError" in one]
+        report.errors += [one for one in loop.errors if "AssertionError" not in one]
         report.digest, report.events = loop.trace.digest, loop.trace.count
         report.virtual_seconds, report.boots = loop.time(), self.machine.boots
         report.acked = sum(isinstance(one, Send) and one.offset is not None for one in self.world.history)
@@ -154,7 +211,18 @@ class Life:
             Producer(world, f"p{number}", swarm.window, swarm.send_seconds) for number in range(swarm.producers)
         ]
         busy = [self._task(make_topic(world, **settings)), *(self._task(one.run()) for one in producers)]
-        others = [self._task(Consumer(world, "follower").follow()), self._task(Committer(world, "g").run())]
+        owners = [
+            TopicOwner(world, f"owned{number}", swarm.owner_seconds, swarm.odd_times) for number in range(swarm.owners)
+        ]
+        busy += [self._task(one.run()) for one in owners]
+        members = classic_group(world, "classic", swarm.classic_members)
+        members += consumer_group(world, "consumers", swarm.consumer_members)
+        busy += [self._task(one.run()) for one in members]
+        others = [
+            self._task(Inspector(self.machine).watch()),
+            self._task(Consumer(world, "follower").follow()),
+            self._task(Committer(world, "g").run()),
+        ]
         await asyncio.sleep(CHAOS_SECONDS)
         chaos.cancel()
         _raise_first([chaos])
@@ -240,6 +308,42 @@ class Nemesis:
             self._loop.random.choice((self._machine.kill, self._machine.cut_power))()
         await self._restart()
 
+    async def _eio_anywhere(self) -> None:
+        """Something that is written, synced or renamed fails; then the broker, or the whole machine, starts anew."""
+        if self._machine.is_up:
+            kind = self._loop.random.choice(("write", "sync", "sync_folder", "rename", "create", "truncate", "remove"))
+            self._machine.drive.fail_when(lambda what: what.kind == kind, errno.EIO)
+            await asyncio.sleep(self._loop.random.uniform(0.1, 1.0))
+        if self._machine.is_up:
+            self._loop.random.choice((self._machine.kill, self._machine.cut_power))()
+        await self._restart()
+
+    async def _read_error(self) -> None:
+        suffix = self._loop.random.choice((".log", ".index", ".timeindex"))
+        self._machine.drive.fail_read_when(lambda path: path.endswith(suffix))
+
+    async def _rot(self) -> None:
+        """While the broker is down a bit flips in a file that can be made anew."""
+        if self._machine.is_up:
+            self._machine.kill()
+        drive = self._machine.drive
+        files = [path for path in drive.files() if path.endswith(REPLACEABLE) and drive.size(path)]
+        if files:
+            path = self._loop.random.choice(files)
+            drive.flip_bit(path, self._loop.random.randrange(8 * drive.size(path)))
+            self._loop.trace.note("rot", path)
+        await self._restart()
+
+    async def _hold(self) -> None:
+        self._life.network.hold(self._loop.random.randrange(1 << 20), self._loop.random.uniform(0.1, 8.0))
+
+    async def _freeze(self) -> None:
+        if self._machine.is_up:
+            await self._machine.freeze(self._loop.random.choice((0.05, 1.0, 5.0)))
+
+    async def _disk_speed(self) -> None:
+        self._loop.thread_seconds = self._loop.random.choice(((0.0001, 0.002), (0.01, 0.1), (0.1, 1.0)))
+
     async def _full(self) -> None:
         self._machine.drive.is_full = True
         await asyncio.sleep(self._loop.random.uniform(0.05, 2.0))
@@ -275,6 +379,8 @@ class Nemesis:
         error = starting.exception()
         if error is None or not self._machine.is_up:
             return
+        if isinstance(error, PROGRAMMING_ERRORS):
+            raise DoesNotStart(f"the broker does not start: {error!r}") from error
         if not isinstance(error, OSError):
             raise Violation(f"the broker does not start: {error!r}")
         self._machine.kill()
