@@ -41,6 +41,8 @@ class Link:
     def __init__(self, bootstrap: str, settings: Mapping[str, str]) -> None:
         self.bootstrap = bootstrap
         self.settings = {**settings}
+        self._admin: AdminClient | None = None
+        self._tls_trouble = ""
 
     @classmethod
     def of(cls, context: typer.Context, bootstrap: str | None) -> Link:
@@ -60,7 +62,20 @@ class Link:
 
         self.check()
         with plain_errors(self):
-            return AdminClient(self._config())
+            self._admin = AdminClient(self._config({"error_cb": self._hear}))
+            return self._admin
+
+    def tls_trouble(self) -> str:
+        """Why TLS did not come about, in the client library's words; empty if it was not that."""
+        if self._admin is not None:
+            self._admin.poll(0)  # only now are its callbacks called
+        return self._tls_trouble
+
+    def _hear(self, error: Any) -> None:
+        from confluent_kafka import KafkaError
+
+        if error.code() == KafkaError._SSL:
+            self._tls_trouble = _without_places(error.str())
 
     def producer(self, settings: Mapping[str, Any]) -> Producer:
         from confluent_kafka import Producer
@@ -118,7 +133,8 @@ def plain_errors(link: Link, what: str = "") -> Iterator[None]:
     except KafkaException as error:
         raise CliError(_sentence(what, explain(error.args[0], link))) from error
     except TimeoutError as error:
-        raise CliError(_sentence(what, f"no answer from {link.bootstrap} in time")) from error
+        why = _no_tls(link) or f"no answer from {link.bootstrap} in time; {_question(link)}"
+        raise CliError(_sentence(what, why)) from error
 
 
 def explain(error: Any, link: Link) -> str:
@@ -126,10 +142,27 @@ def explain(error: Any, link: Link) -> str:
     from confluent_kafka import KafkaError
 
     if error.code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE):
-        return f"lost or refused connection to {link.bootstrap}; is it a Kafka listener, and up?"
+        if no_tls := _no_tls(link):
+            return no_tls
+        return f"lost or refused connection to {link.bootstrap}; {_question(link)}"
     if error.code() in (KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE, KafkaError._MSG_TIMED_OUT):
-        return f"no answer from {link.bootstrap} in time; is it a Kafka listener, and up?"
+        return f"no answer from {link.bootstrap} in time; {_question(link)}"
     return " ".join(str(error.str()).removeprefix("Broker: ").split())
+
+
+def _question(link: Link) -> str:
+    tls = "" if "security.protocol" in link.settings else " Does it want TLS (-X security.protocol=ssl)?"
+    return f"is it a Kafka listener, and up?{tls}"
+
+
+def _no_tls(link: Link) -> str:
+    trouble = link.tls_trouble()
+    return trouble and f"no TLS with {link.bootstrap}: {trouble}"
+
+
+def _without_places(text: str) -> str:
+    """Without the address in front and the time and state at the end, which say nothing to the person who reads it."""
+    return " ".join(text.partition("/bootstrap: ")[2].partition(" (after ")[0].split()) or text
 
 
 def _sentence(what: str, why: str) -> str:
