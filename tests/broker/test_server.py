@@ -13,7 +13,7 @@ import pytest
 from clarion.broker.config import BrokerConfig, Durability, ListenerConfig, TlsConfig
 from clarion.broker.identity import WrongFolderError
 from clarion.broker.server import BrokerServer
-from clarion.log.checkpoints import CleanShutdown
+from clarion.log.checkpoints import PARTITION_OFFSETS, CleanShutdown
 from clarion.model.errors import ErrorCode
 from clarion.wire.messages.k03_metadata import MetadataRequest
 from clarion.wire.messages.k08_offset_commit import (
@@ -356,3 +356,19 @@ async def test_settings_change_while_clients_read_metadata(tmp_path):
         again = (await node.ask(MetadataRequest(topics=None), 12)).topics[0]
         assert [len(one.partitions) for one in (first, grown, again)] == [1, 4, 1]
         assert first.topic_id == grown.topic_id != again.topic_id
+
+
+async def test_producers_of_a_log_that_was_damaged_after_a_clean_stop_are_remembered(tmp_path):
+    def numbered(sequence: int) -> bytes:
+        return batch(b"v%d" % sequence, producer_id=7, producer_epoch=0, base_sequence=sequence)
+
+    async with running(tmp_path) as node:
+        await node.topic()
+        for sequence in range(3):
+            assert (await node.client.produce({("t", 0): numbered(sequence)}))["t", 0].base_offset == sequence
+    (tmp_path / PARTITION_OFFSETS).unlink()
+    os.truncate(tmp_path / "t-0" / f"{0:020d}.log", 2 * len(numbered(0)) + 7)
+    async with running(tmp_path) as node:
+        offsets = [(await node.client.produce({("t", 0): numbered(one)}))["t", 0].base_offset for one in (1, 2)]
+        assert offsets == [1, 2]
+        assert (await node.client.fetch({("t", 0): 0})).values() == [b"v0", b"v1", b"v2"]

@@ -205,7 +205,7 @@ class Partitions:
             self._disk,
             opened,
             self._clock.now_ms(),
-            clean=clean,
+            clean=clean and opened.recovery.was_clean,  # a log that was cut has snapshots of what is lost
             recovery_point=recovery_point,
             limits=self._producer_limits,
         )
