@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -55,6 +56,15 @@ def test_two_listeners_lead_to_the_same_broker(tmp_path):
     broker.process.send_signal(signal.SIGTERM)
     _, errors = broker.process.communicate(timeout=20)
     assert all(json.loads(line)["event"] for line in errors.splitlines())
+
+
+def test_the_time_of_a_json_line_does_not_depend_on_the_time_zone(tmp_path, monkeypatch):
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    broker = Broker(tmp_path / "data", "--listen", "127.0.0.1:0", "--log-format", "json")
+    broker.process.send_signal(signal.SIGTERM)
+    _, errors = broker.process.communicate(timeout=20)
+    told = datetime.fromisoformat(json.loads(errors.splitlines()[0])["time"])
+    assert abs(told - datetime.now(UTC)) < timedelta(hours=1)
 
 
 def test_a_second_broker_cannot_have_the_same_folder(broker):
