@@ -54,6 +54,14 @@ def test_a_reader_reads_on_while_the_disk_is_full(broker: EmbeddedBroker) -> Non
             assert read(consumer, 1) == ["last that fitted"]
 
 
+def test_a_stop_on_a_full_disk_ends_without_an_exception_and_loses_nothing(broker: EmbeddedBroker) -> None:
+    with broker.faults.disk_full():
+        broker.stop()
+    assert "stop_not_clean" in {event.name for event in broker.events}
+    broker.start()
+    assert values(broker) == ["before"]
+
+
 def test_a_topic_cannot_be_made_on_a_full_disk(broker: EmbeddedBroker) -> None:
     with broker.faults.disk_full(), pytest.raises(OSError, match="No space left"):
         broker.create_topic("another")

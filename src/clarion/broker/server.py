@@ -234,9 +234,12 @@ class BrokerServer:
         partitions = self._partitions
         await partitions.settle(partitions)
         partitions.close_all()
-        self._offset_files.save(self._offset_files.take(partitions))
-        if all(partition.log.failed is None for partition in partitions):
-            self._clean_shutdown.leave(partitions.leader_epoch)
+        try:
+            self._offset_files.save(self._offset_files.take(partitions))
+            if all(partition.log.failed is None for partition in partitions):
+                self._clean_shutdown.leave(partitions.leader_epoch)
+        except OSError as error:  # a full disk, for one: the files of before are still there
+            log.error("stop_not_clean", reason=str(error), consequence="the next start checks the logs")
 
     def _latest_epoch(self) -> int:
         """After a clean stop its mark says it; else the logs were read just now, and know. The store may be older."""
