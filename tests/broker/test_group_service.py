@@ -121,6 +121,21 @@ async def test_offsets_of_a_topic_that_was_made_again_during_the_loading_are_for
         assert await committed(node) == -1
 
 
+async def test_offsets_of_a_deleted_topic_are_not_told_of_the_next_one_when_the_disk_was_full(tmp_path):
+    disk = StoryDisk()
+    async with running(tmp_path, disk=disk) as node:
+        await node.topic()
+        assert await commit(node, 5) == 0
+        disk.on_write = lambda path: NO_ROOM if OFFSETS_TOPIC in path and path.endswith(".log") else None
+        await node.broker.delete_topic("t")
+        await node.topic()
+        assert await committed(node) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        disk.on_write = lambda path: None
+        assert await committed(node) == -1
+        assert await commit(node, 1) == 0
+        assert await committed(node) == 1
+
+
 async def test_commits_of_one_connection_are_taken_in_the_order_in_which_they_came(tmp_path):
     """However long the line of others who wait for their turns."""
     async with running(tmp_path, offsets_partitions=1, **QUICK) as node, node.another() as other:

@@ -218,7 +218,7 @@ class Shard:
         self.coordinator = new_coordinator()
         self._loop = asyncio.get_running_loop()
         self._is_loaded = False
-        self._deleted_unloaded: set[str] = set()  # topics that were deleted while the groups were not loaded
+        self._unforgotten: set[str] = set()  # deleted topics whose offsets are not known to be gone yet
         self.failure = ""  # why its groups could not be loaded
         self._last_offset = -1  # of our own appends
         self._timer: asyncio.TimerHandle | None = None
@@ -284,12 +284,15 @@ class Shard:
         """A topic may have been deleted just before a crash, or while we were loading, and made again since."""
         named = self.coordinator.committed_topics()
         missing = {name for name in named if self._broker.registry.find(name) is None}
-        self.forget_topics(missing | self._deleted_unloaded)
-        self._deleted_unloaded.clear()
+        self.forget_topics(missing)
 
     async def call(self, method: Method, request: Any, context: RequestContext) -> Any:
         if not self.is_loaded:
             raise KafkaError(_loading_error(self))
+        self.forget_topics(frozenset())
+        if self._unforgotten:
+            # The topic may have been made again, and what its predecessor's readers committed is not about it.
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "offsets of a deleted topic could not be removed yet")
         ticket: asyncio.Future[Any] = self._loop.create_future()
         call = Call(
             ticket,
@@ -303,10 +306,12 @@ class Shard:
         return await ticket
 
     def forget_topics(self, names: Set[str]) -> None:
-        if not self.is_loaded:
-            self._deleted_unloaded |= names
-        elif names:
-            self._perform(self.coordinator.delete_topic_offsets(names))
+        """When the groups are loaded, and when it can be written."""
+        self._unforgotten |= names
+        if not self.is_loaded or not self._unforgotten:
+            return
+        if self._perform(self.coordinator.delete_topic_offsets(self._unforgotten)):
+            self._unforgotten.clear()
 
     def tell_topics(self, view: TopicsView) -> None:
         self.coordinator.on_topics_changed(view)
