@@ -51,7 +51,8 @@ class Waiting:
             else:
                 self.batch = self.preparation(self.batch, budget)
         except KafkaError as error:
-            self.error = error
+            # A new one: the traceback of this one holds the unpacked batch, and with it us, until the collector comes.
+            self.error = KafkaError(error.code, error.message, records=error.records)
         except Exception as error:
             log.error("preparation_failed", partition=self.partition.tp, error=error)
             self.error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker could not look into this batch")
