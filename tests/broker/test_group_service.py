@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from clarion.broker import group_service
+from clarion.broker import group_service, waiting
 from clarion.broker.config import Durability
 from clarion.broker.turns import PIECE_MS
 from clarion.groups.placement import partition_for
@@ -281,6 +281,23 @@ async def test_offsets_of_a_topic_that_went_just_before_a_crash_do_not_meet_its_
         assert await committed(node) == -1
 
 
+async def test_a_flush_that_does_not_end_holds_no_commit_for_ever(tmp_path, monkeypatch):
+    monkeypatch.setattr(group_service, "COMMIT_TIMEOUT_MS", 50)
+    monkeypatch.setattr(waiting, "LOOK_SECONDS", 0.02)
+    disk = StoryDisk()
+    async with running(tmp_path, disk=disk) as node:
+        await node.topic("t")
+        assert await commit(node, 1) == 0
+        disk.hold_flushes()
+        assert await commit(node, 2) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert await committed(node) == ErrorCode.COORDINATOR_NOT_AVAILABLE, "2 is neither committed nor not"
+        disk.let_flushes_go()
+        await until(lambda: all(one.log.flushed == one.log.end for one in node.broker.partitions))
+        assert await commit(node, 3) == 0
+        assert await committed(node) == 3
+        assert len(node.broker.waiting_replies) == 0
+
+
 async def test_many_groups_load_in_turns_that_hold_nobody_up(tmp_path):
     count = 3_000
     async with running(tmp_path, offsets_partitions=2, **QUICK) as node:
@@ -324,15 +341,24 @@ async def test_groups_that_a_bad_disk_kept_closed_are_tried_again(tmp_path, monk
     disk = StoryDisk()
     async with running(tmp_path, disk=disk, **QUICK) as node:
         await until(lambda: all(shard.is_loaded for shard in node.server.groups.shards))
-        disk.on_read = lambda path: OSError(errno.EIO, "it broke") if OFFSETS_TOPIC in path else None
+        tries = []
+
+        def break_offsets(path):
+            if OFFSETS_TOPIC not in path:
+                return None
+            tries.append(path)
+            return OSError(errno.EIO, "it broke")
+
+        disk.on_read = break_offsets
         shard = node.server.groups.shards[partition_for("g", 16)]
         shard.start_over()
         await shard.load()
         assert "it broke" in shard.failure
         assert await committed(node) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        tries.clear()
         retrying = asyncio.ensure_future(node.server.groups._retry())
-        await asyncio.sleep(0.03)
-        assert shard.failure
+        await until(lambda: len(tries) > 2)
+        assert not shard.is_loaded
         disk.on_read = lambda path: None
         await until(lambda: shard.is_loaded)
         await retrying

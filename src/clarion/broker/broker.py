@@ -85,6 +85,7 @@ class Broker:
             METADATA_TOPIC
         }  # topics that only the broker itself makes and writes
         self.waiting_produces = WaitingProduces()
+        self.waiting_replies = WaitingProduces()  # of the groups' coordinators
         self.preparing = Preparing()
         self.turns = Turns(clock)
         self.produce_habits: dict[bytes, Habit] = {}

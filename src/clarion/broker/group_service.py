@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from clarion.broker.broker import RequestContext
 from clarion.broker.threads import in_thread
+from clarion.broker.waiting import WaitingProduces
 from clarion.cluster import Topic
 from clarion.groups.config import GroupConfig
 from clarion.groups.coordinator import GroupCoordinator, GroupSummary
@@ -42,6 +43,7 @@ OFFSETS_TOPIC_SETTINGS: Final = {
     "segment.bytes": "104857600",  # Kafka's offsets.topic.segment.bytes: compaction leaves the active segment alone
     "compression.type": "producer",
 }
+COMMIT_TIMEOUT_MS: Final = 5_000  # as Kafka's offsets.commit.timeout.ms
 _TELL_TOPICS_SECONDS: Final = 0.05  # a thousand topics made in a row are told to the coordinators once
 _READ_BYTES: Final = 1024 * 1024  # while loading: so much is read and decoded in a thread at a time
 _RECORDS_PER_TURN: Final = 250  # while loading: others wait no longer than these take, a few milliseconds
@@ -343,15 +345,9 @@ class Shard:
 
     def _reply_when_safe(self, outcome: Outcome) -> None:
         """Also a reply without records waits: what it tells may rest on a change that is not committed yet."""
-
-        def on_commit(code: ErrorCode) -> None:
-            if code is ErrorCode.NONE:
-                _reply(outcome)
-            else:
-                _fail(outcome, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-
-        if self.partition.when_committed(self._last_offset, on_commit):
-            _reply(outcome)
+        unsafe = UnsafeReplies(outcome, self._broker.waiting_replies)
+        if self.partition.when_committed(self._last_offset, unsafe.on_commit):
+            unsafe.on_commit(ErrorCode.NONE)
 
     def _set_timer(self) -> None:
         deadline_ms = self.coordinator.next_deadline_ms()
@@ -389,6 +385,30 @@ def _decoded(batches: Iterator[bytes]) -> list[Record]:
         if records and size >= _READ_BYTES:
             break
     return records
+
+
+class UnsafeReplies:
+    """Replies that wait for what they tell to be committed: at most so long that clients do not give up before.
+
+    A full disk may hold up a flush for ever. What is not known by then may still come to be, and is asked for again.
+    """
+
+    __slots__ = ("_outcome", "_waiting", "deadline")
+
+    def __init__(self, outcome: Outcome, waiting: WaitingProduces) -> None:
+        self._outcome = outcome
+        self._waiting = waiting
+        self.deadline = waiting.add(self, COMMIT_TIMEOUT_MS)
+
+    def on_commit(self, code: ErrorCode) -> None:
+        self._waiting.discard(self)
+        if code is ErrorCode.NONE:
+            _reply(self._outcome)
+        else:
+            _fail(self._outcome, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    def time_out(self) -> None:
+        self.on_commit(ErrorCode.REQUEST_TIMED_OUT)
 
 
 def _loading_error(shard: Shard) -> ErrorCode:
