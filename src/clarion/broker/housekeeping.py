@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from clarion.broker.clock_trust import ClockTrust
 from clarion.broker.threads import in_thread
 from clarion.world import Disk, event_log
 
@@ -49,7 +50,8 @@ class Housekeeping:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         try:
-            await self._note_alive()
+            # Not in a thread: at a program's end there may be none to have, and nobody waits for the loop any more.
+            self._look_at_clock().save()
         except OSError as error:
             log.warning("clock_not_saved", reason=str(error))
 
@@ -104,9 +106,13 @@ class Housekeeping:
         await self._note_alive()
 
     async def _note_alive(self) -> None:
+        await in_thread(self._look_at_clock().save)
+
+    def _look_at_clock(self) -> ClockTrust:
+        """What is saved is when the clock was last looked at."""
         trust = self._broker.clock_trust
-        trust.is_trusted()  # a look at the clock: what is saved is when it was last looked at
-        await in_thread(trust.save)
+        trust.is_trusted()
+        return trust
 
     async def expire(self) -> None:
         """Forget readers' sessions and producers that have been silent for long."""
