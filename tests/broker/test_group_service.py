@@ -295,7 +295,7 @@ async def test_a_flush_that_does_not_end_holds_no_commit_for_ever(tmp_path, monk
         await until(lambda: all(one.log.flushed == one.log.end for one in node.broker.partitions))
         assert await commit(node, 3) == 0
         assert await committed(node) == 3
-        assert len(node.broker.waiting_replies) == 0
+        assert len(node.broker.waiting_coordinators) == 0
 
 
 async def test_many_groups_load_in_turns_that_hold_nobody_up(tmp_path):

@@ -38,7 +38,7 @@ from tests.sim.clients import BACKOFF_SECONDS, RECORD_MS, Violation, World
 from tests.sim.link import LOST, Link
 
 TOPIC = 2  # the resource type of DescribeConfigs
-SET, DELETE = 0, 1
+SET = 0  # the operation of IncrementalAlterConfigs
 EARLIEST, LATEST = -2, -1
 # Answers after which the same is asked again: the disk is full or failed, a flush took too long.
 TRY_AGAIN = {ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.UNKNOWN_SERVER_ERROR}

@@ -15,7 +15,7 @@ from clarion.broker.partitions import Partitions
 from clarion.broker.preparing import Preparing
 from clarion.broker.threads import in_thread
 from clarion.broker.turns import Turns
-from clarion.broker.waiting import WaitingProduces
+from clarion.broker.waiting import WaitingReplies
 from clarion.cluster import ProducerIds, SettingsRegistry, Topic, TopicRegistry
 from clarion.log.folder import TopicIdMismatch
 from clarion.model.errors import ErrorCode, KafkaError
@@ -84,8 +84,8 @@ class Broker:
         self.closed_to_clients = INTERNAL_TOPICS | {
             METADATA_TOPIC
         }  # topics that only the broker itself makes and writes
-        self.waiting_produces = WaitingProduces()
-        self.waiting_replies = WaitingProduces()  # of the groups' coordinators
+        self.waiting_produces = WaitingReplies()
+        self.waiting_coordinators = WaitingReplies()
         self.preparing = Preparing()
         self.turns = Turns(clock)
         self.produce_habits: dict[bytes, Habit] = {}

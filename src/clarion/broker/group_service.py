@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from clarion.broker.broker import RequestContext
 from clarion.broker.threads import in_thread
-from clarion.broker.waiting import WaitingProduces
+from clarion.broker.waiting import WaitingReplies
 from clarion.cluster import Topic
 from clarion.groups.config import GroupConfig
 from clarion.groups.coordinator import GroupCoordinator, GroupSummary
@@ -345,7 +345,7 @@ class Shard:
 
     def _reply_when_safe(self, outcome: Outcome) -> None:
         """Also a reply without records waits: what it tells may rest on a change that is not committed yet."""
-        unsafe = UnsafeReplies(outcome, self._broker.waiting_replies)
+        unsafe = UnsafeReplies(outcome, self._broker.waiting_coordinators)
         if self.partition.when_committed(self._last_offset, unsafe.on_commit):
             unsafe.on_commit(ErrorCode.NONE)
 
@@ -395,7 +395,7 @@ class UnsafeReplies:
 
     __slots__ = ("_outcome", "_waiting", "deadline")
 
-    def __init__(self, outcome: Outcome, waiting: WaitingProduces) -> None:
+    def __init__(self, outcome: Outcome, waiting: WaitingReplies) -> None:
         self._outcome = outcome
         self._waiting = waiting
         self.deadline = waiting.add(self, COMMIT_TIMEOUT_MS)

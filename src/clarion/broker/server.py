@@ -191,7 +191,7 @@ class BrokerServer:
             self._dynamic,
         )
         self._taken.callback(self.broker.waiting_produces.close)
-        self._taken.callback(self.broker.waiting_replies.close)
+        self._taken.callback(self.broker.waiting_coordinators.close)
         self._taken.push_async_callback(self.broker.turns.stop)
         self._taken.push_async_callback(self.broker.preparing.stop)
         self.broker.cleaner = Cleaner(self.broker, self._disk)

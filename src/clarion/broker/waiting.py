@@ -1,4 +1,4 @@
-"""Produces that wait for a commit, and the clock that ends their patience.
+"""Replies that wait for a commit, of producers and of coordinators, and the clock that ends their patience.
 
 Almost every wait ends within milliseconds, so there is no timer per request: one look per second at those that wait.
 """
@@ -18,7 +18,7 @@ class Waiting(Protocol):
     def time_out(self) -> None: ...
 
 
-class WaitingProduces:
+class WaitingReplies:
     def __init__(self) -> None:
         self._waiting: dict[Waiting, None] = {}
         self._loop = asyncio.get_running_loop()
