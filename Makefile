@@ -7,9 +7,6 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SECONDS ?=
 PYTEST := $(BIN)/pytest
-# Tests with real clients and processes have deadlines of their own, and machines are shared: what fails once for want of
-# a core is tried again, twice at most, and the report says so. What is broken fails every time.
-PATIENT := --reruns 2 --reruns-delay 2
 
 .PHONY: help setup demo test check lint types rooms unit bench bench-quick campaign test-pipeline docs lock clean
 
@@ -47,10 +44,10 @@ rooms: setup
 	@$(BIN)/lint-imports --no-cache 2>&1 | tail -n 4
 
 unit: setup
-	@$(PYTEST) -m "not campaign" -n 2 --dist loadfile $(PATIENT) --ignore tests/pipeline
+	@$(PYTEST) -m "not campaign" -n 2 --dist loadfile --ignore tests/pipeline
 
 test-pipeline: setup ## The pipeline on a real Spark, one test at a time: it takes both cores by itself
-	@$(PYTEST) -m "not campaign" $(PATIENT) -rR tests/pipeline
+	@$(PYTEST) -m "not campaign" tests/pipeline
 
 bench: setup ## Side by side with Apache Kafka and NATS JetStream (about 15 minutes)
 	@$(BIN)/python -m bench $(ARGS)
