@@ -24,6 +24,7 @@ $(READY): requirements.lock pyproject.toml
 	@echo "Installing the locked dependencies into $(VENV) …"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@$(BIN)/python -m compileall -q src
 	@touch $(READY)
 
 demo: setup ## Start a broker, publish a live stream, watch several readers follow it (SECONDS=20 ends by itself)
