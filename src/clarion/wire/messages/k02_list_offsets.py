@@ -6,23 +6,23 @@ v2 isolation level, throttle time · v4 leader epochs · v6 flexible · v7 time 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from clarion.wire.messages import message
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class ListOffsetsPartition:
     partition_index: int
     current_leader_epoch: int = -1  # v4+
     timestamp: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class ListOffsetsTopic:
     name: str
     partitions: tuple[ListOffsetsPartition, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class ListOffsetsRequest:
     replica_id: int
     isolation_level: int = 0  # v2+
@@ -30,7 +30,7 @@ class ListOffsetsRequest:
     timeout: int = 0  # v10+
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class ListOffsetsPartitionResponse:
     partition_index: int
     error_code: int = 0
@@ -39,13 +39,13 @@ class ListOffsetsPartitionResponse:
     leader_epoch: int = -1  # v4+
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class ListOffsetsTopicResponse:
     name: str
     partitions: tuple[ListOffsetsPartitionResponse, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class ListOffsetsResponse:
     throttle_time: int = 0  # v2+
     topics: tuple[ListOffsetsTopicResponse, ...]

@@ -9,19 +9,19 @@ The broker writes its replies by hand (`wire.metadata`); their form here is for 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from uuid import UUID
 
 from clarion.model.ids import NO_TOPIC_ID
+from clarion.wire.messages import message
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class MetadataRequestTopic:
     topic_id: UUID = NO_TOPIC_ID  # v10+
     name: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class MetadataRequest:
     topics: tuple[MetadataRequestTopic, ...] | None = None
     allow_auto_topic_creation: bool = True  # v4+
@@ -29,7 +29,7 @@ class MetadataRequest:
     include_cluster_authorized_operations: bool = False  # v8-10
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class MetadataResponseBroker:
     node_id: int
     host: str
@@ -37,7 +37,7 @@ class MetadataResponseBroker:
     rack: str | None = None  # v1+
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class MetadataResponsePartition:
     error_code: int = 0
     partition_index: int
@@ -48,7 +48,7 @@ class MetadataResponsePartition:
     offline_replicas: tuple[int, ...] = ()  # v5+
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class MetadataResponseTopic:
     error_code: int = 0
     name: str | None = None
@@ -58,7 +58,7 @@ class MetadataResponseTopic:
     topic_authorized_operations: int = -2147483648  # v8+
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class MetadataResponse:
     throttle_time: int = 0  # v3+
     brokers: tuple[MetadataResponseBroker, ...]

@@ -5,13 +5,13 @@ v5 drops the retention time, v6 adds the leader epoch, v7 the instance id, v9 me
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from uuid import UUID
 
 from clarion.model.ids import NO_TOPIC_ID
+from clarion.wire.messages import message
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class OffsetCommitRequestPartition:
     partition_index: int
     committed_offset: int
@@ -19,14 +19,14 @@ class OffsetCommitRequestPartition:
     committed_leader_epoch: int = -1
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class OffsetCommitRequestTopic:
     name: str = ""
     topic_id: UUID = NO_TOPIC_ID
     partitions: tuple[OffsetCommitRequestPartition, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class OffsetCommitRequest:
     group_id: str
     generation_id_or_member_epoch: int = -1
@@ -36,20 +36,20 @@ class OffsetCommitRequest:
     topics: tuple[OffsetCommitRequestTopic, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class OffsetCommitResponsePartition:
     partition_index: int
     error_code: int = 0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class OffsetCommitResponseTopic:
     name: str = ""
     topic_id: UUID = NO_TOPIC_ID
     partitions: tuple[OffsetCommitResponsePartition, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class OffsetCommitResponse:
     throttle_time: int = 0
     topics: tuple[OffsetCommitResponseTopic, ...] = ()

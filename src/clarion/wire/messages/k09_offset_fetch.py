@@ -5,26 +5,26 @@ v2 asks for all topics with null, v7 adds require_stable, v8 several groups, v9 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from uuid import UUID
 
 from clarion.model.ids import NO_TOPIC_ID
+from clarion.wire.messages import message
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class OffsetFetchRequestTopic:
     name: str = ""
     partition_indexes: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class OffsetFetchRequestTopics:
     name: str = ""
     topic_id: UUID = NO_TOPIC_ID
     partition_indexes: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class OffsetFetchRequestGroup:
     group_id: str
     member_id: str | None = None
@@ -32,7 +32,7 @@ class OffsetFetchRequestGroup:
     topics: tuple[OffsetFetchRequestTopics, ...] | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class OffsetFetchRequest:
     """Up to v7 `group_id` and `topics`, from v8 `groups`."""
 
@@ -42,7 +42,7 @@ class OffsetFetchRequest:
     require_stable: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class OffsetFetchResponsePartition:
     partition_index: int
     committed_offset: int = -1
@@ -51,13 +51,13 @@ class OffsetFetchResponsePartition:
     error_code: int = 0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class OffsetFetchResponseTopic:
     name: str = ""
     partitions: tuple[OffsetFetchResponsePartition, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class OffsetFetchResponsePartitions:
     partition_index: int
     committed_offset: int = -1
@@ -66,21 +66,21 @@ class OffsetFetchResponsePartitions:
     error_code: int = 0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class OffsetFetchResponseTopics:
     name: str = ""
     topic_id: UUID = NO_TOPIC_ID
     partitions: tuple[OffsetFetchResponsePartitions, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class OffsetFetchResponseGroup:
     group_id: str
     topics: tuple[OffsetFetchResponseTopics, ...] = ()
     error_code: int = 0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class OffsetFetchResponse:
     """Up to v7 `topics` and `error_code`, from v8 `groups`."""
 

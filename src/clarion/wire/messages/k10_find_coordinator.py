@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from clarion.wire.messages import message
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class FindCoordinatorRequest:
     """Up to v3 `key`, from v4 `coordinator_keys`."""
 
@@ -14,7 +14,7 @@ class FindCoordinatorRequest:
     coordinator_keys: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class Coordinator:
     key: str
     node_id: int
@@ -24,7 +24,7 @@ class Coordinator:
     error_message: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class FindCoordinatorResponse:
     """Up to v3 the single answer, from v4 `coordinators`."""
 

@@ -5,16 +5,16 @@ v1 adds the rebalance timeout, v4 the two-step join, v5 static members, v8 the r
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from clarion.wire.messages import message
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class JoinGroupRequestProtocol:
     name: str
     metadata: bytes
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class JoinGroupRequest:
     group_id: str
     session_timeout: int
@@ -26,14 +26,14 @@ class JoinGroupRequest:
     reason: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class JoinGroupResponseMember:
     member_id: str
     group_instance_id: str | None = None
     metadata: bytes = b""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class JoinGroupResponse:
     throttle_time: int = 0
     error_code: int = 0

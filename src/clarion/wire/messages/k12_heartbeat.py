@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from clarion.wire.messages import message
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class HeartbeatRequest:
     group_id: str
     generation_id: int
@@ -13,7 +13,7 @@ class HeartbeatRequest:
     group_instance_id: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class HeartbeatResponse:
     throttle_time: int = 0
     error_code: int = 0

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from clarion.wire.messages import message
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class MemberIdentity:
     member_id: str = ""
     group_instance_id: str | None = None
     reason: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class LeaveGroupRequest:
     """Up to v2 `member_id`, from v3 `members`."""
 
@@ -21,14 +21,14 @@ class LeaveGroupRequest:
     members: tuple[MemberIdentity, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class MemberResponse:
     member_id: str
     group_instance_id: str | None = None
     error_code: int = 0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class LeaveGroupResponse:
     throttle_time: int = 0
     error_code: int = 0

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from clarion.wire.messages import message
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class SyncGroupRequestAssignment:
     member_id: str
     assignment: bytes
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class SyncGroupRequest:
     group_id: str
     generation_id: int
@@ -22,7 +22,7 @@ class SyncGroupRequest:
     assignments: tuple[SyncGroupRequestAssignment, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class SyncGroupResponse:
     throttle_time: int = 0
     error_code: int = 0

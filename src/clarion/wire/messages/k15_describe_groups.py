@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from clarion.wire.messages import message
 
 NO_OPERATIONS = -(2**31)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class DescribeGroupsRequest:
     groups: tuple[str, ...] = ()
     include_authorized_operations: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class DescribedGroupMember:
     member_id: str
     group_instance_id: str | None = None
@@ -23,7 +23,7 @@ class DescribedGroupMember:
     member_assignment: bytes = b""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class DescribedGroup:
     error_code: int = 0
     error_message: str | None = None
@@ -35,7 +35,7 @@ class DescribedGroup:
     authorized_operations: int = NO_OPERATIONS
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class DescribeGroupsResponse:
     throttle_time: int = 0
     groups: tuple[DescribedGroup, ...] = ()

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from clarion.wire.messages import message
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class ListGroupsRequest:
     states_filter: tuple[str, ...] = ()
     types_filter: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class ListedGroup:
     group_id: str
     protocol_type: str = ""
@@ -19,7 +19,7 @@ class ListedGroup:
     group_type: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class ListGroupsResponse:
     throttle_time: int = 0
     error_code: int = 0

@@ -8,37 +8,37 @@ Left out: `zk_migration_ready` is always false.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from clarion.wire.messages import message
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class ApiVersionsRequest:
     client_software_name: str = ""  # v3+
     client_software_version: str = ""  # v3+
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class ApiVersion:
     api_key: int
     min_version: int
     max_version: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class SupportedFeatureKey:
     name: str
     min_version: int
     max_version: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class FinalizedFeatureKey:
     name: str
     max_version_level: int
     min_version_level: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class ApiVersionsResponse:
     error_code: int = 0
     api_keys: tuple[ApiVersion, ...]

@@ -6,25 +6,25 @@ v6 THROTTLING_QUOTA_EXCEEDED · v7 topic id.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from uuid import UUID
 
 from clarion.model.ids import NO_TOPIC_ID
+from clarion.wire.messages import message
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class CreatableReplicaAssignment:
     partition_index: int
     broker_ids: tuple[int, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class CreatableTopicConfig:
     name: str
     value: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class CreatableTopic:
     name: str
     num_partitions: int
@@ -33,14 +33,14 @@ class CreatableTopic:
     configs: tuple[CreatableTopicConfig, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class CreateTopicsRequest:
     topics: tuple[CreatableTopic, ...]
     timeout: int = 60000
     validate_only: bool
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class CreatableTopicConfigs:
     name: str
     value: str | None = None
@@ -49,7 +49,7 @@ class CreatableTopicConfigs:
     is_sensitive: bool
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class CreatableTopicResult:
     name: str
     topic_id: UUID = NO_TOPIC_ID  # v7+
@@ -61,7 +61,7 @@ class CreatableTopicResult:
     topic_config_error_code: int = 0  # v5+
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class CreateTopicsResponse:
     throttle_time: int = 0
     topics: tuple[CreatableTopicResult, ...]

@@ -5,26 +5,26 @@ v4 flexible · v5 error message · v6 topics by name or id (`topics` instead of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from uuid import UUID
 
 from clarion.model.ids import NO_TOPIC_ID
+from clarion.wire.messages import message
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class DeleteTopicState:
     name: str | None = None
     topic_id: UUID
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class DeleteTopicsRequest:
     topics: tuple[DeleteTopicState, ...] = ()  # v6+
     timeout: int
     topic_names: tuple[str, ...] = ()  # v1-5
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class DeletableTopicResult:
     name: str | None = None
     topic_id: UUID = NO_TOPIC_ID  # v6+
@@ -32,7 +32,7 @@ class DeletableTopicResult:
     error_message: str | None = None  # v5+
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class DeleteTopicsResponse:
     throttle_time: int = 0
     responses: tuple[DeletableTopicResult, ...]

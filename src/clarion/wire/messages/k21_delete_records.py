@@ -5,41 +5,41 @@ v1 same · v2 flexible.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from clarion.wire.messages import message
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class DeleteRecordsPartition:
     partition_index: int
     offset: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class DeleteRecordsTopic:
     name: str
     partitions: tuple[DeleteRecordsPartition, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class DeleteRecordsRequest:
     topics: tuple[DeleteRecordsTopic, ...]
     timeout: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class DeleteRecordsPartitionResult:
     partition_index: int
     low_watermark: int
     error_code: int = 0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class DeleteRecordsTopicResult:
     name: str
     partitions: tuple[DeleteRecordsPartitionResult, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class DeleteRecordsResponse:
     throttle_time: int = 0
     topics: tuple[DeleteRecordsTopicResult, ...]

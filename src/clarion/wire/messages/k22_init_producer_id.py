@@ -6,10 +6,10 @@ v5 TRANSACTION_ABORTABLE.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from clarion.wire.messages import message
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class InitProducerIdRequest:
     transactional_id: str | None = None
     transaction_timeout: int
@@ -17,7 +17,7 @@ class InitProducerIdRequest:
     producer_epoch: int = -1  # v3+
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class InitProducerIdResponse:
     throttle_time: int = 0
     error_code: int = 0

@@ -5,29 +5,29 @@ v3 replica id · v4 flexible.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from clarion.wire.messages import message
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class OffsetForLeaderPartition:
     partition: int
     current_leader_epoch: int = -1
     leader_epoch: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class OffsetForLeaderTopic:
     topic: str
     partitions: tuple[OffsetForLeaderPartition, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class OffsetForLeaderEpochRequest:
     replica_id: int = -2  # v3+
     topics: tuple[OffsetForLeaderTopic, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class EpochEndOffset:
     error_code: int = 0
     partition: int
@@ -35,13 +35,13 @@ class EpochEndOffset:
     end_offset: int = -1
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class OffsetForLeaderTopicResult:
     topic: str
     partitions: tuple[EpochEndOffset, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class OffsetForLeaderEpochResponse:
     throttle_time: int = 0
     topics: tuple[OffsetForLeaderTopicResult, ...]

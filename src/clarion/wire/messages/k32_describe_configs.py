@@ -7,31 +7,31 @@ v2 same · v3 type and documentation of each setting · v4 flexible.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from clarion.wire.messages import message
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class DescribeConfigsResource:
     resource_type: int
     resource_name: str
     configuration_keys: tuple[str, ...] | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class DescribeConfigsRequest:
     resources: tuple[DescribeConfigsResource, ...]
     include_synonyms: bool
     include_documentation: bool = False  # v3+
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class DescribeConfigsSynonym:
     name: str
     value: str | None = None
     source: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class DescribeConfigsResourceResult:
     name: str
     value: str | None = None
@@ -43,7 +43,7 @@ class DescribeConfigsResourceResult:
     documentation: str | None = None  # v3+
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class DescribeConfigsResult:
     error_code: int = 0
     error_message: str | None = None
@@ -52,7 +52,7 @@ class DescribeConfigsResult:
     configs: tuple[DescribeConfigsResourceResult, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class DescribeConfigsResponse:
     throttle_time: int = 0
     results: tuple[DescribeConfigsResult, ...]

@@ -5,29 +5,29 @@ v1 same · v2 flexible.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from clarion.wire.messages import message
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class AlterableConfig:
     name: str
     value: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class AlterConfigsResource:
     resource_type: int
     resource_name: str
     configs: tuple[AlterableConfig, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class AlterConfigsRequest:
     resources: tuple[AlterConfigsResource, ...]
     validate_only: bool
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class AlterConfigsResourceResponse:
     error_code: int = 0
     error_message: str | None = None
@@ -35,7 +35,7 @@ class AlterConfigsResourceResponse:
     resource_name: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class AlterConfigsResponse:
     throttle_time: int = 0
     responses: tuple[AlterConfigsResourceResponse, ...]

@@ -2,39 +2,39 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from clarion.wire.messages import message
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class AlterReplicaLogDirTopic:
     name: str
     partitions: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class AlterReplicaLogDir:
     path: str
     topics: tuple[AlterReplicaLogDirTopic, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class AlterReplicaLogDirsRequest:
     dirs: tuple[AlterReplicaLogDir, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class AlterReplicaLogDirPartitionResult:
     partition_index: int
     error_code: int = 0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class AlterReplicaLogDirTopicResult:
     topic_name: str
     partitions: tuple[AlterReplicaLogDirPartitionResult, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class AlterReplicaLogDirsResponse:
     throttle_time: int = 0
     results: tuple[AlterReplicaLogDirTopicResult, ...] = ()

@@ -7,21 +7,21 @@ v2 flexible · v3 error code of the whole answer · v4 total and usable bytes of
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from clarion.wire.messages import message
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class DescribableLogDirTopic:
     topic: str
     partitions: tuple[int, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class DescribeLogDirsRequest:
     topics: tuple[DescribableLogDirTopic, ...] | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class DescribeLogDirsPartition:
     partition_index: int
     partition_size: int
@@ -29,13 +29,13 @@ class DescribeLogDirsPartition:
     is_future_key: bool
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class DescribeLogDirsTopic:
     name: str
     partitions: tuple[DescribeLogDirsPartition, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class DescribeLogDirsResult:
     error_code: int = 0
     log_dir: str
@@ -44,7 +44,7 @@ class DescribeLogDirsResult:
     usable_bytes: int = -1  # v4+
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class DescribeLogDirsResponse:
     throttle_time: int = 0
     error_code: int = 0  # v3+

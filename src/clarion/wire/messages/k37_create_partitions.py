@@ -7,36 +7,36 @@ v1 same · v2 flexible · v3 THROTTLING_QUOTA_EXCEEDED.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from clarion.wire.messages import message
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class CreatePartitionsAssignment:
     broker_ids: tuple[int, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class CreatePartitionsTopic:
     name: str
     count: int
     assignments: tuple[CreatePartitionsAssignment, ...] | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class CreatePartitionsRequest:
     topics: tuple[CreatePartitionsTopic, ...]
     timeout: int
     validate_only: bool
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class CreatePartitionsTopicResult:
     name: str
     error_code: int = 0
     error_message: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class CreatePartitionsResponse:
     throttle_time: int = 0
     results: tuple[CreatePartitionsTopicResult, ...]

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from clarion.wire.messages import message
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class DeleteGroupsRequest:
     groups_names: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class DeletableGroupResult:
     group_id: str
     error_code: int = 0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class DeleteGroupsResponse:
     throttle_time: int = 0
     results: tuple[DeletableGroupResult, ...] = ()

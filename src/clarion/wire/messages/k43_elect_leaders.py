@@ -2,36 +2,36 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from clarion.wire.messages import message
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class TopicPartitions:
     topic: str
     partitions: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class ElectLeadersRequest:
     election_type: int = 0  # v1+
     topic_partitions: tuple[TopicPartitions, ...] | None = None
     timeout: int = 60_000
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class PartitionResult:
     partition_id: int
     error_code: int = 0
     error_message: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class ReplicaElectionResult:
     topic: str
     partition_result: tuple[PartitionResult, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class ElectLeadersResponse:
     throttle_time: int = 0
     error_code: int = 0  # v1+

@@ -5,30 +5,30 @@ v1 flexible.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from clarion.wire.messages import message
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class AlterableConfig:
     name: str
     config_operation: int
     value: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class AlterConfigsResource:
     resource_type: int
     resource_name: str
     configs: tuple[AlterableConfig, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class IncrementalAlterConfigsRequest:
     resources: tuple[AlterConfigsResource, ...]
     validate_only: bool
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class AlterConfigsResourceResponse:
     error_code: int = 0
     error_message: str | None = None
@@ -36,7 +36,7 @@ class AlterConfigsResourceResponse:
     resource_name: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class IncrementalAlterConfigsResponse:
     throttle_time: int = 0
     responses: tuple[AlterConfigsResourceResponse, ...]

@@ -2,42 +2,42 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from clarion.wire.messages import message
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class ReassignablePartition:
     partition_index: int
     replicas: tuple[int, ...] | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class ReassignableTopic:
     name: str
     partitions: tuple[ReassignablePartition, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class AlterPartitionReassignmentsRequest:
     timeout: int = 60_000
     allow_replication_factor_change: bool = True  # v1+
     topics: tuple[ReassignableTopic, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class ReassignablePartitionResponse:
     partition_index: int
     error_code: int = 0
     error_message: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class ReassignableTopicResponse:
     name: str
     partitions: tuple[ReassignablePartitionResponse, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class AlterPartitionReassignmentsResponse:
     throttle_time: int = 0
     allow_replication_factor_change: bool = True  # v1+

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from clarion.wire.messages import message
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class ListPartitionReassignmentsTopics:
     name: str
     partition_indexes: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class ListPartitionReassignmentsRequest:
     timeout: int = 60_000
     topics: tuple[ListPartitionReassignmentsTopics, ...] | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class OngoingPartitionReassignment:
     partition_index: int
     replicas: tuple[int, ...] = ()
@@ -25,13 +25,13 @@ class OngoingPartitionReassignment:
     removing_replicas: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class OngoingTopicReassignment:
     name: str
     partitions: tuple[OngoingPartitionReassignment, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class ListPartitionReassignmentsResponse:
     throttle_time: int = 0
     error_code: int = 0

@@ -2,39 +2,39 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from clarion.wire.messages import message
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class OffsetDeleteRequestPartition:
     partition_index: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class OffsetDeleteRequestTopic:
     name: str
     partitions: tuple[OffsetDeleteRequestPartition, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class OffsetDeleteRequest:
     group_id: str
     topics: tuple[OffsetDeleteRequestTopic, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class OffsetDeleteResponsePartition:
     partition_index: int
     error_code: int = 0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class OffsetDeleteResponseTopic:
     name: str
     partitions: tuple[OffsetDeleteResponsePartition, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class OffsetDeleteResponse:
     error_code: int = 0
     throttle_time: int = 0

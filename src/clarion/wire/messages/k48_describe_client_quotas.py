@@ -2,41 +2,41 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from clarion.wire.messages import message
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class ComponentData:
     entity_type: str
     match_type: int
     match: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class DescribeClientQuotasRequest:
     components: tuple[ComponentData, ...] = ()
     strict: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class EntityData:
     entity_type: str
     entity_name: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class ValueData:
     key: str
     value: float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class EntryData:
     entity: tuple[EntityData, ...] = ()
     values: tuple[ValueData, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class DescribeClientQuotasResponse:
     throttle_time: int = 0
     error_code: int = 0

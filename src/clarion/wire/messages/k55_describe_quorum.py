@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from uuid import UUID
 
 from clarion.model.ids import NO_TOPIC_ID
+from clarion.wire.messages import message
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class PartitionAsked:
     partition_index: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class TopicAsked:
     topic_name: str
     partitions: tuple[PartitionAsked, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class DescribeQuorumRequest:
     topics: tuple[TopicAsked, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class ReplicaState:
     replica_id: int
     replica_directory_id: UUID = NO_TOPIC_ID  # v2+
@@ -33,7 +33,7 @@ class ReplicaState:
     last_caught_up_timestamp: int = -1  # v1+
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class PartitionData:
     partition_index: int
     error_code: int = 0
@@ -45,26 +45,26 @@ class PartitionData:
     observers: tuple[ReplicaState, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class TopicData:
     topic_name: str
     partitions: tuple[PartitionData, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class Listener:
     name: str
     host: str
     port: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class Node:
     node_id: int
     listeners: tuple[Listener, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class DescribeQuorumResponse:
     error_code: int = 0
     error_message: str | None = None  # v2+

@@ -5,10 +5,10 @@ v0 `allow_downgrade` · v1 `upgrade_type` instead, `validate_only` · v2 no resu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from clarion.wire.messages import message
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class FeatureUpdateKey:
     feature: str
     max_version_level: int
@@ -16,21 +16,21 @@ class FeatureUpdateKey:
     allow_downgrade: bool = False  # v0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class UpdateFeaturesRequest:
     timeout: int = 60000
     feature_updates: tuple[FeatureUpdateKey, ...]
     validate_only: bool = False  # v1+
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class UpdatableFeatureResult:
     feature: str
     error_code: int = 0
     error_message: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class UpdateFeaturesResponse:
     throttle_time: int = 0
     error_code: int = 0

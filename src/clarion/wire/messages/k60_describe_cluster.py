@@ -5,17 +5,17 @@ v1 endpoint type (1 brokers, 2 controllers) · v2 fenced brokers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from clarion.wire.messages import message
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class DescribeClusterRequest:
     include_cluster_authorized_operations: bool
     endpoint_type: int = 1  # v1+
     include_fenced_brokers: bool = False  # v2+
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class DescribeClusterBroker:
     broker_id: int
     host: str
@@ -24,7 +24,7 @@ class DescribeClusterBroker:
     is_fenced: bool = False  # v2+
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class DescribeClusterResponse:
     throttle_time: int = 0
     error_code: int = 0

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from clarion.wire.messages import message
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class TopicRequest:
     name: str
     partition_indexes: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class DescribeProducersRequest:
     topics: tuple[TopicRequest, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class ProducerState:
     producer_id: int
     producer_epoch: int
@@ -26,7 +26,7 @@ class ProducerState:
     current_txn_start_offset: int = -1
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class PartitionResponse:
     partition_index: int
     error_code: int = 0
@@ -34,13 +34,13 @@ class PartitionResponse:
     active_producers: tuple[ProducerState, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class TopicResponse:
     name: str
     partitions: tuple[PartitionResponse, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class DescribeProducersResponse:
     throttle_time: int = 0
     topics: tuple[TopicResponse, ...] = ()

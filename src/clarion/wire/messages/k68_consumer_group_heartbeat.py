@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from uuid import UUID
 
 from clarion.model.ids import NO_TOPIC_ID
+from clarion.wire.messages import message
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class TopicPartitions:
     topic_id: UUID = NO_TOPIC_ID
     partitions: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class ConsumerGroupHeartbeatRequest:
     """Null (or -1) means "as I said before"; a request at epoch 0 says everything."""
 
@@ -30,12 +30,12 @@ class ConsumerGroupHeartbeatRequest:
     topic_partitions: tuple[TopicPartitions, ...] | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class Assignment:
     topic_partitions: tuple[TopicPartitions, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class ConsumerGroupHeartbeatResponse:
     throttle_time: int = 0
     error_code: int = 0

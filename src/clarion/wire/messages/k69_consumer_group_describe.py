@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from uuid import UUID
 
 from clarion.model.ids import NO_TOPIC_ID
+from clarion.wire.messages import message
 
 NO_OPERATIONS = -(2**31)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class ConsumerGroupDescribeRequest:
     group_ids: tuple[str, ...] = ()
     include_authorized_operations: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class TopicPartitions:
     topic_id: UUID = NO_TOPIC_ID
     topic_name: str = ""
     partitions: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class Assignment:
     topic_partitions: tuple[TopicPartitions, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class Member:
     member_id: str
     instance_id: str | None = None
@@ -43,7 +43,7 @@ class Member:
     member_type: int = -1
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class DescribedGroup:
     error_code: int = 0
     error_message: str | None = None
@@ -56,7 +56,7 @@ class DescribedGroup:
     authorized_operations: int = NO_OPERATIONS
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class ConsumerGroupDescribeResponse:
     throttle_time: int = 0
     groups: tuple[DescribedGroup, ...] = ()

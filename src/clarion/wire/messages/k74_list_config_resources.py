@@ -5,21 +5,21 @@ v0 asks for client metrics alone · v1 any types; an empty list means all.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from clarion.wire.messages import message
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class ListConfigResourcesRequest:
     resource_types: tuple[int, ...] = ()  # v1+
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class ConfigResource:
     resource_name: str
     resource_type: int = 16  # v1+
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class ListConfigResourcesResponse:
     throttle_time: int = 0
     error_code: int = 0

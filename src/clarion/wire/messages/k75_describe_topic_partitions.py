@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from uuid import UUID
 
+from clarion.wire.messages import message
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+
+@message
 class TopicRequest:
     name: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class Cursor:
     topic_name: str
     partition_index: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class DescribeTopicPartitionsRequest:
     topics: tuple[TopicRequest, ...]
     response_partition_limit: int = 2000
     cursor: Cursor | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class DescribeTopicPartitionsResponsePartition:
     error_code: int = 0
     partition_index: int
@@ -37,7 +38,7 @@ class DescribeTopicPartitionsResponsePartition:
     offline_replicas: tuple[int, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class DescribeTopicPartitionsResponseTopic:
     error_code: int = 0
     name: str | None = None
@@ -47,7 +48,7 @@ class DescribeTopicPartitionsResponseTopic:
     topic_authorized_operations: int = -2147483648
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@message
 class DescribeTopicPartitionsResponse:
     throttle_time: int = 0
     topics: tuple[DescribeTopicPartitionsResponseTopic, ...]
