@@ -177,3 +177,25 @@ def test_no_two_settings_share_a_variable_or_a_flag():
     assert len({each.env for each in SETTINGS}) == len(SETTINGS) == len(BY_NAME)
     flags = [each.flag for each in SETTINGS if each.flag]
     assert len({*flags}) == len(flags)
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--lisen", "127.0.0.1:0"], "unrecognized argument: --lisen"),
+        (["--liste=127.0.0.1:0"], "unrecognized argument"),  # no abbreviations: a later flag would change their meaning
+        (["stray"], "unrecognized argument: stray"),
+        (["--data-dir"], "--data-dir needs a value"),
+        (["--data-dir", "--insecure"], "--data-dir needs a value"),
+        (["--insecure=yes"], "--insecure takes no value"),
+    ],
+)
+def test_words_that_are_no_flags_are_refused_by_name(words, reason):
+    with pytest.raises(CliError, match=reason):
+        parse_flags(words)
+
+
+def test_a_flag_takes_its_value_as_the_next_word_or_behind_an_equals_sign():
+    flags = parse_flags(["--data-dir", "a b", "--listen=[::1]:1", "--listen", "h:2", "--insecure", "--set=a=b"])
+    given = {name: value for name, value in flags.items() if value}
+    assert given == {"data_dir": "a b", "listen": ["[::1]:1", "h:2"], "insecure": True, "set": ["a=b"]}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import socket
 from collections.abc import Iterable, Mapping, Sequence
@@ -80,6 +79,10 @@ def _tls(values: Mapping[str, Any], where: str) -> TlsConfig | None:
 
 
 def _is_loopback(host: str) -> bool:
+    if host == "127.0.0.1":  # what nearly everybody says, known without the module
+        return True
+    import ipaddress
+
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

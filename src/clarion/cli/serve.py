@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import errno
 import logging
 import os
 import re
 import sys
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from clarion.cli.errors import CliError
-from clarion.cli.setting_kinds import ADDRESSES, SWITCH, HostPort
+from clarion.cli.setting_kinds import ADDRESSES, SWITCH, TEXT, HostPort
 from clarion.cli.setting_table import SETTINGS
 
 if TYPE_CHECKING:
@@ -22,23 +21,39 @@ _ADDRESS = re.compile(r"\('([^']+)', (\d+)")
 
 
 def parse_flags(words: list[str]) -> dict[str, Any]:
-    """The flags of the settings table, by parameter name. (`serve_command` shows the same ones as help.)"""
-    parser = _Parser(prog="clarion serve", allow_abbrev=False, add_help=False)
-    parser.add_argument("--config")
-    parser.add_argument("--set", action="append")
-    for setting in SETTINGS:
-        if setting.flag is not None:
-            action = "store_true" if setting.kind is SWITCH else "append" if setting.kind is ADDRESSES else "store"
-            parser.add_argument(setting.flag, dest=setting.parameter, action=action)
-    return vars(parser.parse_args(words))
+    """The flags of the settings table, by parameter name. (`serve_command` shows the same ones as help.)
+
+    By hand, because argparse and what it imports take longer than opening an empty data directory.
+    """
+    kinds = {each.flag: (each.parameter, each.kind) for each in SETTINGS if each.flag is not None}
+    kinds |= {"--config": ("config", TEXT), "--set": ("set", ADDRESSES)}
+    found: dict[str, Any] = {name: False if kind is SWITCH else None for name, kind in kinds.values()}
+    left = iter(words)
+    for word in left:
+        flag, equals, value = word.partition("=")
+        if flag not in kinds:
+            raise _flags_error(f"unrecognized argument: {word}")
+        name, kind = kinds[flag]
+        if kind is SWITCH:
+            if equals:
+                raise _flags_error(f"{flag} takes no value")
+            found[name] = True
+            continue
+        value = value if equals else next(left, "--")
+        if not equals and value.startswith("--"):
+            raise _flags_error(f"{flag} needs a value")
+        found[name] = [*(found[name] or ()), value] if kind is ADDRESSES else value
+    return found
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise CliError(f"{message} (see `clarion serve --help`)")
+def _flags_error(reason: str) -> CliError:
+    return CliError(f"{reason} (see `clarion serve --help`)")
 
 
 def run(flags: dict[str, Any]) -> None:
+    import gc
+
+    gc.disable()  # a start makes much and throws little away: the collector would look at it again and again
     from clarion.cli.settings import load
 
     settings = load(flags.get("config"), os.environ, flags)
@@ -92,11 +107,11 @@ def _share_the_interpreter() -> None:
 
 
 def _settle_memory() -> None:
-    """What was loaded stays: the collector need not look at ten thousand partitions again, nor at every hiccup."""
+    """What was loaded stays: the collector need not look at ten thousand partitions even once, nor at every hiccup."""
     import gc
 
-    gc.collect()
     gc.freeze()
+    gc.enable()
     gc.set_threshold(20_000, 20, 50)  # a request makes few objects in cycles; rarer, longer-lived scans cost less
 
 

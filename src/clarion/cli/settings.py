@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from clarion.broker.config import BrokerConfig, Durability, Limits
@@ -86,7 +85,8 @@ def _from_file(path: str) -> Given:
     import tomllib
 
     try:
-        content = tomllib.loads(Path(path).read_text())
+        with open(path, encoding="utf-8") as file:
+            content = tomllib.loads(file.read())
     except OSError as error:
         raise CliError(f"cannot read the settings in {path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

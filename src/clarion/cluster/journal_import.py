@@ -15,11 +15,10 @@ import os
 from collections.abc import Iterator
 from typing import Any, Final
 
-from crc32c import crc32c
-
 from clarion.cluster.coordination import OPERATIONS_MAX, CoordinationStore, Delete, Operation, Put
 from clarion.cluster.registry import CLUSTER_ID
 from clarion.cluster.sqlite_database import StoreDamagedError
+from clarion.wire.checksum import crc32c
 from clarion.world import Disk, event_log, make_lasting_folder, read_file
 
 log = event_log("cluster")

@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from struct import pack
 from typing import Final
 
-from crc32c import crc32c
-
 from clarion.cluster.coordination import (
     Change,
     Compare,
@@ -30,6 +28,7 @@ from clarion.cluster.coordination import (
     check_size,
     decide,
 )
+from clarion.wire.checksum import crc32c
 from clarion.world import event_log
 
 log = event_log("cluster")

@@ -8,8 +8,6 @@ from hashlib import blake2b
 from typing import Any
 from uuid import UUID
 
-import re2
-
 from clarion.groups.records import MemberMetadata, ResolvedRegex
 from clarion.groups.topics import TopicsView
 from clarion.model.errors import ErrorCode, KafkaError
@@ -94,6 +92,8 @@ def metadata_hash(members: Mapping[str, MemberMetadata], regexes: Mapping[str, R
 def _compiled(regex: str) -> Any:
     if len(regex.encode()) > REGEX_BYTES_MAX:
         raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, f"longer than {REGEX_BYTES_MAX} bytes")
+    import re2  # most groups subscribe to names, and then it is never loaded
+
     options = re2.Options()
     options.log_errors = False
     options.max_mem = _PATTERN_MEMORY_BYTES

@@ -25,9 +25,8 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from crc32c import crc32c
-
 from clarion.model.ids import TopicId, TopicPartition
+from clarion.wire.checksum import crc32c
 from clarion.world import Disk, event_log, read_file, replace_file
 
 log = event_log("log")

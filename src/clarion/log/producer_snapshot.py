@@ -11,9 +11,8 @@ from collections.abc import Iterable
 from struct import Struct
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
 from clarion.log.folder import base_offset_of, remove_if_there
+from clarion.wire.checksum import crc32c
 from clarion.world import Disk, event_log, read_file, replace_file
 
 log = event_log("log")

@@ -23,14 +23,13 @@ from dataclasses import dataclass, field
 from struct import Struct
 from typing import Final
 
-from crc32c import crc32c
-
 from clarion.log.active import ActiveSegment, end_of
 from clarion.log.folder import INDEX, LOG, TIME_INDEX, Folder, parent_of, remove_if_there, sync_files
 from clarion.log.hops import DamagedSegment
 from clarion.log.index import OFFSET_DELTA_MAX, IndexBuilder
 from clarion.log.segment import Segment, last_entry
 from clarion.wire.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES, MAGIC, read_header
+from clarion.wire.checksum import crc32c
 from clarion.world import DiskFile, event_log
 
 log = event_log("log")

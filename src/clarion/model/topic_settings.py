@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from typing import Any, Final
 
 from clarion.model.errors import ErrorCode, KafkaError
@@ -413,6 +412,8 @@ def find_setting(name: str) -> Setting:
 
 
 def nearest(name: str, known: Mapping[str, object]) -> str:
+    from difflib import get_close_matches
+
     close = get_close_matches(name[:100], known, n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
 

@@ -22,9 +22,8 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
 from clarion.model.errors import ErrorCode, KafkaError
+from clarion.wire.checksum import crc32c
 
 HEADER_BYTES: Final = 61
 LENGTH_PREFIX_BYTES: Final = 12  # base offset and batch length come before what batch length counts

@@ -15,8 +15,6 @@ from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.setting_kinds import LONG_MAX
 from clarion.wire.batch import (
@@ -32,6 +30,7 @@ from clarion.wire.batch import (
     has_good_crc,
     read_header,
 )
+from clarion.wire.checksum import crc32c
 from clarion.wire.compression import compress, decompress
 from clarion.wire.limits import UNPACKED_BYTES_MAX, WorkBudget
 from clarion.wire.varints import ZIGZAG, length_of, put, read_long

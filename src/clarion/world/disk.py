@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import stat
 from collections.abc import Sequence
 from typing import Final, Protocol
@@ -169,7 +168,9 @@ class RealDisk:
         os.unlink(path)
 
     def remove_folder(self, path: str) -> None:
-        shutil.rmtree(path)
+        from shutil import rmtree  # with every format of archives behind it, so not before a topic is deleted
+
+        rmtree(path)
 
     def rename(self, old: str, new: str) -> None:
         os.replace(old, new)
@@ -182,10 +183,12 @@ class RealDisk:
             os.close(descriptor)
 
     def free_bytes(self, path: str) -> int:
-        return shutil.disk_usage(path).free
+        room = os.statvfs(path)
+        return room.f_bavail * room.f_frsize
 
     def total_bytes(self, path: str) -> int:
-        return shutil.disk_usage(path).total
+        room = os.statvfs(path)
+        return room.f_blocks * room.f_frsize
 
 
 _IOV_MAX = 1024  # Linux's limit for one pwritev
