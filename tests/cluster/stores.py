@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import random
+import uuid
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from clarion.cluster.coordination import CoordinationStore
+from clarion.cluster.etcd_client import EtcdAddress
+from clarion.cluster.etcd_store import EtcdStore
 from clarion.cluster.simulated_store import SimulatedService, SimulatedStore
 from clarion.cluster.sqlite_store import SqliteStore
 
@@ -30,5 +33,14 @@ def simulated() -> OpenStore:
     async def open_store() -> CoordinationStore:
         service.restart()
         return SimulatedStore(service, random.Random(0))
+
+    return open_store
+
+
+def etcd_at(*endpoints: tuple[str, int]) -> OpenStore:
+    prefix = f"{uuid.uuid4()}/"  # one server for all tests, a store of its own for each
+
+    async def open_store() -> CoordinationStore:
+        return await EtcdStore.open(EtcdAddress(endpoints), prefix, poll_seconds=0.3)
 
     return open_store

@@ -28,13 +28,17 @@ from clarion.cluster.coordination import (
     absent,
     unchanged,
 )
-from tests.cluster.stores import OpenStore, simulated, sqlite_in
+from tests.cluster.stores import OpenStore, etcd_at, simulated, sqlite_in
+from tests.etcd import EtcdProcess
 
 PATIENCE_SECONDS = 20
 
 
-@pytest.fixture(params=["sqlite", "simulated"])
+@pytest.fixture(params=["sqlite", "simulated", "etcd"])
 def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> OpenStore:
+    if request.param == "etcd":
+        server: EtcdProcess = request.getfixturevalue("etcd")
+        return etcd_at(server.endpoint)
     return sqlite_in(tmp_path) if request.param == "sqlite" else simulated()
 
 
@@ -54,29 +58,36 @@ async def put(store: CoordinationStore, key: str, value: bytes = b"v") -> Entry:
     return found
 
 
+async def now(store: CoordinationStore) -> int:
+    """Its revision. What a test does is counted from there: some stores serve others too."""
+    return (await store.range("")).revision
+
+
 async def values(store: CoordinationStore, prefix: str = "") -> dict[str, bytes]:
     return {entry.key: entry.value for entry in (await store.range(prefix)).entries}
 
 
-async def test_a_new_store_is_empty_and_its_first_change_has_revision_1(open_store):
+async def test_a_new_store_is_empty_and_every_change_has_the_next_revision(open_store):
     async with opened(open_store) as store:
         assert await store.get("a") is None
         empty = await store.range("")
-        assert (empty.entries, empty.revision) == ((), 0)
-        outcome = await store.transact((), [Put("a", b"1")])
-        assert (outcome.succeeded, outcome.revision) == (True, 1)
+        assert empty.entries == ()
+        for number in (1, 2):
+            outcome = await store.transact((), [Put("a", b"1")])
+            assert (outcome.succeeded, outcome.revision) == (True, empty.revision + number)
 
 
 async def test_a_key_knows_when_it_was_made_and_when_it_was_changed(open_store):
     async with opened(open_store) as store:
+        start = await now(store)
         first = await put(store, "a", b"1")
         await put(store, "b")
         second = await put(store, "a", b"2")
-        assert (first.create_revision, first.mod_revision) == (1, 1)
-        assert (second.value, second.create_revision, second.mod_revision) == (b"2", 1, 3)
+        assert (first.create_revision, first.mod_revision) == (start + 1, start + 1)
+        assert (second.value, second.create_revision, second.mod_revision) == (b"2", start + 1, start + 3)
         await store.transact((), [Delete("a")])
         again = await put(store, "a", b"3")
-        assert (again.create_revision, again.mod_revision) == (5, 5)
+        assert (again.create_revision, again.mod_revision) == (start + 5, start + 5)
 
 
 async def test_everything_is_there_after_it_was_closed_and_opened_again(open_store):
@@ -108,12 +119,13 @@ async def test_a_transaction_happens_only_if_all_its_compares_hold(open_store):
     async with opened(open_store) as store:
         a = await put(store, "a", b"1")
         refused = await store.transact([unchanged(a), absent("a")], [Put("a", b"2"), Put("b", b"2")])
-        assert (refused.succeeded, refused.revision) == (False, 1)
+        assert (refused.succeeded, refused.revision) == (False, a.mod_revision)
         assert await values(store) == {"a": b"1"}
         assert (await store.transact([unchanged(a), absent("b")], [Put("a", b"2"), Put("b", b"2")])).succeeded
         assert not (await store.transact([unchanged(a)], [Delete("b")])).succeeded, "it has been changed since"
         assert await values(store) == {"a": b"2", "b": b"2"}
-        assert {entry.mod_revision for entry in (await store.range("")).entries} == {2}, "one revision for all of it"
+        revisions = {entry.mod_revision for entry in (await store.range("")).entries}
+        assert revisions == {a.mod_revision + 1}, "one revision for all of it"
 
 
 async def test_a_key_that_went_and_came_again_is_not_the_one_it_was(open_store):
@@ -126,10 +138,10 @@ async def test_a_key_that_went_and_came_again_is_not_the_one_it_was(open_store):
 
 async def test_a_transaction_that_changes_nothing_has_no_revision_of_its_own(open_store):
     async with opened(open_store) as store:
-        await put(store, "a")
+        a = await put(store, "a")
         for operations in ((), [Delete("nothing")]):
             outcome = await store.transact([Compare("b", ABSENT)], operations)
-            assert (outcome.succeeded, outcome.revision) == (True, 1)
+            assert (outcome.succeeded, outcome.revision) == (True, a.mod_revision)
 
 
 async def test_of_many_who_want_the_same_one_gets_it(open_store):
@@ -145,9 +157,9 @@ async def test_counting_by_compare_and_set_loses_no_count(open_store):
 
         async def count() -> None:
             while True:
-                now = await store.get("n")
-                compare = unchanged(now) if now else absent("n")
-                value = b"%d" % (int(now.value) + 1 if now else 1)
+                found = await store.get("n")
+                compare = unchanged(found) if found else absent("n")
+                value = b"%d" % (int(found.value) + 1 if found else 1)
                 if (await store.transact([compare], [Put("n", value)])).succeeded:
                     return
 
@@ -183,18 +195,18 @@ async def test_a_watch_tells_every_change_since_its_revision_in_order(open_store
         await put(store, "u/a", b"1")
         await store.transact((), [Put("t/b", b"2"), Delete("t/a"), Put("u/b", b"2")])
         seen = await changes(store, "t/", begin, 2)
-        assert [change.revision for change in seen] == [1, 3]
+        assert [change.revision for change in seen] == [begin, begin + 2]
         assert [(one.key, one.entry.value if one.entry else None) for one in seen[1].events] == [
             ("t/b", b"2"),
             ("t/a", None),
         ]
-        assert await changes(store, "t/", 2, 1) == seen[1:]
+        assert await changes(store, "t/", begin + 1, 1) == seen[1:]
 
 
 async def test_a_watch_waits_for_what_is_to_come(open_store):
     async with opened(open_store) as store:
-        await put(store, "a")
-        waiting = asyncio.ensure_future(changes(store, "a", 2, 2))
+        a = await put(store, "a")
+        waiting = asyncio.ensure_future(changes(store, "a", a.mod_revision + 1, 2))
         await asyncio.sleep(0)
         await put(store, "b")
         await put(store, "a", b"1")
@@ -205,34 +217,57 @@ async def test_a_watch_waits_for_what_is_to_come(open_store):
 
 async def test_a_watch_from_before_a_compaction_is_told_so(open_store):
     async with opened(open_store) as store:
+        start = await now(store)
         for number in range(5):
             await put(store, "a", b"%d" % number)
-        await store.compact(3)
+        await store.compact(start + 3)
         with pytest.raises(CompactedError) as refused:
-            await changes(store, "a", 3, 1)
-        assert refused.value.oldest == 4
-        assert [change.revision for change in await changes(store, "a", 4, 2)] == [4, 5]
+            await changes(store, "a", start + 3, 1)
+        assert refused.value.oldest == start + 4
+        assert [change.revision for change in await changes(store, "a", start + 4, 2)] == [start + 4, start + 5]
         assert await values(store) == {"a": b"4"}
 
 
-async def test_a_watch_that_was_compacted_away_in_the_middle_is_told_so(open_store):
+async def test_a_watch_that_was_compacted_away_in_the_middle_is_told_so_or_has_it_all(open_store):
+    """A store that pushes what happens may have told it before the compaction; none leaves something out."""
     async with opened(open_store) as store:
-        await put(store, "a", b"0")
-        watching = store.watch("a", 1)
+        a = await put(store, "a", b"0")
+        watching = store.watch("a", a.mod_revision)
         await anext(watching)
         for number in range(1, 4):
             await put(store, "a", b"%d" % number)
-        await store.compact(3)
+        await store.compact(a.mod_revision + 2)
+        told: list[bytes] = []
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                while len(told) < 3:
+                    told += [event.entry.value for event in (await anext(watching)).events]
+        except CompactedError:
+            pass
+        assert told in ([], [b"1", b"2", b"3"])
+        await watching.aclose()
+
+
+async def test_a_deletion_at_the_compacted_revision_is_not_passed_over(open_store):
+    async with opened(open_store) as store:
+        a = await put(store, "a")
+        deleted = await store.transact((), [Delete("a")])
+        await put(store, "b")
+        await store.compact(deleted.revision)
         with pytest.raises(CompactedError):
-            await anext(watching)
+            await changes(store, "", a.mod_revision, 2)
+        with pytest.raises(CompactedError):
+            await changes(store, "", deleted.revision, 2)
+        (last,) = await changes(store, "", deleted.revision + 1, 1)
+        assert [event.key for event in last.events] == ["b"]
 
 
 async def test_a_key_goes_with_its_lease(open_store):
     async with opened(open_store) as store:
         lease = await store.grant_lease(0.05)
-        await store.transact((), [Put("mine", b"1", lease), Put("other", b"1")])
+        bound = await store.transact((), [Put("mine", b"1", lease), Put("other", b"1")])
         assert (await store.get("mine")).lease == lease
-        (gone,) = await changes(store, "mine", 2, 1)
+        (gone,) = await changes(store, "mine", bound.revision + 1, 1)
         assert [(one.key, one.entry) for one in gone.events] == [("mine", None)]
         assert await values(store) == {"other": b"1"}
         with pytest.raises(LeaseNotFoundError):
@@ -301,13 +336,15 @@ TRANSACTION = st.tuples(
 
 @given(story=st.lists(TRANSACTION, max_size=12))
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_it_agrees_with_a_dictionary_that_counts(tmp_path_factory: pytest.TempPathFactory, story: list) -> None:
-    """Compares that are right and wrong, changes and nothings: both stores do the same as the model."""
+def test_it_agrees_with_a_dictionary_that_counts(
+    tmp_path_factory: pytest.TempPathFactory, etcd: EtcdProcess, story: list
+) -> None:
+    """Compares that are right and wrong, changes and nothings: all stores do the same as the model."""
 
     async def tell(open_store: OpenStore) -> None:
         model: dict[str, tuple[bytes, int, int]] = {}
-        revision = 0
         async with opened(open_store) as store:
+            revision = await now(store)
             for compares, operations in story:
                 asked = [Compare(key, model.get(key, (b"", 0, 0))[2] + (not right)) for key, right in compares]
                 holds = all(right for _, right in compares)
@@ -328,5 +365,5 @@ def test_it_agrees_with_a_dictionary_that_counts(tmp_path_factory: pytest.TempPa
         assert {one.key: (one.value, one.create_revision, one.mod_revision) for one in found.entries} == model
         assert found.revision == revision
 
-    for one in (sqlite_in(tmp_path_factory.mktemp("store")), simulated()):
+    for one in (sqlite_in(tmp_path_factory.mktemp("store")), simulated(), etcd_at(etcd.endpoint)):
         asyncio.run(tell(one))
