@@ -40,6 +40,8 @@ class Machine:
         self.clock = SimClock(loop)
         self.drive = Drive(loop)
         self.registry = SimulatedService()  # what it has applied stays, whatever happens to process and machine
+        self._store: SimulatedStore | None = None
+        self._store_losses = 0.0
         self.process: Process | None = None
         self.server: BrokerServer | None = None
         self.boots = 0
@@ -81,12 +83,30 @@ class Machine:
     async def _open_store(self, on_failure: OnFailure) -> CoordinationStore:
         """As far away as a thread is; a crash may come before a commit, and between it and its answer."""
         drive = self.drive
-        return SimulatedStore(
+        self._store = SimulatedStore(
             self.registry,
             self._loop.random,
-            Weather(delay_seconds=self._loop.thread_seconds),
+            self._weather(),
             before_change=lambda: drive.happen("write", REGISTRY),
             after_change=lambda: drive.happen("commit", REGISTRY),
+        )
+        return self._store
+
+    @property
+    def store_losses(self) -> float:
+        """The share of requests to the store, and of its answers, that get lost; of the requests half are only late."""
+        return self._store_losses
+
+    @store_losses.setter
+    def store_losses(self, share: float) -> None:
+        self._store_losses = share
+        if self._store is not None:
+            self._store.weather = self._weather()
+
+    def _weather(self) -> Weather:
+        share = self._store_losses
+        return Weather(
+            delay_seconds=self._loop.thread_seconds, lost_requests=share, lost_replies=share, late_requests=0.5
         )
 
     def kill(self) -> None:

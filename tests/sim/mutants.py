@@ -19,7 +19,8 @@ from clarion.broker.apis import k01_fetch
 from clarion.broker.config import Durability
 from clarion.broker.group_service import Shard, _reply
 from clarion.broker.offset_files import OffsetFiles
-from clarion.cluster import Topic, TopicRegistry
+from clarion.cluster import Topic, TopicRegistry, changes
+from clarion.cluster.coordination import Outcome, Revision
 from clarion.cluster.producer_ids import ProducerIds
 from clarion.cluster.registry import TOPICS
 from clarion.groups import consumer_heartbeat, offset_requests
@@ -52,7 +53,7 @@ class Mutant:
             yield
 
     def swarm(self, drawn: Swarm) -> Swarm:
-        return dataclasses.replace(drawn, **self.mood)
+        return dataclasses.replace(drawn, **{"store_losses": 0.0, **self.mood})
 
 
 class _AlwaysRight(int):
@@ -218,6 +219,10 @@ def _same_epoch(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _nothing(*_: Any, **__: Any) -> None:
     return None
+
+
+async def _not_done(*_: Any) -> Outcome:
+    return Outcome(False, Revision(0))
 
 
 OWNERS = {"owners": 2, "owner_seconds": (0.0, 0.02), "thread_seconds": (0.0001, 0.002)}
@@ -411,5 +416,13 @@ MUTANTS = (
         "next_broker_epoch",
         _same_epoch(server.next_broker_epoch),
         RESTARTS,
+    ),
+    Mutant(
+        "an unanswered change taken for none",
+        "a change without an answer is looked up before it is called refused",
+        changes,
+        "_own_outcome",
+        _not_done,
+        {"faults": ("reset",), "store_losses": 0.1, **OWNERS},
     ),
 )

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from clarion.broker.config import BrokerConfig, Durability, Limits, ListenerConfig
+from clarion.cluster.coordination import OutcomeUnknownError
 from tests.history import Send, anomalies
 from tests.sim.clients import Committer, Consumer, Producer, Violation, World, make_topic
 from tests.sim.group_members import classic_group, consumer_group
@@ -74,6 +75,7 @@ class Swarm:
     owner_seconds: tuple[float, float] = (0.0, 0.1)
     classic_members: int = 0
     consumer_members: int = 0
+    store_losses: float = 0.0
 
     @classmethod
     def draw(cls, chance: random.Random) -> Swarm:
@@ -94,6 +96,7 @@ class Swarm:
             owner_seconds=chance.choice(((0.0, 0.02), (0.0, 0.3))),
             classic_members=chance.choice((0, 0, 1, 3)),
             consumer_members=chance.choice((0, 0, 1, 3)),
+            store_losses=chance.choice((0.0, 0.0, 0.02, 0.1)),
         )
 
     @property
@@ -205,6 +208,7 @@ class Life:
     async def _live(self) -> None:
         world, swarm = self.world, self.swarm
         await self.machine.boot()
+        self.machine.store_losses = swarm.store_losses
         settings = {"segment_bytes": str(swarm.segment_bytes), "index_interval_bytes": "200"}
         chaos = self._task(self.nemesis.rage())
         producers = [
@@ -267,6 +271,7 @@ class Nemesis:
     async def calm_down(self) -> None:
         """Room on the disk, fast wires, and a broker that runs and has lost no partition to a disk error."""
         self._machine.drive.heal()
+        self._machine.store_losses = 0.0
         self._life.network.latency_seconds = (0.0001, 0.001)
         self._loop.thread_seconds = (0.0001, 0.002)
         if self._machine.is_starting or (self._machine.is_up and self._machine.is_stopping):
@@ -371,7 +376,7 @@ class Nemesis:
             await self._started(starting)
 
     async def _started(self, starting: asyncio.Future) -> None:
-        """Wait until it serves or has died; refusing to start is right only while the disk is full."""
+        """Wait until it serves or has died; refusing to start is right with a full disk or a silent store."""
         while self._machine.is_up and not starting.done():
             await asyncio.sleep(0.01)
         if not starting.done() or starting.cancelled():
@@ -381,7 +386,7 @@ class Nemesis:
             return
         if isinstance(error, PROGRAMMING_ERRORS):
             raise DoesNotStart(f"the broker does not start: {error!r}") from error
-        if not isinstance(error, OSError):
+        if not isinstance(error, OSError | OutcomeUnknownError):
             raise Violation(f"the broker does not start: {error!r}")
         self._machine.kill()
         self._machine.drive.is_full = False

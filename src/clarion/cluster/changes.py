@@ -6,8 +6,8 @@ What a registry holds in memory follows the store. It would be wrong after a cha
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeVar
 
 from clarion.cluster.coordination import (
     Compare,
@@ -19,6 +19,8 @@ from clarion.cluster.coordination import (
     Put,
     Revision,
 )
+
+Answer = TypeVar("Answer")
 
 _ATTEMPTS_MAX: Final = 8  # with the pauses below about ten seconds: longer than a store takes to elect a new leader
 _PAUSE_SECONDS: Final = 0.1
@@ -66,13 +68,32 @@ async def _transact_surely(
     store: CoordinationStore, compares: Sequence[Compare], operations: Sequence[Operation]
 ) -> Outcome:
     """Ask until an answer comes. Of the same transaction asked for many times at most one can succeed."""
-    pause = _PAUSE_SECONDS
-    for attempt in range(_ATTEMPTS_MAX):
+    is_in_doubt = False  # an attempt had no answer, and may have succeeded
+
+    async def attempt() -> Outcome:
+        nonlocal is_in_doubt
         try:
             outcome = await store.transact(compares, operations)
-            if outcome.succeeded or attempt == 0:
-                return outcome
-            return await _own_outcome(store, operations)
+        except OutcomeUnknownError:
+            is_in_doubt = True
+            raise
+        except OSError:  # refused, but perhaps only this time
+            if is_in_doubt and (earlier := await _own_outcome(store, operations)).succeeded:
+                return earlier
+            raise
+        if outcome.succeeded or not is_in_doubt:
+            return outcome
+        return await _own_outcome(store, operations)
+
+    return await until_answered(attempt)
+
+
+async def until_answered(ask: Callable[[], Awaitable[Answer]]) -> Answer:
+    """Ask again where no answer came. For what may be asked twice: reading, above all."""
+    pause = _PAUSE_SECONDS
+    for _ in range(_ATTEMPTS_MAX):
+        try:
+            return await ask()
         except OutcomeUnknownError:
             await asyncio.sleep(pause)
             pause = min(2 * pause, _PAUSE_SECONDS_MAX)

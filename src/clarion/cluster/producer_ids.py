@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Final
 
-from clarion.cluster.changes import change
+from clarion.cluster.changes import change, until_answered
 from clarion.cluster.coordination import CoordinationStore, Put, Revision, absent, unchanged
 
 NEXT_PRODUCER_ID: Final = "next-producer-id"
@@ -34,7 +34,7 @@ class ProducerIds:
 
     async def _take_block(self) -> None:
         """If another broker has taken the same block first, the next one is tried."""
-        known = await self._store.get(NEXT_PRODUCER_ID)
+        known = await until_answered(lambda: self._store.get(NEXT_PRODUCER_ID))
         first = int(known.value) if known else 0
         while first // _BLOCK in self._used_blocks:
             first += _BLOCK

@@ -1,0 +1,85 @@
+"""Changes of the store whose answer did not come at once: they are known in the end, and happened once at most."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterable
+
+import pytest
+
+from clarion.cluster import ProducerIds
+from clarion.cluster.changes import change
+from clarion.cluster.coordination import Put, absent
+from clarion.cluster.simulated_store import SimulatedService, SimulatedStore, Weather
+from tests.sim.loop import SimLoop
+
+UNRELIABLE = Weather(lost_requests=0.5, lost_replies=0.5)
+
+
+class Script:
+    """Chance as it is written down: of each attempt, whether the request is lost, then whether the answer is."""
+
+    def __init__(self, *lost: bool) -> None:
+        self._lost = list(lost)
+
+    def random(self) -> float:
+        return 0.0 if self._lost and self._lost.pop(0) else 1.0
+
+    def uniform(self, a: float, b: float) -> float:
+        return a
+
+
+class FullDisk:
+    """Refuses the attempts with these numbers."""
+
+    def __init__(self, attempts: Iterable[int]) -> None:
+        self._refused = set(attempts)
+        self._count = 0
+
+    def __call__(self) -> None:
+        self._count += 1
+        if self._count in self._refused:
+            raise OSError(errno.ENOSPC, "no space left")
+
+
+@pytest.fixture
+def loop():
+    loop = SimLoop(1)
+    yield loop
+    loop.close()
+
+
+def test_a_refusal_after_a_lost_answer_is_no_refusal_of_what_has_happened(loop):
+    """The first attempt changed the store, the second found the disk full: the caller must not take it back."""
+    service = SimulatedService()
+    store = SimulatedStore(service, Script(False, True), UNRELIABLE, before_change=FullDisk([2]))
+    seen = []
+
+    async def put() -> bool:
+        return await change(store, [absent("k")], [Put("k", b"v")], seen.append)
+
+    assert loop.run_until_complete(put())
+    assert seen == [service.entries["k"].mod_revision]
+
+
+def test_a_refusal_after_a_lost_request_is_one(loop):
+    service = SimulatedService()
+    store = SimulatedStore(service, Script(True), UNRELIABLE, before_change=FullDisk([1]))
+    seen = []
+
+    async def put() -> bool:
+        return await change(store, [absent("k")], [Put("k", b"v")], seen.append)
+
+    with pytest.raises(OSError, match="no space"):
+        loop.run_until_complete(put())
+    assert (seen, service.entries) == ([], {})
+
+
+def test_producer_ids_are_given_out_although_the_store_was_silent_once(loop):
+    store = SimulatedStore(SimulatedService(), Script(True, False, True), UNRELIABLE)
+
+    async def take() -> list[int]:
+        ids = ProducerIds(store)
+        return [await ids.next(), await ids.next()]
+
+    assert loop.run_until_complete(take()) == [0, 1]
