@@ -92,6 +92,9 @@ def run(
         bool | None,
         typer.Option("--wait/--no-wait", help="Wait for a broker or topic that is not there. Default: only a stream."),
     ] = None,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Start a pipeline again that failed, unless that cannot help.")
+    ] = False,
     conf: ConfOption = None,
     bootstrap: BootstrapOption = None,
 ) -> None:
@@ -111,6 +114,8 @@ def run(
     link = Link.of(context, bootstrap)
     pipelines, is_batch = _asked_for(what, only)
     how = "batch" if is_batch or end is not None else "once" if once else "stream"
+    if restart and how == "batch":
+        raise UsageError("--restart is for streams: a batch that failed has no checkpoint, and would write rows again")
     now_ms = time.time_ns() // 1_000_000
     plan = Plan(
         bootstrap=link.bootstrap,
@@ -123,6 +128,7 @@ def run(
         master=master,
         config=spark_settings(conf),
         must_wait=how == "stream" if wait is None else wait,
+        restarts=restart,
     )
     perform(pipelines, plan, as_json=as_json, metrics=metrics_address(metrics))
 
@@ -229,7 +235,7 @@ def explain(
     """Show how Spark would run the pipelines. Nothing is read, written or started."""
     _need_spark()
     from clarion.pipeline.definition import Run
-    from clarion.pipeline.runner import quiet_spark
+    from clarion.pipeline.spark_session import quiet_spark
 
     link = Link.of(context, bootstrap)
     pipelines = _chosen(_load(files), only)

@@ -78,7 +78,7 @@ def close_spark() -> None:
         from pyspark.sql import SparkSession
     except ImportError:
         return
-    from clarion.pipeline.runner import tidying
+    from clarion.pipeline.spark_session import tidying
 
     with tidying():
         if (spark := SparkSession.getActiveSession()) is not None:

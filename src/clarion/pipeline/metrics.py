@@ -21,6 +21,7 @@ COUNTERS: dict[str, tuple[str, Number]] = {
     "rows_quarantined": ("Bad records that did not reach the function.", lambda one: one.rows_bad),
     "rows_late": ("Rows that came after the watermark had passed them.", lambda one: one.rows_late),
     "batches": ("Micro-batches finished.", lambda one: one.batches),
+    "restarts": ("Times it was started again after a failure.", lambda one: one.restarts),
 }
 GAUGES: dict[str, tuple[str, Number]] = {
     "up": ("1 while the pipeline runs.", lambda one: float(one.state == "running")),

@@ -72,13 +72,14 @@ class Progress:
     """One pipeline from the start of its run to its end."""
 
     name: str
-    state: str = "starting"  # starting, waiting, running, stopping; then stopped, ended or failed
-    detail: str = ""  # what it waits for, or why it failed
+    state: str = "starting"  # starting, waiting, running, restarting, stopping; then stopped, ended or failed
+    detail: str = ""  # what it waits for, or why it failed or starts again
     rows_in: int = 0
     rows_out: int = 0
     rows_bad: int = 0
     rows_late: int = 0
     batches: int = 0
+    restarts: int = 0
     last: Reading | None = None
     last_error: str = ""
     lag: int | None = None
@@ -129,6 +130,7 @@ class Progress:
             "state_bytes": last.state_bytes if last else 0,
             "quarantined": self.rows_bad,
             "late": self.rows_late,
+            "restarts": self.restarts,
             "last_error": self.last_error,
         }
 

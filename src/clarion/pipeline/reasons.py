@@ -15,20 +15,25 @@ _WRAPPERS = ("Py4JException", "PythonException", "Py4JJavaError", "StreamingQuer
 def plain_reason(error: BaseException | str) -> str:
     """The innermost Python error that the text tells of; else its first line of sense."""
     text = error if isinstance(error, str) else str(error) or type(error).__name__
+    if found := innermost(text):
+        name, message = found
+        return _shortened(message if name.startswith(("Definition", "Quarantine", "Lake")) else f"{name}: {message}")
     lines = [_clean(line) for line in text.splitlines()]
-    python_errors = [found for line in lines if (found := _python_error(line))]
-    if python_errors:
-        return _shortened(python_errors[-1])
     sense = next((line for line in lines if line and not _NOISE.search(line)), text.strip())
     return _shortened(_SPARK_CLASS.sub("", _JAVA_CLASS.sub("", sense)))
 
 
-def _python_error(line: str) -> str | None:
+def innermost(text: str) -> tuple[str, str] | None:
+    """The class and the message of the innermost Python error that a text tells of."""
+    found = [each for line in text.splitlines() if (each := _python_error(_clean(line)))]
+    return found[-1] if found else None
+
+
+def _python_error(line: str) -> tuple[str, str] | None:
     found = _PYTHON_ERROR.match(line.removeprefix("pyspark.errors.exceptions.").strip())
     if not found or found[1] in _WRAPPERS or not found[2].strip():
         return None
-    message = _SPARK_CLASS.sub("", found[2].strip())
-    return message if found[1].startswith(("Definition", "Quarantine", "Lake")) else f"{found[1]}: {message}"
+    return found[1], _SPARK_CLASS.sub("", found[2].strip())
 
 
 def _clean(line: str) -> str:

@@ -6,6 +6,7 @@ for long, and the audience (the terminal, JSON lines, metrics) is told after eve
     starting → waiting (no broker, no topic) → running → stopping → stopped   somebody asked
                                                        → ended                --once, --to: everything was read
                                                        → failed               and the others go on
+                                                       → restarting → …       if it was asked for, and may help
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from __future__ import annotations
 import os
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,8 @@ from clarion.pipeline.loading import hint, line_of
 from clarion.pipeline.observing import observed
 from clarion.pipeline.progress import BAD_ROWS, ROWS_IN, ROWS_OUT, Progress, listener
 from clarion.pipeline.reasons import plain_reason
-from clarion.pipeline.spark_session import make_active
+from clarion.pipeline.restarting import TRIES_MAX, Restarts, can_be_mended
+from clarion.pipeline.spark_session import forget_dead_spark, make_active, quiet_spark, tidying
 from clarion.pipeline.state_files import DEFAULT_STATE_DIR, StateFolder
 from clarion.pipeline.table_reference import Table
 from clarion.world.clock import SystemClock
@@ -64,6 +66,7 @@ class Plan:
     master: str | None = None
     config: Mapping[str, str] = field(default_factory=dict)
     must_wait: bool = True  # for a broker or a topic that is not there yet; else that is a failure
+    restarts: bool = False  # what fails is started again, if that may help
 
 
 Audience = Callable[[Sequence[Progress]], None]
@@ -93,29 +96,46 @@ class Runner:
             for each in self.plays:
                 each.look_ahead()
             self._audience(self.progresses)
-            if all(each.is_over for each in self.plays):
+            try:
+                self._play(open_session)
+            finally:
                 self._end()
-                return False
-            with quiet_spark(self.plays[0].folder.log):
+        return all(each.state != "failed" for each in self.progresses)
+
+    def _play(self, open_session: Callable[[Mapping[str, str]], SparkSession]) -> None:
+        """Until everybody is done. A Spark that died on the way is replaced, if there is somebody to go on."""
+        log, is_first = self.plays[0].folder.log, True
+        while not all(each.is_over for each in self.plays):
+            with quiet_spark(log, keep=not is_first):
                 spark = open_session(self._config())
+            is_first = False
             make_active(spark)
             reports = listener({each.name: each for each in self.progresses})
             spark.streams.addListener(reports)
             try:
                 self._loop(spark)
             finally:
-                self._end()
                 with tidying():
                     spark.streams.removeListener(reports)
-        return all(each.state != "failed" for each in self.progresses)
+            if self._has_lost_spark:
+                forget_dead_spark()
+                for each in self.plays:
+                    each.has_lost_spark = False
+
+    @property
+    def _has_lost_spark(self) -> bool:
+        return any(each.has_lost_spark for each in self.plays)
 
     def _loop(self, spark: SparkSession) -> None:
+        """Until everybody is done, or Spark is gone."""
         while not all(each.is_over for each in self.plays):
             for each in self.plays:
                 if self.is_stopping or each.folder.is_stop_requested:
                     each.request_stop()
                 each.look(spark)
             self._audience(self.progresses)
+            if self._has_lost_spark:
+                return
             time.sleep(_LOOK_SECONDS)
 
     def _end(self) -> None:
@@ -163,6 +183,9 @@ class Play:
         self._ended_at = float("inf")
         self._status_at = 0.0
         self._started_ms = SystemClock().now_ms()
+        self._restarts = Restarts()
+        self._begun_at = 0.0
+        self.has_lost_spark = False
 
     @property
     def is_over(self) -> bool:
@@ -267,6 +290,7 @@ class Play:
         is_batch = self._plan.how == BATCH
         rows = self._counted(spark, streaming=not is_batch)
         self._query = BatchQuery(rows, self.pipeline.writes, self._run) if is_batch else self._start(rows)
+        self._begun_at = time.monotonic()
         self._say("running")
 
     def _start(self, df: DataFrame) -> StreamingQuery:
@@ -327,12 +351,32 @@ class Play:
         return self.progress.is_complete or isinstance(query, BatchQuery) or is_overdue
 
     def _fail(self, error: Exception) -> None:
-        is_gone = self._has_spark and self.folder.spark() is None
-        self.progress.last_error = _GONE if is_gone else told(error, self.pipeline)
+        self.has_lost_spark = self._has_spark and self.folder.spark() is None
+        self.progress.last_error = _GONE if self.has_lost_spark else told(error, self.pipeline)
         self.folder.log.parent.mkdir(parents=True, exist_ok=True)
         with self.folder.log.open("a") as log:
             log.write("".join(traceback.format_exception(error)))
-        self._say("failed", self.progress.last_error)
+        may_go_on = self._plan.restarts and self.progress.state != "stopping"
+        if not may_go_on or not (self.has_lost_spark or can_be_mended(error)) or not self._restart():
+            self._say("failed", self.progress.last_error)
+
+    def _restart(self) -> bool:
+        """Wait and begin again, from the checkpoint; False if there have been too many tries in a row."""
+        now = time.monotonic()
+        wait = self._restarts.wait_after(now - self._begun_at if self._query is not None else 0.0)
+        if wait is None:
+            return False
+        with tidying():
+            if self._query is not None and self._query.isActive:
+                self._query.stop()
+        self._query, self._has_spark, self._ended_at = None, False, float("inf")
+        self._run.observations.clear()
+        self.progress.is_complete = False
+        self.progress.restarts += 1
+        self._next_look = now + wait
+        tries = f"try {self._restarts.tries} of {TRIES_MAX}"
+        self._say("restarting", f"in {wait:.1f} s, {tries}: {self.progress.last_error}")
+        return True
 
     def _say(self, state: str, detail: str = "") -> None:
         self.progress.state, self.progress.detail = state, detail
@@ -350,26 +394,3 @@ def told(error: Exception, pipeline: Pipeline) -> str:
     line = line_of(error, pipeline.path)
     place = f"{pipeline.path}:{line}: " if line else ""
     return f"{place}{plain_reason(error)}{hint(error)}"
-
-
-@contextmanager
-def tidying() -> Iterator[None]:
-    """Letting go of a Spark that may have died already; whatever goes wrong with that is of no interest any more."""
-    from py4j.protocol import Py4JError
-
-    with suppress(Py4JError, OSError):
-        yield
-
-
-@contextmanager
-def quiet_spark(log: Path) -> Iterator[None]:
-    """A Spark that starts within the block says what it has to say into this file, to its end; we keep the terminal."""
-    log.parent.mkdir(parents=True, exist_ok=True)
-    ours = os.dup(2)
-    with log.open("wb") as file:
-        os.dup2(file.fileno(), 2)
-    try:
-        yield
-    finally:
-        os.dup2(ours, 2)
-        os.close(ours)

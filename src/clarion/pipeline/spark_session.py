@@ -11,9 +11,12 @@ from __future__ import annotations
 import os
 import re
 import sys
+import warnings
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clarion.pipeline.cache import cached_file
@@ -72,6 +75,45 @@ def session(
 def make_active(spark: SparkSession) -> None:
     """Let this thread use the session: Spark asks the thread's own for Python data sources, and a new one has none."""
     spark._get_j_spark_session_class(spark._jvm).setActiveSession(spark._jsparkSession)
+
+
+def forget_dead_spark() -> None:
+    """Let go of a JVM that is gone, so that `session` starts another one; PySpark would ask the dead one for ever."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    with tidying(), warnings.catch_warnings(action="ignore"):
+        if (context := SparkContext._active_spark_context) is not None:
+            context.stop()
+    gateway: Any = SparkContext._gateway
+    with tidying():
+        if gateway is not None:
+            gateway.shutdown()
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = SparkSession._activeSession = None
+
+
+@contextmanager
+def tidying() -> Iterator[None]:
+    """Letting go of a Spark that may have died already; whatever goes wrong with that is of no interest any more."""
+    from py4j.protocol import Py4JError
+
+    with suppress(Py4JError, OSError):
+        yield
+
+
+@contextmanager
+def quiet_spark(log: Path, *, keep: bool = False) -> Iterator[None]:
+    """A Spark that starts within the block says what it has to say into this file, to its end; we keep the terminal."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    ours = os.dup(2)
+    with log.open("ab" if keep else "wb") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(ours, 2)
+        os.close(ours)
 
 
 def default_master() -> str:

@@ -13,7 +13,14 @@ from typing import Any, TextIO
 from clarion.pipeline.progress import Progress
 
 _LINE_SECONDS = 10.0  # in a pipe a pipeline speaks at every change of state, and so often while rows flow
-_STYLES = {"running": "green", "waiting": "yellow", "failed": "bold red", "ended": "bold green", "stopping": "yellow"}
+_STYLES = {
+    "running": "green",
+    "waiting": "yellow",
+    "restarting": "yellow",
+    "stopping": "yellow",
+    "failed": "bold red",
+    "ended": "bold green",
+}
 _HEADERS = (
     "PIPELINE",
     "STATE",

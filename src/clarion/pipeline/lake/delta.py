@@ -21,7 +21,7 @@ from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.transaction import AddAction
 
 from clarion.pipeline.lake.commits import Batch, Commit, is_there
-from clarion.pipeline.lake.errors import LakeError
+from clarion.pipeline.lake.errors import LakeError, LakeRetryError
 from clarion.pipeline.lake.files import DataFile, Layout, check_files, remove_files
 from clarion.pipeline.lake.options import TableOptions
 from clarion.pipeline.lake.ranges import Origin, SourceRange
@@ -99,7 +99,9 @@ def commit(options: TableOptions, work: Commit) -> bool:
         except CommitFailedError:
             # Another writer was faster, and may have written this very batch: look again. The pause differs by process.
             time.sleep(PAUSE_SECONDS * (attempt + 1 + os.getpid() % 7))
-    raise LakeError(f"{options.path}: lost the race against other writers {ATTEMPTS_MAX} times; nothing was committed")
+    raise LakeRetryError(
+        f"{options.path}: lost the race against other writers {ATTEMPTS_MAX} times; nothing was committed"
+    )
 
 
 def remove_uncommitted(path: str, files: Iterable[DataFile], staging: str = "") -> None:

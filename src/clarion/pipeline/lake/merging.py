@@ -18,7 +18,7 @@ from deltalake.exceptions import CommitFailedError
 
 from clarion.pipeline.lake.commits import Batch
 from clarion.pipeline.lake.delta import ATTEMPTS_MAX, PAUSE_SECONDS, grown, opened_or_created, transactions
-from clarion.pipeline.lake.errors import LakeError
+from clarion.pipeline.lake.errors import LakeError, LakeRetryError
 from clarion.pipeline.lake.options import TableOptions
 from clarion.pipeline.lake.ranges import SourceRange
 from clarion.pipeline.lake.schema import fit, nullable
@@ -94,7 +94,9 @@ def merge(
             return True
         except CommitFailedError:
             time.sleep(PAUSE_SECONDS * (attempt + 1 + os.getpid() % 7))
-    raise LakeError(f"{options.path}: lost the race against other writers {ATTEMPTS_MAX} times; nothing was merged")
+    raise LakeRetryError(
+        f"{options.path}: lost the race against other writers {ATTEMPTS_MAX} times; nothing was merged"
+    )
 
 
 def _merge(table: DeltaTable, rows: pa.Table, rule: Rule, kept: pa.Schema, properties: CommitProperties) -> None:
