@@ -11,15 +11,19 @@ from __future__ import annotations
 
 import atexit
 import hashlib
+import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
+
+from clarion.pipeline.spark_session import cores_of
+from clarion.pipeline.workers import CORES_VARIABLE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,10 +42,30 @@ def ship(spark: SparkSession) -> Path:
     path = build_zip()
     if spark.conf.get(_SHIPPED, "") != path.name:
         spark.sparkContext.addPyFile(str(path))
-        for package in FORMATS:
-            spark.dataSource.register(import_module(package).DefaultSource)
+        make_known(spark)
         spark.conf.set(_SHIPPED, path.name)
     return path
+
+
+def make_known(spark: SparkSession) -> None:
+    """Tell Spark of the formats, and those who will plan their tasks how many run at once."""
+    context = spark.sparkContext
+    told = (
+        os.environ.get(CORES_VARIABLE) or cores_of(context.master) or configured_cores(dict(context.getConf().getAll()))
+    )
+    context.environment[CORES_VARIABLE] = str(told or 0)
+    for package in FORMATS:
+        spark.dataSource.register(import_module(package).DefaultSource)
+
+
+def configured_cores(config: Mapping[str, str]) -> int | None:
+    """How many tasks a cluster runs at once for us, if the settings say so."""
+    if (most := config.get("spark.cores.max", "")).isdigit():
+        return int(most)
+    is_dynamic = config.get("spark.dynamicAllocation.enabled") == "true"
+    executors = config.get("spark.dynamicAllocation.maxExecutors" if is_dynamic else "spark.executor.instances", "")
+    each = config.get("spark.executor.cores", "")
+    return int(executors) * int(each) if executors.isdigit() and each.isdigit() else None
 
 
 _SHIPPED: Final = "clarion.pipeline.shipped"

@@ -15,7 +15,6 @@ import warnings
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -221,12 +220,11 @@ def _settle(spark: SparkSession, chosen: Mapping[str, str]) -> None:
 
 
 def _send_package(spark: SparkSession) -> None:
-    from clarion.pipeline.shipping import FORMATS, ship
+    from clarion.pipeline.shipping import make_known, ship
 
     if not is_local(spark.sparkContext.master):
         ship(spark)
         return
     # Spark would find them by itself, in a Python that it starts for that; on a busy machine it gives that ten seconds,
     # and then says that there is no such format.
-    for package in FORMATS:
-        spark.dataSource.register(import_module(package).DefaultSource)
+    make_known(spark)

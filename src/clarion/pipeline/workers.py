@@ -10,6 +10,7 @@ import gc
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from clarion.pipeline.kafka.client import Client
 from clarion.pipeline.kafka.producer import Producer, ProducerSettings
@@ -51,7 +52,11 @@ def freeze_in_workers() -> None:
         gc.freeze()
 
 
-def cores() -> int:
-    """How many tasks run at once. Planners cannot ask Spark, so whoever makes the session may tell them."""
-    told = os.environ.get("CLARION_SPARK_CORES", "")
-    return int(told) if told.isdigit() and int(told) else len(os.sched_getaffinity(0))
+CORES_VARIABLE: Final = "CLARION_SPARK_CORES"
+
+
+def cores() -> int | None:
+    """How many tasks run at once, as whoever made the session told us: a planner cannot ask Spark. None where only the
+    cluster knows; and where nobody said anything, Spark runs on this machine."""
+    told = os.environ.get(CORES_VARIABLE, "")
+    return (int(told) or None) if told.isdigit() else len(os.sched_getaffinity(0))

@@ -7,6 +7,10 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.errors import PySparkException
 
+from clarion.pipeline.shipping import make_known
+from clarion.pipeline.source.planning import ROWS_PER_TASK_MIN
+from clarion.pipeline.spark_session import cores_here
+from clarion.pipeline.workers import CORES_VARIABLE
 from tests.pipeline.connector.frames import batch, save, values
 from tests.pipeline.topics import create, fill, numbered
 
@@ -226,3 +230,19 @@ def test_a_topic_is_copied_with_all_its_columns(spark, bootstrap, unique):
     fill(bootstrap, unique, numbered(100), 1)
     save(batch(spark, bootstrap, subscribe=unique), bootstrap, topic=f"{unique}.copy")
     assert [one.value() for one in read_all(bootstrap, f"{unique}.copy", 1)] == numbered(100)
+
+
+def test_the_number_of_tasks_follows_the_cores_that_spark_has_and_not_those_of_this_machine(
+    spark, bootstrap, unique, monkeypatch
+):
+    create(bootstrap, unique)
+    fill(bootstrap, unique, [b""] * 4 * ROWS_PER_TASK_MIN, **{"queue.buffering.max.messages": 1_000_000})
+    few = cores_here() + 1
+    monkeypatch.setenv(CORES_VARIABLE, str(few))
+    make_known(spark)
+    try:
+        assert batch(spark, bootstrap, subscribe=unique, splitPartitions="true").rdd.getNumPartitions() == few
+    finally:
+        monkeypatch.delenv(CORES_VARIABLE)
+        make_known(spark)
+    assert spark.sparkContext.environment[CORES_VARIABLE] == "2", "as local[2,4] says"

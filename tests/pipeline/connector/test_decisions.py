@@ -111,6 +111,12 @@ def test_where_order_cannot_matter_a_partition_is_split():
     ]
 
 
+def test_where_nobody_knows_the_cores_each_partition_counts_as_one():
+    ranges = [a_range(partition, 0, 30_000) for partition in range(6)]
+    assert plan(ranges, cores=None) == [[one] for one in ranges]
+    assert len(plan([a_range(0, 0, 60_000)], cores=None, asked=Tasks(may_split=True))) == 1
+
+
 def test_as_many_tasks_as_asked_for():
     assert len(plan([a_range(0, 0, 1000)], 2, Tasks(least=7))) == 7
     assert len(plan([a_range(0, 0, 3)], 2, Tasks(least=7))) == 3

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from clarion.pipeline.shipping import configured_cores
 from clarion.pipeline.spark_session import (
     _STATE_STORE,
     SparkMissingError,
@@ -35,6 +36,28 @@ from clarion.pipeline.spark_session import (
 )
 def test_how_many_tasks_a_master_runs_at_once(master, cores):
     assert cores_of(master) == cores
+
+
+@pytest.mark.parametrize(
+    ("config", "cores"),
+    [
+        ({"spark.cores.max": "12"}, 12),
+        ({"spark.executor.instances": "5", "spark.executor.cores": "4"}, 20),
+        ({"spark.executor.instances": "5"}, None),
+        (
+            {
+                "spark.dynamicAllocation.enabled": "true",
+                "spark.dynamicAllocation.maxExecutors": "10",
+                "spark.executor.instances": "2",
+                "spark.executor.cores": "4",
+            },
+            40,
+        ),
+        ({}, None),
+    ],
+)
+def test_how_many_tasks_a_cluster_runs_at_once_as_far_as_settings_say(config, cores):
+    assert configured_cores(config) == cores
 
 
 def test_only_local_executors_share_the_drivers_packages():

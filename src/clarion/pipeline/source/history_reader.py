@@ -54,7 +54,7 @@ class HistoryReader(BatchReader):
             key: span for key, span in archived(past.spans, live, from_start=from_start).items() if span[0] < span[1]
         }
         tail = [part for each in live for part in outside(each, past.spans.get(origin_of(each)), from_start=from_start)]
-        tasks = max(cores(), -(-len(past.files) // FILES_PER_TASK_MAX))
+        tasks = max(cores() or 1, -(-len(past.files) // FILES_PER_TASK_MAX))
         lots = pack(past.files, tasks) if wanted else []
         return [*(TaskFiles(tuple(paths), wanted) for paths in lots), *task_ranges(tail, self._settings)]
 

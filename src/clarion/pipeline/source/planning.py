@@ -30,14 +30,16 @@ class Tasks:
     may_split: bool = False  # a partition over several tasks, for no other reason than speed
 
 
-def plan(ranges: Sequence[OffsetRange], cores: int, asked: Tasks | None = None) -> list[list[OffsetRange]]:
-    """The ranges of each task; empty ranges are left out."""
+def plan(ranges: Sequence[OffsetRange], cores: int | None, asked: Tasks | None = None) -> list[list[OffsetRange]]:
+    """The ranges of each task; empty ranges are left out. Where nobody knows how many cores there are, it is as if each
+    partition had one."""
     asked = asked or Tasks()
     wanted = sorted((one for one in ranges if one.rows_max), key=lambda one: (one.topic, one.partition, one.start))
     total = sum(one.rows_max for one in wanted)
     if not total:
         return []
-    count = min(max(_worthwhile(total, cores), asked.least or 1, -(-total // (asked.rows_max or total))), total)
+    worthwhile = _worthwhile(total, len(wanted) if cores is None else cores)
+    count = min(max(worthwhile, asked.least or 1, -(-total // (asked.rows_max or total))), total)
     if asked.may_split or (asked.least or 1) > len(wanted):
         return _cut(wanted, total, count)
     tasks = _share_out(wanted, min(count, len(wanted)))
