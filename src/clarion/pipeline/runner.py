@@ -287,6 +287,8 @@ class Play:
     def _begin(self, spark: SparkSession) -> None:
         for each in self.pipeline.writes:
             each.prepare(spark, self._run)
+        # What this thread starts from here on runs in this pool: a query's own thread inherits it.
+        spark.sparkContext.setLocalProperty("spark.scheduler.pool", self.pipeline.name)
         is_batch = self._plan.how == BATCH
         rows = self._counted(spark, streaming=not is_batch)
         self._query = BatchQuery(rows, self.pipeline.writes, self._run) if is_batch else self._start(rows)

@@ -147,6 +147,8 @@ def defaults(master: str | None) -> dict[str, str]:
         # State beyond the heap, and only its changes written with each batch.
         "spark.sql.streaming.stateStore.providerClass": _STATE_STORE,
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+        # Pipelines of one session take turns, each in its pool: first come, first served would starve the later ones.
+        "spark.scheduler.mode": "FAIR",
         # A message's time means the same on every machine.
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",

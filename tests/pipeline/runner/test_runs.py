@@ -223,3 +223,46 @@ def test_a_broker_that_is_away_fails_a_run_that_does_not_wait(stage):
     (one,) = stage.play(path, bootstrap="127.0.0.1:1").progresses
     assert one.state == "failed"
     assert one.last_error.startswith("nothing answers at 127.0.0.1:1; is `clarion serve` running?")
+
+
+def test_a_pipeline_with_many_slow_tasks_does_not_keep_another_one_waiting(stage):
+    """First come, first served would let the quick one in when every task of the slow one has begun."""
+    create(stage.bootstrap, "much", 1)
+    create(stage.bootstrap, "little", 1)
+    send(stage.bootstrap, "much", [b"%d" % each for each in range(12)])
+    send(stage.bootstrap, "little", [b"one"])
+    path = stage.file(
+        """
+        import time
+        from pathlib import Path
+        from pyspark.sql.functions import udf
+        from clarion.pipeline import pipeline, topic
+
+        begun, quick_ran = Path("{folder}/begun"), Path("{folder}/quick-ran")
+
+        @udf("string")
+        def slowly(text):
+            begun.open("a").write(".")
+            end = time.monotonic() + 3
+            while time.monotonic() < end and not quick_ran.exists():
+                time.sleep(0.05)
+            return text
+
+        @udf("long")
+        def slow_tasks_that_have_begun(text):
+            quick_ran.touch()
+            return len(begun.read_text()) if begun.exists() else 0
+
+        @pipeline(reads=topic("much", value="v", options={"minPartitions": 12}), writes=topic("much-out", value="v"))
+        def slow(much):
+            return much.select(slowly("v").alias("v"))
+
+        @pipeline(reads=topic("little", value="v"), writes=topic("little-out", value="n", partitions=1))
+        def quick(little):
+            return little.select(slow_tasks_that_have_begun("v").alias("n"))
+        """.replace("{folder}", str(stage.folder))
+    )
+    played = stage.play(path)
+    assert [(each.state, each.rows_out) for each in played.progresses] == [("ended", 12), ("ended", 1)]
+    (message,) = receive(stage.bootstrap, "little-out", 1)
+    assert int(message.value()) < 12
