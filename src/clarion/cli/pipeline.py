@@ -206,9 +206,13 @@ def reset(
     name: NameArgument,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     state_dir: StateOption = _STATE_DIR,
+    conf: ConfOption = None,
     bootstrap: BootstrapOption = None,
 ) -> None:
-    """Forget where a pipeline was: its next run begins at --from. What it has written stays."""
+    """Forget where a pipeline was: its next run begins at --from. What it has written stays.
+
+    A checkpoint on another file system (hdfs:, s3a:, …) is deleted through Spark, with the settings of --conf.
+    """
     from clarion.pipeline.state_files import CheckpointAwayError, PipelineRunningError
 
     folder = _known(state_dir, name)
@@ -216,11 +220,26 @@ def reset(
         raise CliError("nothing was changed")
     try:
         before = folder.read_status()
-        folder.reset()
+        _reset(folder, spark_settings(conf))
     except (PipelineRunningError, CheckpointAwayError) as error:
         raise CliError(str(error)) from error
     _forget_group(Link.of(context, bootstrap or before.get("bootstrap")), name)
     show_notice(f"{name} begins anew with its next run")
+
+
+def _reset(folder: StateFolder, config: dict[str, str]) -> None:
+    if not folder.is_far:
+        folder.reset()
+        return
+    _need_spark()
+    from clarion.pipeline.spark_session import quiet_spark
+
+    with TemporaryDirectory() as aside, quiet_spark(Path(aside) / "spark.log"):
+        folder.look_through(open_spark([], "local[1]", config))
+    try:
+        folder.reset()
+    finally:
+        close_spark()
 
 
 def explain(

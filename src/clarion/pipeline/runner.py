@@ -192,7 +192,9 @@ class Play:
         return self.progress.state in _OVER
 
     def check(self) -> None:
-        if self._plan.starting is not None and self._plan.how != BATCH and self.folder.has_checkpoint:
+        """Refuse `--from` for a pipeline that has begun; one whose checkpoint is far away when Spark is there."""
+        is_asked = self._plan.starting is not None and self._plan.how != BATCH
+        if is_asked and (self._has_spark or not self.folder.is_far) and self.folder.has_checkpoint:
             raise RunRefusedError(
                 f"pipeline {self.pipeline.name} has begun and goes on where it was; "
                 f"`clarion pipeline reset {self.pipeline.name}` lets it begin elsewhere (--from)"
@@ -265,6 +267,7 @@ class Play:
             self._wait(f"the Spark of the last run is still ending (process {other})", now)
             return False
         self.folder.note_spark(own)
+        self.folder.look_through(spark)
         self._has_spark = True
         return True
 
@@ -285,6 +288,8 @@ class Play:
         self._next_look = now + _RETRY_SECONDS
 
     def _begin(self, spark: SparkSession) -> None:
+        if not self.progress.restarts:
+            self.check()
         for each in self.pipeline.writes:
             each.prepare(spark, self._run)
         # What this thread starts from here on runs in this pool: a query's own thread inherits it.

@@ -20,11 +20,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from clarion.pipeline.reasons import plain_reason
 
 if TYPE_CHECKING:
-    from pyarrow.fs import FileSystem
+    from pyspark.sql import SparkSession
 
-_THREE_SLASHES = re.compile("^file:/(?!/)")  # Hadoop writes file:/a/b
+_FILE = re.compile("file:(//)?(?=/)")  # Hadoop writes file:/a/b, others file:///a/b
 DEFAULT_STATE_DIR = Path("clarion-pipelines")
 
 
@@ -33,7 +36,7 @@ class PipelineRunningError(Exception):
 
 
 class CheckpointAwayError(Exception):
-    """A checkpoint in a place that cannot be reached without Spark."""
+    """A checkpoint in a place that cannot be looked at."""
 
 
 class StateFolder:
@@ -48,6 +51,16 @@ class StateFolder:
         self._lock = self.path / "run.lock"
         self._stop = self.path / "stop-requested"
         self._spark = self.path / "spark.pid"
+        self._places: SparkPlaces | None = None
+
+    def look_through(self, spark: SparkSession) -> None:
+        """Checkpoints that are not on this machine's own file system are seen with Spark's eyes from here on."""
+        self._places = SparkPlaces(spark)
+
+    @property
+    def is_far(self) -> bool:
+        """Whether only Spark can look at the checkpoint."""
+        return _local(self._place()) is None
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -137,17 +150,30 @@ class StateFolder:
         """Forget where the pipeline was, here and where its last run kept it. The lock stays, so that nobody starts it
         meanwhile."""
         with self.held():
-            elsewhere = self._elsewhere or self.read_status().get("checkpoint")
-            if elsewhere and elsewhere != self.checkpoint.as_uri():
-                _remove_at(elsewhere)
+            place = self._place()
+            if (folder := _local(place)) is None:
+                self._seen(place).remove(place)
+            else:
+                shutil.rmtree(folder, ignore_errors=True)
             shutil.rmtree(self.checkpoint, ignore_errors=True)
             for each in (self._status, self.log, self._spark):
                 each.unlink(missing_ok=True)
 
     def _batches(self, log: str) -> list[int]:
         """The batches of one of the checkpoint's logs; their files have numbers as names."""
-        names = _names_in(self.checkpoint / log) if self._elsewhere is None else _names_at(f"{self._elsewhere}/{log}")
+        place = f"{self.checkpoint_uri}/{log}"
+        folder = _local(place)
+        names = self._seen(place).names(place) if folder is None else _names_in(folder)
         return [int(each) for each in names if each.isdigit()]
+
+    def _place(self) -> str:
+        """Where the checkpoint is, or was in the last run if nobody says."""
+        return self._elsewhere or str(self.read_status().get("checkpoint") or self.checkpoint_uri)
+
+    def _seen(self, place: str) -> SparkPlaces:
+        if self._places is None:
+            raise CheckpointAwayError(f"{place}: only Spark can look at it")
+        return self._places
 
 
 def state_folders(state_dir: Path) -> list[StateFolder]:
@@ -173,25 +199,38 @@ def _names_in(folder: Path) -> list[str]:
         return []
 
 
-def _names_at(uri: str) -> list[str]:
-    from pyarrow.fs import FileSelector
-
-    files, path = _opened(uri)
-    return [each.base_name for each in files.get_file_info(FileSelector(path, allow_not_found=True))]
-
-
-def _remove_at(uri: str) -> None:
-    files, path = _opened(uri)
-    files.delete_dir_contents(path, missing_dir_ok=True)
+def _local(place: str) -> Path | None:
+    """The folder of this machine that a place is; None if it is elsewhere."""
+    if found := _FILE.match(place):
+        return Path(unquote(place[found.end() :]))
+    return None if ":" in place else Path(place).absolute()
 
 
-def _opened(uri: str) -> tuple[FileSystem, str]:
-    """Where Spark's name of a place leads without Spark; CheckpointAwayError if nowhere."""
-    from pyarrow.fs import FileSystem
+class SparkPlaces:
+    """Folders wherever Spark can keep a checkpoint (hdfs:, s3a:, abfss:, …), with its settings and credentials."""
 
-    place = Path(uri).absolute().as_uri() if ":" not in uri else uri.replace("s3a://", "s3://", 1)
+    def __init__(self, spark: SparkSession) -> None:
+        jvm: Any = spark._jvm
+        self._path = jvm.org.apache.hadoop.fs.Path
+        self._hadoop = spark.sparkContext._jsc.hadoopConfiguration()
+
+    def names(self, place: str) -> list[str]:
+        with _told(place):
+            path = self._path(place)
+            files = path.getFileSystem(self._hadoop)
+            return [each.getPath().getName() for each in files.listStatus(path)] if files.exists(path) else []
+
+    def remove(self, place: str) -> None:
+        with _told(place):
+            path = self._path(place)
+            path.getFileSystem(self._hadoop).delete(path, True)
+
+
+@contextmanager
+def _told(place: str) -> Iterator[None]:
+    from py4j.protocol import Py4JJavaError
+
     try:
-        files, path = FileSystem.from_uri(_THREE_SLASHES.sub("file:///", place))
-    except (OSError, ValueError) as error:
-        raise CheckpointAwayError(f"{uri}: the checkpoint cannot be looked at from here: {error}") from error
-    return files, str(path)
+        yield
+    except Py4JJavaError as error:
+        raise CheckpointAwayError(f"{place}: Spark cannot look at it: {plain_reason(error)}") from error

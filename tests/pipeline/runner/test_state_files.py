@@ -6,6 +6,8 @@ import sys
 import pytest
 
 from clarion.pipeline.state_files import CheckpointAwayError, PipelineRunningError, StateFolder, state_folders
+from tests.pipeline.runner.test_runs import send
+from tests.pipeline.topics import create
 from tests.waiting import wait_for
 
 HOLDER = """
@@ -116,7 +118,42 @@ def test_a_checkpoint_elsewhere_is_known_and_forgotten_too(tmp_path, spelling):
     assert not folder.has_checkpoint
 
 
-def test_a_checkpoint_that_cannot_be_reached_is_told(tmp_path):
+def test_a_checkpoint_of_another_file_system_is_known_and_forgotten_through_spark(stage):
+    shared = stage.folder / "shared"
+    shared.mkdir()
+    hadoop = stage.spark.sparkContext._jsc.hadoopConfiguration()
+    hadoop.set("fs.viewfs.mounttable.far.link./shared", shared.as_uri())
+    create(stage.bootstrap, "near", 1)
+    path = stage.file(
+        """
+        from clarion.pipeline import pipeline, topic
+
+        @pipeline(reads=topic("near"), writes=topic("nearer"))
+        def near(rows):
+            return rows
+        """
+    )
+    send(stage.bootstrap, "near", [b"one"])
+    far = {"checkpoints": "viewfs://far/shared"}
+    assert [each.state for each in stage.play(path, **far).progresses] == ["ended"]
+    assert (shared / "near" / "commits" / "0").exists()
+    (again,) = stage.play(path, starting={"startingOffsets": "latest"}, **far).progresses
+    assert (again.state, again.last_error.partition(";")[0]) == ("failed", HAS_BEGUN)
+
+    folder = StateFolder(stage.folder / "state", "near")
+    assert folder.is_far, "the last run said where"
+    with pytest.raises(CheckpointAwayError, match="only Spark"):
+        folder.reset()
+    folder.look_through(stage.spark)
+    folder.reset()
+    assert not (shared / "near").exists()
+
+
+HAS_BEGUN = "pipeline near has begun and goes on where it was"
+
+
+def test_a_place_that_spark_cannot_reach_is_told_in_one_line(spark, tmp_path):
     folder = StateFolder(tmp_path, "errors", "nfs://nowhere/x")
-    with pytest.raises(CheckpointAwayError, match="cannot be looked at from here"):
+    folder.look_through(spark)
+    with pytest.raises(CheckpointAwayError, match=r'^nfs://nowhere/x/.*: Spark cannot.* scheme "nfs"$'):
         _ = folder.has_checkpoint
