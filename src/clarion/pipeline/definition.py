@@ -48,6 +48,7 @@ class Run:
     starting: Mapping[str, str] = field(default_factory=dict)  # connector options that say where a new pipeline begins
     ending: Mapping[str, str] = field(default_factory=dict)  # the same for where a batch ends
     may_split: bool = False  # no target keeps the order of a partition, so that several tasks may read one
+    reads: tuple[Source, ...] = ()
     has_several_sources: bool = False  # topics that Spark asks for news one after the other
     observations: dict[str, Any] = field(default_factory=dict, compare=False)  # what a batch counted on its way
 

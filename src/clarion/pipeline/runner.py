@@ -172,6 +172,7 @@ class Play:
             client=plan.client,
             starting=plan.starting or {"startingOffsets": "earliest"},
             ending=plan.ending,
+            reads=pipeline.reads,
             may_split=not any(each.keeps_order for each in pipeline.writes),
             has_several_sources=len([each for each in pipeline.reads if not isinstance(each, Table)]) > 1,
         )

@@ -3,8 +3,11 @@
 Reading   without `json` the columns are the connector's (key, value, topic, partition, offset, timestamp,
           timestampType); `key="user"` and `value="line"` give them a name and make them text. With `json` the declared
           fields are the columns, `key` adds the message's key as text, `metadata=True` adds its origin as `_message`.
+          `headers`, `timestamp` and `partition` give what they are called a column, too.
 Writing   `key` and `value` name the columns that become the message's key and value. Without `value` the value is all
           columns as one JSON object; but a binary column called `value` is taken as it is: raw bytes in, raw bytes out.
+          `headers`, `timestamp` and `partition` name columns as well, and `topic(by="kind")` the one with the topic of
+          each row. Columns that say where a message goes (`by`, `partition`) and its headers are no part of the value.
 """
 
 from __future__ import annotations
@@ -42,6 +45,10 @@ class Topic:
     json: str | None = None
     key: str | None = None
     value: str | None = None
+    headers: str | None = None
+    timestamp: str | None = None
+    partition: str | None = None
+    by: str | None = None  # the column with each row's topic; then there are no names
     metadata: bool = False
     on_bad: str = "quarantine"
     quarantine: str | None = None
@@ -52,6 +59,8 @@ class Topic:
 
     @property
     def description(self) -> str:
+        if self.by:
+            return f"topics by {self.by}"
         return f"topics {self.pattern}" if self.pattern else f"topic {','.join(self.names)}"
 
     @property
@@ -64,7 +73,19 @@ class Topic:
 
     @property
     def is_raw(self) -> bool:
-        return self.json is None and self.key is None and self.value is None
+        return self.json is None and not any(self.columns.values())
+
+    @property
+    def columns(self) -> dict[str, str | None]:
+        """What the parts of a message are called in rows, by the connector's names; None: as there."""
+        return {
+            "key": self.key,
+            "value": self.value,
+            "headers": self.headers,
+            "timestamp": self.timestamp,
+            "partition": self.partition,
+            "topic": self.by,
+        }
 
     def matches(self, name: str) -> bool:
         return re.fullmatch(self.pattern, name) is not None if self.pattern else name in self.names
@@ -96,7 +117,7 @@ class Topic:
         subscription = {"subscribePattern": self.pattern} if self.pattern else {"subscribe": ",".join(self.names)}
         reader = (spark.readStream if streaming else spark.read).format(FORMAT)
         ours = {"groupId": run.group, "splitPartitions": str(run.may_split).lower(), **run.starting}
-        if self.is_raw and not run.may_split:  # on the way to a topic: a message is copied with its headers
+        if self.headers or (self.is_raw and not run.may_split):  # on its way to a topic a message keeps its headers
             ours["includeHeaders"] = "true"
         if run.has_several_sources:
             ours["longPollMs"] = str(SHORT_POLL_MS)
@@ -107,14 +128,15 @@ class Topic:
     def prepare(self, spark: SparkSession, run: Run) -> None:
         from clarion.pipeline.broker_link import BrokerLink
 
-        BrokerLink(self.connection(run)).make_topic(self.names[0], self.partitions)
+        for name in self.names:
+            BrokerLink(self.connection(run)).make_topic(name, self.partitions)
 
     def start(
         self, df: DataFrame, run: Run, *, name: str, checkpoint: str, trigger: Mapping[str, Any], output_mode: str
     ) -> StreamingQuery:
         from clarion.pipeline.topic_rows import messages_of
 
-        writer = messages_of(df, self).writeStream.format(FORMAT).options(**self._sink_options(run))
+        writer = messages_of(df, self, run).writeStream.format(FORMAT).options(**self._sink_options(run))
         writer = writer.option("checkpointLocation", checkpoint).outputMode(output_mode).queryName(name)
         return writer.trigger(**trigger).start() if trigger else writer.start()
 
@@ -122,18 +144,22 @@ class Topic:
         """At least once: a batch that is played again is written again."""
         from clarion.pipeline.topic_rows import messages_of
 
-        messages_of(df, self).write.format(FORMAT).options(**self._sink_options(run)).mode("append").save()
+        messages_of(df, self, run).write.format(FORMAT).options(**self._sink_options(run)).mode("append").save()
 
     def _sink_options(self, run: Run) -> dict[str, str]:
-        return {**self.connection(run), "topic": self.names[0], **self.options}
+        return {**self.connection(run), **({} if self.by else {"topic": self.names[0]}), **self.options}
 
 
 def topic(
-    name: str | Sequence[str],
+    name: str | Sequence[str] = (),
     *,
+    by: str | None = None,
     json: str | None = None,
     key: str | None = None,
     value: str | None = None,
+    headers: str | None = None,
+    timestamp: str | None = None,
+    partition: str | None = None,
     metadata: bool = False,
     on_bad: str = "quarantine",
     quarantine: str | None = None,
@@ -144,8 +170,12 @@ def topic(
 ) -> Topic:
     """A topic by name, several by a list of names, or all that match a regular expression (`logs-.*`).
 
+    by          instead of a name, for a target: the column that says which topic a row goes to
     json        the fields of the JSON value as Spark's DDL, e.g. "ts timestamp not null, level string"
     key, value  the column that is the message's key, or value
+    headers     the column with its headers: array<struct<key, value>>, or for a target a map
+    timestamp   the column with its timestamp
+    partition   the column with its partition; null for a target: as the key decides
     metadata    add the column `_message` (key, topic, partition, offset, timestamp) to the fields of `json`
     on_bad      a value that does not fit `json`: `quarantine` (to a topic, with the reason), `fail` or `drop`
     quarantine  the name of that topic, by default `<pipeline>.quarantine`
@@ -155,7 +185,8 @@ def topic(
     """
     names, pattern = _names_and_pattern(name)
     made = Topic(
-        names, pattern, json, key, value, metadata, on_bad, quarantine, partitions, bootstrap,
+        names, pattern, json, key, value, headers, timestamp, partition, by, metadata, on_bad, quarantine, partitions,
+        bootstrap,
         _texts(options), _texts(json_options),
     )  # fmt: skip
     _check(made)
@@ -166,10 +197,13 @@ def refusal(name: str, reads: Sequence[object], writes: Sequence[object]) -> str
     """Why a pipeline cannot have these topics; None if it can."""
     sources = [each for each in reads if isinstance(each, Topic)]
     targets = [each for each in writes if isinstance(each, Topic)]
+    for source in sources:
+        if source.by:
+            return f"it reads {source.description}: only a target can be chosen by a column"
     for target in targets:
-        if len(target.names) != 1:
-            return f"it writes to {target.description}: a target is one topic, by name"
-    written = {*(each.names[0] for each in targets), *(each.quarantine_for(name) for each in sources)}
+        if len(target.names) != 1 and not target.by:
+            return f"it writes to {target.description}: a target is one topic, by name, or by a column (by=…)"
+    written = {*(name for each in targets for name in each.names), *(each.quarantine_for(name) for each in sources)}
     for topic_name in sorted(filter(None, written)):
         if any(each.matches(topic_name) for each in sources):
             return f"it reads topic {topic_name} and writes to it; that would never end"
@@ -189,7 +223,7 @@ def _texts(options: Mapping[str, Any] | None) -> dict[str, str]:
 
 
 def _check(made: Topic) -> None:
-    where = f"topic({made.pattern or ','.join(made.names)!r})"
+    where = f"topic({made.pattern or ','.join(made.names) or f'by={made.by}'!r})"
     _check_names(made, where)
     if made.json is not None and made.value is not None:
         raise DefinitionError(f"{where}: json= and value= exclude each other: a value is parsed or it is one column")
@@ -207,8 +241,13 @@ def _check(made: Topic) -> None:
 
 
 def _check_names(made: Topic, where: str) -> None:
-    if not made.names and made.pattern is None:
+    is_named = bool(made.names) or made.pattern is not None
+    if not is_named and not made.by:
         raise DefinitionError("topic([]): name at least one topic")
+    if made.by and (is_named or made.partitions is not None):
+        raise DefinitionError(
+            f"topic(by={made.by!r}): the column names the topics, and none is made: leave out the rest"
+        )
     for name in (*made.names, *filter(None, [made.quarantine])):
         try:
             check_topic_name(name)

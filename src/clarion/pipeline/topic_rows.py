@@ -39,31 +39,92 @@ def rows_of(messages: DataFrame, topic: Topic, run: Run) -> DataFrame:
     return good.select(*_columns(schema, topic))
 
 
-def messages_of(rows: DataFrame, topic: Topic) -> DataFrame:
-    """Rows as `key`, `value` and, where raw messages still have them, `headers` and `timestamp`."""
+def messages_of(rows: DataFrame, topic: Topic, run: Run) -> DataFrame:
+    """Rows as `key`, `value` and whatever else of a message was named, or raw messages still have."""
     from pyspark.sql import functions as F
-    from pyspark.sql.types import ArrayType, BinaryType, TimestampType
+    from pyspark.sql.types import BinaryType
+
+    for name in filter(None, topic.columns.values()):
+        if name not in rows.columns:
+            raise DefinitionError(f"{topic.description}: there is no column {name!r}, only {', '.join(rows.columns)}")
+    is_raw = topic.value is None and isinstance(_kind(rows, "value"), BinaryType)
+    key = topic.key or ("key" if is_raw and "key" in rows.columns else None)
+    value = "value" if is_raw else topic.value
+    columns = [
+        (_as_bytes(rows, key) if key else F.lit(None).cast("binary")).alias("key"),
+        (_as_bytes(rows, value) if value else _whole(rows, topic)).alias("value"),
+        *_headers(rows, topic, is_raw),
+        *_timestamp(rows, topic, is_raw),
+    ]
+    if topic.partition:
+        columns.append(_partition(rows, topic.partition))
+    if topic.by:
+        columns.append(_destination(topic.by, run))
+    return rows.select(*columns)
+
+
+def _whole(rows: DataFrame, topic: Topic) -> Column:
+    """All columns as one JSON object, but for headers and what says where the message goes."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import ArrayType
 
     from clarion.pipeline.source.schema import HEADER
 
-    is_raw = topic.value is None and "value" in rows.columns and isinstance(rows.schema["value"].dataType, BinaryType)
-    for name in filter(None, (topic.key, topic.value)):
-        if name not in rows.columns:
-            raise DefinitionError(f"{topic.description}: there is no column {name!r}, only {', '.join(rows.columns)}")
-    key = topic.key or ("key" if is_raw and "key" in rows.columns else None)
-    value = "value" if is_raw else topic.value
-    # Headers came along for the case that messages are copied; they are no part of a value.
-    fields = [each for each in rows.columns if each != "headers" or _kind(rows, each) != ArrayType(HEADER)]
-    whole = F.to_json(F.struct(*(F.col(_quoted(each)) for each in fields)), {"ignoreNullFields": "false"})
-    columns = [
-        (_as_bytes(rows, key) if key else F.lit(None).cast("binary")).alias("key"),
-        (_as_bytes(rows, value) if value else whole.cast("binary")).alias("value"),
-    ]
-    if is_raw and "headers" in rows.columns:
-        columns.append(F.col("headers"))
-    if is_raw and isinstance(_kind(rows, "timestamp"), TimestampType):
-        columns.append(F.col("timestamp"))
-    return rows.select(*columns)
+    apart = {topic.headers, topic.partition, topic.by}
+    if _kind(rows, "headers") == ArrayType(HEADER):  # they came along for the case that messages are copied
+        apart.add("headers")
+    fields = [F.col(_quoted(each)) for each in rows.columns if each not in apart]
+    return F.to_json(F.struct(*fields), {"ignoreNullFields": "false"}).cast("binary")
+
+
+def _headers(rows: DataFrame, topic: Topic, is_raw: bool) -> list[Column]:
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import MapType
+
+    name = topic.headers or ("headers" if is_raw and "headers" in rows.columns else None)
+    if name is None:
+        return []
+    column = F.col(_quoted(name))
+    if isinstance(_kind(rows, name), MapType):
+        column = F.map_entries(column.cast("map<string,binary>"))
+    return [column.cast("array<struct<key:string,value:binary>>").alias("headers")]
+
+
+def _timestamp(rows: DataFrame, topic: Topic, is_raw: bool) -> list[Column]:
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import TimestampNTZType, TimestampType
+
+    name = topic.timestamp or ("timestamp" if is_raw else "")
+    kind = _kind(rows, name)
+    if isinstance(kind, TimestampType | TimestampNTZType):
+        return [F.col(_quoted(name)).alias("timestamp")]
+    if topic.timestamp and kind is not None:
+        raise DefinitionError(f"{topic.description}: timestamp={name!r} is {kind.simpleString()}, not a timestamp")
+    return []
+
+
+def _partition(rows: DataFrame, name: str) -> Column:
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import IntegralType
+
+    kind = _kind(rows, name)
+    if kind is not None and not isinstance(kind, IntegralType):
+        raise DefinitionError(f"partition={name!r} is {kind.simpleString()}, not a whole number")
+    return F.col(_quoted(name)).cast("int").alias("partition")
+
+
+def _destination(name: str, run: Run) -> Column:
+    """The topic of each row; never one that the pipeline reads, since that would not end."""
+    from pyspark.sql import functions as F
+
+    column = F.col(_quoted(name)).cast("string")
+    is_source = F.lit(False)
+    for each in run.reads:
+        is_source = is_source | column.isin(list(getattr(each, "names", ())))
+        if pattern := getattr(each, "pattern", None):
+            is_source = is_source | column.rlike(f"^(?:{pattern})$")
+    refused = F.raise_error(F.concat(F.lit("a row names topic "), column, F.lit(", which the pipeline reads")))
+    return F.when(is_source, refused.cast("string")).otherwise(column).alias("topic")
 
 
 def _kind(rows: DataFrame, name: str) -> DataType | None:
@@ -86,15 +147,21 @@ def schema_of(topic: Topic) -> StructType:
 
 
 def _named(messages: DataFrame, topic: Topic) -> DataFrame:
+    """The connector's columns under the names that were asked for; key and value as text."""
     from pyspark.sql import functions as F
 
-    names = {"key": topic.key, "value": topic.value}
     return messages.select(
         *(
-            F.col(each).cast("string").alias(str(names[each])) if names.get(each) else F.col(each)
+            _as_asked(each).alias(name) if (name := topic.columns.get(each)) else F.col(each)
             for each in messages.columns
         )
     )
+
+
+def _as_asked(part: str) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.col(part).cast("string") if part in ("key", "value") else F.col(part)
 
 
 def _parsed(messages: DataFrame, schema: StructType, topic: Topic) -> DataFrame:
@@ -160,8 +227,9 @@ def _columns(schema: StructType, topic: Topic) -> list[Column]:
     from pyspark.sql import functions as F
 
     columns = [F.col(f"{_ROW}.{_quoted(each)}").alias(each) for each in schema.names]
-    if topic.key is not None and topic.key not in schema.names:
-        columns.append(F.col("key").cast("string").alias(topic.key))
+    columns += [
+        _as_asked(part).alias(name) for part, name in topic.columns.items() if name and name not in schema.names
+    ]
     if topic.metadata:
         columns.append(F.struct(*_ORIGIN).alias(METADATA))
     return columns

@@ -52,6 +52,7 @@ def test_a_function_gets_one_dataframe_per_source():
         ({"reads": topic(".*errors.*", json="a int")}, r"reads topic errors(\.quarantine)? and writes to it"),
         ({"writes": topic("e.*")}, "a target is one topic, by name"),
         ({"writes": topic(["a", "b"])}, "a target is one topic, by name"),
+        ({"reads": topic(by="kind")}, "only a target can be chosen by a column"),
     ],
 )
 def test_a_pipeline_that_cannot_work_is_refused_with_the_reason(parts, reason):
@@ -115,3 +116,9 @@ def test_bad_records_have_a_topic_named_after_the_pipeline_unless_told_otherwise
 def test_a_partition_is_read_by_several_tasks_only_where_no_target_keeps_its_order(writes, may_split):
     play = Play(declare(writes=writes), Plan("localhost:9092"))
     assert play._run.may_split == may_split
+
+
+@pytest.mark.parametrize("more", [{"name": "a"}, {"name": "a.*"}, {"partitions": 3}])
+def test_a_topic_chosen_by_a_column_is_nothing_else(more):
+    with pytest.raises(DefinitionError, match="the column names the topics"):
+        topic(by="kind", **more)

@@ -73,12 +73,17 @@ def test_a_topic_drops_what_is_no_object_and_keeps_every_kind_of_white_space(spa
 
 def test_headers_that_came_along_are_no_part_of_a_json_value(spark):
     rows = message_rows(spark, [b"x"]).selectExpr("cast(value AS string) AS value", "offset", "headers")
-    (row,) = messages_of(rows, topic("out")).collect()
+    (row,) = messages_of(rows, topic("out"), Run("p", "")).collect()
     assert json.loads(row.value) == {"value": "x", "offset": 0}
 
 
 def test_a_raw_message_is_copied_with_headers_and_time(spark):
-    assert messages_of(message_rows(spark, [b"x"]), topic("out")).columns == ["key", "value", "headers", "timestamp"]
+    assert messages_of(message_rows(spark, [b"x"]), topic("out"), Run("p", "")).columns == [
+        "key",
+        "value",
+        "headers",
+        "timestamp",
+    ]
 
 
 def test_a_typed_archive_keeps_the_bytes_of_what_is_no_object(spark):

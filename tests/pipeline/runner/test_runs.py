@@ -266,3 +266,45 @@ def test_a_pipeline_with_many_slow_tasks_does_not_keep_another_one_waiting(stage
     assert [(each.state, each.rows_out) for each in played.progresses] == [("ended", 12), ("ended", 1)]
     (message,) = receive(stage.bootstrap, "little-out", 1)
     assert int(message.value()) < 12
+
+
+def test_rows_choose_their_topic_partition_headers_and_time(stage):
+    create(stage.bootstrap, "mixed", 1)
+    for name in ("to-a", "to-b"):
+        create(stage.bootstrap, name, 2)
+    send(stage.bootstrap, "mixed", [
+        b'{"kind": "a", "n": 1, "at": "2026-11-15T10:00:00Z"}', b'{"kind": "b", "n": 2, "at": "2026-11-15T11:00:00Z"}',
+    ])  # fmt: skip
+    path = stage.file(
+        """
+        from pyspark.sql.functions import col, concat, create_map, lit
+        from clarion.pipeline import pipeline, topic
+
+        @pipeline(
+            reads=topic("mixed", json="kind string, n int, at timestamp", headers="came_with", timestamp="sent"),
+            writes=topic(by="to", key="kind", headers="headers", timestamp="at", partition="slot"),
+        )
+        def routed(mixed):
+            return mixed.select(
+                concat(lit("to-"), "kind").alias("to"), "kind", "n", "at", lit(1).alias("slot"),
+                create_map(lit("first"), col("came_with")[0]["key"]).alias("headers"),
+                (col("sent") > "2020-01-01").alias("is_recent"),
+            )
+
+        @pipeline(reads=topic("mixed", value="v", partition="p"), writes=topic(by="to", value="v"))
+        def loop(mixed):
+            return mixed.select("v", lit("mixed").alias("to"), "p")
+        """
+    )
+    routed, loop = stage.play(path).progresses
+    assert (routed.state, routed.rows_out) == ("ended", 2), routed.last_error
+    assert "a row names topic mixed, which the pipeline reads" in loop.last_error
+    for kind, number, hour in (("a", 1, 10), ("b", 2, 11)):
+        (message,) = receive(stage.bootstrap, f"to-{kind}", 1, partitions=2)
+        moment = datetime(2026, 11, 15, hour, tzinfo=UTC)
+        assert (message.key(), message.partition()) == (kind.encode(), 1)
+        assert message.headers() == [("first", b"trace")]
+        assert message.timestamp()[1] == moment.timestamp() * 1000
+        value = json.loads(message.value())
+        assert value == {"kind": kind, "n": number, "at": value["at"], "is_recent": True}
+        assert datetime.fromisoformat(value["at"]) == moment
