@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from clarion.cli.errors import CliError, UsageError
-from clarion.cli.humane import bytes_text, count_text, duration_text, time_text
+from clarion.cli.humane import duration_text
 from clarion.cli.link import BootstrapOption, JsonOption, Link
 from clarion.cli.pipeline_options import (
     asks_for_help,
@@ -22,7 +23,7 @@ from clarion.cli.pipeline_options import (
     spark_settings,
 )
 from clarion.cli.pipeline_performance import close_spark, open_spark, perform
-from clarion.cli.table import Column, show_notice, show_rows
+from clarion.cli.table import Column, clean, show_json, show_notice, show_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -162,27 +163,21 @@ def status(
     as_json: JsonOption = False,
 ) -> None:
     """Show how pipelines do, or how their last run went."""
+    from rich.console import Console
+
     from clarion.pipeline.state_files import state_folders
+    from clarion.pipeline.view import card, line
 
     folders = [_known(state_dir, name) for name in names] if names else state_folders(state_dir)
-    columns = [
-        Column("pipeline", "PIPELINE", style="cyan"),
-        Column("state", "STATE"),
-        Column("pid", "PID", right=True),
-        Column("rows_in", "ROWS IN", count_text, right=True),
-        Column("rows_out", "ROWS OUT", count_text, right=True),
-        Column("rows_in_per_second", "IN/s", count_text, right=True),
-        Column("lag", "LAG", count_text, right=True),
-        Column("batch", "BATCH", right=True),
-        Column("batch_ms", "BATCH TIME", duration_text, right=True),
-        Column("watermark", "WATERMARK"),
-        Column("state_bytes", "STATE SIZE", bytes_text, right=True),
-        Column("quarantined", "BAD", count_text, right=True),
-        Column("updated_ms", "SEEN", time_text),
-        Column("last_error", "LAST ERROR"),
-    ]
-    rows = [_status_row(each, columns) for each in folders]
-    show_rows(rows, columns, as_json=as_json, none=f"no pipeline has been run with {state_dir}")
+    rows = [_status_row(each) for each in folders]
+    if as_json:
+        show_json(rows)
+    elif not rows:
+        print(f"no pipeline has been run with {state_dir}")
+    elif sys.stdout.isatty():
+        Console().print(*(card(each) for each in rows), sep="\n")
+    else:
+        print("\n".join(clean(line(each)) for each in rows))
 
 
 def stop(name: NameArgument, state_dir: StateOption = _STATE_DIR) -> None:
@@ -343,15 +338,18 @@ def _known(state_dir: Path, name: str) -> StateFolder:
     raise CliError(f"no pipeline {name} has been run with {state_dir} (known: {known})")
 
 
-def _status_row(folder: StateFolder, columns: Sequence[Column]) -> dict[str, Any]:
+def _status_row(folder: StateFolder) -> dict[str, Any]:
     """What the run said last; a process that died without a word was killed."""
+    from clarion.pipeline.progress import Progress
+
     told = folder.read_status()
     pid = folder.pid()
     state = told.get("state", "new" if pid is None else "starting")
     if pid is None and state not in ("new", "stopped", "ended", "failed"):
         state = "killed"
-    row = {column.key: told.get(column.key) for column in columns}
-    return {**told, **row, "pipeline": folder.name, "state": state, "pid": pid, "folder": str(folder.path)}
+    fresh = Progress(folder.name).as_json(0.0)
+    return {"updated_ms": None, **fresh, **told, "pipeline": folder.name, "state": state, "pid": pid,
+            "folder": str(folder.path)}  # fmt: skip
 
 
 def _forget_group(link: Link, name: str) -> None:

@@ -27,6 +27,8 @@ GAUGES: dict[str, tuple[str, Number]] = {
     "up": ("1 while the pipeline runs.", lambda one: float(one.state == "running")),
     "failed": ("1 after the pipeline has failed.", lambda one: float(one.state == "failed")),
     "lag_messages": ("Messages in the topics that it has not read.", lambda one: one.lag),
+    "lag_bytes": ("About how many bytes those messages have.", lambda one: one.lag_bytes),
+    "lag_seconds": ("Since when the oldest of them waits.", lambda one: one.lag_seconds),
     "batch_duration_seconds": (
         "Time the last micro-batch took.",
         lambda one: one.last.batch_ms / 1000 if one.last else None,
@@ -64,6 +66,42 @@ class _Pipelines:
                         family.add_metric([each.name], value)
                 yield family
         yield self._rates()
+        yield from self._partitions()
+        yield from self._tables()
+
+    def _partitions(self) -> Iterable[Any]:
+        for unit, what in (
+            ("messages", "Messages of a partition that it has not read."),
+            ("bytes", "About how many bytes they have."),
+            ("seconds", "Since when the oldest of them waits."),
+        ):
+            family = GaugeMetricFamily(
+                f"clarion_pipeline_partition_lag_{unit}", what, labels=["pipeline", "topic", "partition"]
+            )
+            for each in self._progresses:
+                for lag in each.lags:
+                    if (value := getattr(lag, unit)) is not None:
+                        family.add_metric([each.name, lag.topic, str(lag.partition)], value)
+            yield family
+
+    def _tables(self) -> Iterable[Any]:
+        behind = GaugeMetricFamily(
+            "clarion_pipeline_table_behind_seconds",
+            "Age of the oldest message that a table does not hold yet.",
+            labels=["pipeline", "table"],
+        )
+        written = GaugeMetricFamily(
+            "clarion_pipeline_table_written_timestamp_seconds",
+            "When a table last got rows.",
+            labels=["pipeline", "table"],
+        )
+        for each in self._progresses:
+            for table in each.tables:
+                if each.lag_seconds is not None:
+                    behind.add_metric([each.name, table], each.lag_seconds)
+                if each.written_ms is not None:
+                    written.add_metric([each.name, table], each.written_ms / 1000)
+        yield from (behind, written)
 
     def _rates(self) -> Any:
         family = GaugeMetricFamily(

@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from datetime import datetime
+from typing import Any, NamedTuple
 
 from clarion.pipeline.reasons import plain_reason
 
@@ -21,6 +22,16 @@ ROWS_IN = "clarion_rows_in"  # for batches: a stream is told how many rows it re
 ROWS_OUT = "clarion_rows_out"
 _RATE_SECONDS = 10.0  # rates are over this time: long enough to be calm, short enough to be now
 _EPOCH = "1970-01-01"  # Spark's watermark before the first event
+
+
+class PartitionLag(NamedTuple):
+    """What of a partition waits to be read."""
+
+    topic: str
+    partition: int
+    messages: int
+    bytes: int | None  # about; None where it is not known
+    seconds: float | None  # since the first of them was written
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +48,8 @@ class Reading:
     state_rows: int
     state_bytes: int
     rows_late: int = 0  # came after the watermark had passed them, and are in no result
+    ends: Mapping[tuple[str, int], int] = field(default_factory=dict)  # the next offset of every partition
+    ended_ms: int | None = None
 
 
 def read_report(report: Mapping[str, Any]) -> Reading:
@@ -54,7 +67,22 @@ def read_report(report: Mapping[str, Any]) -> Reading:
         state_rows=sum(_count(each.get("numRowsTotal")) for each in operators),
         state_bytes=sum(_count(each.get("memoryUsedBytes")) for each in operators),
         rows_late=sum(_count(each.get("numRowsDroppedByWatermark")) for each in operators),
+        ends={place: offset for each in report.get("sources") or [] for place, offset in _ends(each).items()},
+        ended_ms=_ended_ms(report),
     )
+
+
+def _ends(source: Mapping[str, Any]) -> dict[tuple[str, int], int]:
+    found = _offsets(source.get("endOffset"))
+    return {(topic, int(number)): offset for (topic, number), offset in found.items() if number.isdigit()}
+
+
+def _ended_ms(report: Mapping[str, Any]) -> int | None:
+    """The report has the time at which the batch began."""
+    if not (began := report.get("timestamp")):
+        return None
+    took = _count((report.get("durationMs") or {}).get("triggerExecution"))
+    return round(datetime.fromisoformat(began).timestamp() * 1000) + took
 
 
 def lag_of(sources: list[Mapping[str, Any]]) -> int | None:
@@ -83,6 +111,9 @@ class Progress:
     last: Reading | None = None
     last_error: str = ""
     lag: int | None = None
+    lags: tuple[PartitionLag, ...] = ()
+    tables: tuple[str, ...] = ()  # that it writes
+    written_ms: int | None = None  # when it last had rows for its targets
     may_wait_for_more: bool = False  # minOffsetsPerTrigger: Spark hears of no news while there are too few
     is_complete: bool = False  # the query's last report has come: reports come a little later than what they tell
     _recent: deque[tuple[float, int, int]] = field(default_factory=lambda: deque(maxlen=1000))
@@ -94,12 +125,31 @@ class Progress:
         self.rows_late += reading.rows_late
         self.batches += 1 if self.last is None or reading.batch_id != self.last.batch_id else 0
         self.last, self.lag = reading, reading.lag
+        if reading.rows_out:
+            self.written_ms = reading.ended_ms
         self._recent.append((now, reading.rows_in, reading.rows_out))
 
     def idle(self) -> None:
         """A trigger found nothing new: whatever there was has been read; unless it waits for more, then nobody says."""
         if self.lag is not None:
             self.lag = None if self.may_wait_for_more else 0
+
+    def tell_lag(self, lags: Iterable[PartitionLag] | None) -> None:
+        """What the brokers say; None if they do not answer, or not all of them."""
+        self.lags = tuple(lags or ())
+        if lags is None:
+            self.lag = None
+        elif self.lags:
+            self.lag = sum(each.messages for each in self.lags)
+
+    @property
+    def lag_bytes(self) -> int | None:
+        known = [each.bytes for each in self.lags if each.bytes is not None]
+        return sum(known) if known else None
+
+    @property
+    def lag_seconds(self) -> float | None:
+        return max((each.seconds for each in self.lags if each.seconds is not None), default=None)
 
     def rates(self, now: float) -> tuple[float, float]:
         """Rows in and out per second, over the last few seconds."""
@@ -124,6 +174,14 @@ class Progress:
             "rows_in_per_second": round(rate_in, 1),
             "rows_out_per_second": round(rate_out, 1),
             "lag": self.lag,
+            "lag_bytes": self.lag_bytes,
+            "lag_seconds": self.lag_seconds,
+            "partitions": [each._asdict() for each in self.lags],
+            # What a batch read is in the table when the batch is done: a table is as far behind as its pipeline.
+            "tables": [
+                {"table": each, "behind_seconds": self.lag_seconds, "written_ms": self.written_ms}
+                for each in self.tables
+            ],
             "batch_ms": last.batch_ms if last else None,
             "watermark": last.watermark if last else None,
             "state_rows": last.state_rows if last else 0,

@@ -18,12 +18,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from clarion.pipeline.batch_query import BatchQuery
 from clarion.pipeline.broker_link import BrokerAwayError
 from clarion.pipeline.definition import DefinitionError, Pipeline, Run
 from clarion.pipeline.fan_out import start_fan_out
+from clarion.pipeline.lag import LagProbe, LagWatch
 from clarion.pipeline.loading import hint, line_of
 from clarion.pipeline.observing import observed
 from clarion.pipeline.progress import BAD_ROWS, ROWS_IN, ROWS_OUT, Progress, listener
@@ -32,6 +33,7 @@ from clarion.pipeline.restarting import TRIES_MAX, Restarts, can_be_mended
 from clarion.pipeline.spark_session import forget_dead_spark, make_active, quiet_spark, tidying
 from clarion.pipeline.state_files import DEFAULT_STATE_DIR, StateFolder
 from clarion.pipeline.table_reference import Table
+from clarion.pipeline.topic_reference import Topic
 from clarion.world.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -70,6 +72,7 @@ class Plan:
 
 
 Audience = Callable[[Sequence[Progress]], None]
+_End = TypeVar("_End", Topic, Table)
 
 
 class Runner:
@@ -97,7 +100,8 @@ class Runner:
                 each.look_ahead()
             self._audience(self.progresses)
             try:
-                self._play(open_session)
+                with LagWatch([probe for each in self.plays for probe in each.probes()]):
+                    self._play(open_session)
             finally:
                 self._end()
         return all(each.state != "failed" for each in self.progresses)
@@ -163,7 +167,8 @@ class Play:
 
     def __init__(self, pipeline: Pipeline, plan: Plan) -> None:
         self.pipeline = pipeline
-        self.progress = Progress(pipeline.name, may_wait_for_more=_waits_for_more(pipeline))
+        tables = tuple(each.path for each in _parts(pipeline.writes, Table))
+        self.progress = Progress(pipeline.name, may_wait_for_more=_waits_for_more(pipeline), tables=tables)
         self.folder = StateFolder(plan.state_dir, pipeline.name, plan.checkpoints)
         self._plan = plan
         self._run = Run(
@@ -200,6 +205,11 @@ class Play:
                 f"pipeline {self.pipeline.name} has begun and goes on where it was; "
                 f"`clarion pipeline reset {self.pipeline.name}` lets it begin elsewhere (--from)"
             )
+
+    def probes(self) -> list[LagProbe]:
+        """What looks at its lag; a batch has none."""
+        topics = _parts(self.pipeline.reads, Topic)
+        return [LagProbe(self.progress, topics, self._run)] if topics and self._plan.how != BATCH else []
 
     def look_ahead(self) -> None:
         """Ask, before Spark takes its time to start, whether there is anything to begin with."""
@@ -388,6 +398,12 @@ class Play:
 
     def _say(self, state: str, detail: str = "") -> None:
         self.progress.state, self.progress.detail = state, detail
+
+
+def _parts(ends: Sequence[Any], kind: type[_End]) -> list[_End]:
+    """The topics or tables of a pipeline, also where a ready-made one has wrapped them."""
+    name = kind.__name__.lower()
+    return [found for each in ends if isinstance(found := getattr(each, name, each), kind)]
 
 
 def _waits_for_more(pipeline: Pipeline) -> bool:

@@ -1,16 +1,19 @@
-"""Who is told how pipelines do: a live table in a terminal, lines in a pipe, JSON lines for programs."""
+"""Who is told how pipelines do: cards in a terminal, lines in a pipe, JSON lines for programs."""
 
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, TextIO
 
 from clarion.pipeline.progress import Progress
+
+Report = Mapping[str, Any]
 
 _LINE_SECONDS = 10.0  # in a pipe a pipeline speaks at every change of state, and so often while rows flow
 _STYLES = {
@@ -21,23 +24,11 @@ _STYLES = {
     "failed": "bold red",
     "ended": "bold green",
 }
-_HEADERS = (
-    "PIPELINE",
-    "STATE",
-    "IN/s",
-    "OUT/s",
-    "ROWS IN",
-    "ROWS OUT",
-    "LAG",
-    "BATCH",
-    "WATERMARK",
-    "STATE SIZE",
-    "BAD",
-)
+WIDTH_MAX = 100  # a card is read, not scanned: wider lines are harder to find one's way in
 
 
 class LiveView:
-    """A Rich table that is drawn again with every look."""
+    """One card per pipeline, drawn again with every look; made for 80 columns."""
 
     def __init__(self, headline: str) -> None:
         from rich.live import Live
@@ -60,28 +51,114 @@ class LiveView:
         from rich.console import Group
         from rich.text import Text
 
-        notes = [
-            Text(f"{each.name}: {note}", _STYLES.get(each.state, "")) for each in progresses if (note := _note(each))
-        ]
-        elapsed = time.monotonic() - self._started
-        headline = Text(f"{self._headline} · {elapsed:.0f} s · Ctrl-C stops", "dim")
-        return Group(headline, pipeline_table(progresses, time.monotonic()), *notes)
+        now = time.monotonic()
+        headline = Text(f"{self._headline} · {now - self._started:.0f} s · Ctrl-C stops", "dim")
+        return Group(headline, *(card(each.as_json(now)) for each in progresses))
 
 
-def pipeline_table(progresses: Sequence[Progress], now: float) -> Any:
-    from rich import box
+def card(report: Report) -> Any:
+    """What `run --json` says of a pipeline, for people; `status` shows it too."""
+    from rich.panel import Panel
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.ROUNDED, header_style="bold")
-    for header in _HEADERS:
-        table.add_column(
-            header, justify="left" if header in ("PIPELINE", "STATE", "WATERMARK") else "right", no_wrap=True
-        )
-    for each in progresses:
-        name, state, *rest = cells(each, now)
-        table.add_row(Text(name, "cyan"), Text(state, _STYLES.get(state, "")), *rest)
-    return table
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for label, text in facts(report):
+        table.add_row(label, Text(text, "red" if label == "error" else ""))
+    style = _STYLES.get(report["state"], "dim")
+    title = Text.assemble((report["pipeline"], "bold cyan"), " · ", (report["state"], style))
+    return Panel(table, title=title, title_align="left", border_style=style, width=min(_columns(), WIDTH_MAX))
+
+
+def _columns() -> int:
+    return shutil.get_terminal_size((80, 24)).columns
+
+
+def facts(report: Report) -> list[tuple[str, str]]:
+    """The lines of a card, each under a short word; what there is nothing to say of is left out. Pure."""
+    lines = [
+        ("rows", _joined(_rows(report, "in"), _rows(report, "out"), _dropped(report))),
+        ("lag", lag_text(report)),
+        ("batch", _batch(report)),
+        *(("table", _table(each)) for each in report.get("tables") or ()),
+        ("seen", _seen(report)),
+        ("note", report["detail"] if report["state"] != "failed" else ""),
+        ("error", report["last_error"] if report["last_error"] not in report["detail"] or _is_failed(report) else ""),
+    ]
+    return [(label, text) for label, text in lines if text]
+
+
+def _seen(report: Report) -> str:
+    """Only of a report that lay in a file: when it was written, and by whom if he is still there."""
+    if report.get("updated_ms") is None:
+        return ""
+    process = f"process {report['pid']}" if report.get("pid") else "not running"
+    return _joined(_moment(report["updated_ms"]), process)
+
+
+def _is_failed(report: Report) -> bool:
+    return bool(report["state"] == "failed")
+
+
+def _rows(report: Report, way: str) -> str:
+    return f"{report[f'rows_{way}'] or 0:,} {way} ({report[f'rows_{way}_per_second'] or 0:,.0f}/s)"
+
+
+def _dropped(report: Report) -> str:
+    bad, late = report["quarantined"] or 0, report["late"] or 0
+    return _joined(f"{bad:,} bad" if bad else "", f"{late:,} late" if late else "")
+
+
+def lag_text(report: Report) -> str:
+    """`1,200 messages, 1.2 MB, 3.4 s; most in logs-2 (800)`"""
+    if report["lag"] is None:
+        return "not known"
+    if not report["lag"]:
+        return "none"
+    size, seconds = report.get("lag_bytes"), report.get("lag_seconds")
+    whole = ", ".join(
+        [
+            f"{report['lag']:,} messages",
+            *([] if size is None else [_size(size)]),
+            *([] if seconds is None else [_duration(seconds)]),
+        ]
+    )
+    partitions = report.get("partitions") or []
+    if len(partitions) < 2:
+        return whole
+    most = max(partitions, key=lambda each: int(each["messages"]))
+    return f"{whole}; most in {most['topic']}-{most['partition']} ({most['messages']:,})"
+
+
+def _batch(report: Report) -> str:
+    if report["batch"] is None:
+        return ""
+    watermark, rows = report["watermark"], report["state_rows"]
+    return _joined(
+        f"{report['batch']} in {_time(report['batch_ms'])}",
+        f"watermark {watermark.replace('T', ' ').removesuffix('.000Z')}" if watermark else "",
+        f"state {rows:,} rows, {_size(report['state_bytes'])}" if rows else "",
+    )
+
+
+def _table(table: Report) -> str:
+    """A table is as far behind as its pipeline; what it has not got it says by when it was written last."""
+    behind, written = table["behind_seconds"], table["written_ms"]
+    return _joined(
+        table["table"],
+        "" if behind is None else "up to date" if not behind else f"{_duration(behind)} behind",
+        "" if written is None else f"written {_moment(written)}",
+    )
+
+
+def _moment(milliseconds: int) -> str:
+    return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%d %H:%M:%S}Z"
+
+
+def _joined(*parts: str) -> str:
+    return " · ".join(filter(None, parts))
 
 
 class Lines:
@@ -105,7 +182,7 @@ class Lines:
             has_changed = self._said.get(each.name) != (each.state, each.detail)
             has_moved = now >= self._due and self._rows.get(each.name) != each.rows_in
             if has_changed or has_moved:
-                print(line(each, now), file=self._out, flush=True)
+                print(line(each.as_json(now)), file=self._out, flush=True)
                 self._said[each.name], self._rows[each.name] = (each.state, each.detail), each.rows_in
         if now >= self._due:
             self._due = now + _LINE_SECONDS
@@ -136,48 +213,32 @@ class JsonLines:
                 print(json.dumps({"at": moment, **each.as_json(time.monotonic())}), file=self._out, flush=True)
 
 
-def cells(one: Progress, now: float) -> list[str]:
-    rate_in, rate_out = one.rates(now)
-    last = one.last
-    return [
-        one.name,
-        one.state,
-        f"{rate_in:,.0f}",
-        f"{rate_out:,.0f}",
-        f"{one.rows_in:,}",
-        f"{one.rows_out:,}",
-        "-" if one.lag is None else f"{one.lag:,}",
-        "-" if last is None else f"{last.batch_id} in {_time(last.batch_ms)}",
-        "-" if last is None or last.watermark is None else last.watermark.replace("T", " ").removesuffix(".000Z"),
-        "-" if last is None or not last.state_rows else f"{last.state_rows:,} rows, {_size(last.state_bytes)}",
-        f"{one.rows_bad:,}",
-    ]
-
-
-def line(one: Progress, now: float) -> str:
+def line(report: Report) -> str:
     """`errors_per_minute: running, 1,000 in (100/s), 12 out (1/s), lag 0, batch 7 in 120 ms`"""
-    if one.rows_in == 0 and one.rows_out == 0:
-        return f"{one.name}: {one.state}" + (f": {one.detail}" if one.detail else "")
-    _, state, rate_in, rate_out, rows_in, rows_out, lag, batch, watermark, size, bad = cells(one, now)
+    begin = f"{report['pipeline']}: {report['state']}"
+    end = f": {report['detail']}" if report["detail"] else ""
+    if not report["rows_in"] and not report["rows_out"]:
+        return begin + end
     parts = [
-        f"{one.name}: {state}",
-        f"{rows_in} in ({rate_in}/s)",
-        f"{rows_out} out ({rate_out}/s)",
-        *([] if lag == "-" else [f"lag {lag}"]),
-        *([] if batch == "-" else [f"batch {batch}"]),
-        *([] if watermark == "-" else [f"watermark {watermark}"]),
-        *([] if size == "-" else [f"state {size}"]),
-        *([] if bad == "0" else [f"{bad} bad"]),
+        begin,
+        _rows(report, "in"),
+        _rows(report, "out"),
+        "" if report["lag"] is None else f"lag {lag_text(report)}",
+        f"batch {_batch(report)}" if report["batch"] is not None else "",
+        _dropped(report),
     ]
-    return ", ".join(parts) + (f": {one.detail}" if one.detail else "")
-
-
-def _note(one: Progress) -> str:
-    return one.detail or one.last_error
+    return ", ".join(filter(None, parts)).replace(" · ", ", ") + end
 
 
 def _time(milliseconds: int) -> str:
     return f"{milliseconds} ms" if milliseconds < 10_000 else f"{milliseconds / 1000:.1f} s"
+
+
+def _duration(seconds: float) -> str:
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.1f} {unit}"
+    return f"{seconds:.1f} s"
 
 
 def _size(count: float) -> str:

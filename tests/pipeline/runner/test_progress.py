@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 import pytest
 
 from clarion.pipeline.metrics import COUNTERS, GAUGES, served
-from clarion.pipeline.progress import Progress, lag_of, read_report
+from clarion.pipeline.progress import PartitionLag, Progress, lag_of, read_report
 from clarion.pipeline.reasons import plain_reason
-from clarion.pipeline.view import JsonLines, Lines, line, pipeline_table
+from clarion.pipeline.view import JsonLines, Lines, card, facts, line
 
 REPORT = {
     "name": "errors_per_minute",
@@ -81,8 +81,8 @@ def test_a_pipe_gets_a_line_at_every_change_of_state_and_no_more():
 
 
 def test_a_line_tells_the_whole_story():
-    assert line(progress_of(REPORT), 0.0) == (
-        "errors_per_minute: running, 1,000 in (100/s), 12 out (1/s), lag 7, batch 7 in 120 ms, "
+    assert line(progress_of(REPORT).as_json(0.0)) == (
+        "errors_per_minute: running, 1,000 in (100/s), 12 out (1/s), lag 7 messages, batch 7 in 120 ms, "
         "watermark 2026-11-15 10:00:00, state 42 rows, 2.0 MB, 2 bad"
     )
 
@@ -100,22 +100,77 @@ def test_a_program_gets_one_json_object_per_report():
     assert (first["lag"], first["quarantined"], second["rows_in"]) == (7, 2, 2000)
 
 
-def test_the_table_of_the_live_view_can_be_drawn():
+def behind(**more):
+    one = progress_of({**REPORT, "timestamp": "2026-11-15T10:00:00.000Z"})
+    one.tables = ("lake/errors_per_minute",)
+    one.tell_lag([PartitionLag("logs", 0, 800, 96_000, 3.4), PartitionLag("logs", 1, 400, 48_000, 90.0)])
+    for name, value in more.items():
+        setattr(one, name, value)
+    return one
+
+
+def test_a_card_says_what_there_is_to_say_and_no_more():
+    assert facts(behind(rows_late=3, detail="waits").as_json(0.0)) == [
+        ("rows", "1,000 in (100/s) · 12 out (1/s) · 2 bad · 3 late"),
+        ("lag", "1,200 messages, 144.0 KB, 90.0 s; most in logs-0 (800)"),
+        ("batch", "7 in 120 ms · watermark 2026-11-15 10:00:00 · state 42 rows, 2.0 MB"),
+        ("table", "lake/errors_per_minute · 90.0 s behind · written 2026-11-15 10:00:00Z"),
+        ("note", "waits"),
+    ]
+    assert facts(Progress("new").as_json(0.0)) == [("rows", "0 in (0/s) · 0 out (0/s)"), ("lag", "not known")]
+
+
+def test_a_failure_is_told_once():
+    failed = Progress("errors", "failed", "no such column", last_error="no such column").as_json(0.0)
+    again = Progress("errors", "restarting", "in 1 s: no broker", last_error="no broker").as_json(0.0)
+    well = Progress("errors", "running", last_error="no broker").as_json(0.0)
+    assert [facts(each)[2:] for each in (failed, again, well)] == [
+        [("error", "no such column")],
+        [("note", "in 1 s: no broker")],
+        [("error", "no broker")],
+    ]
+
+
+@pytest.mark.parametrize("columns", [60, 80, 200])
+def test_cards_fit_into_the_terminal_and_lose_nothing(columns, monkeypatch):
     from rich.console import Console
 
-    console = Console(file=io.StringIO(), width=160)
-    console.print(pipeline_table([progress_of(REPORT), Progress("new")], 0.0))
+    monkeypatch.setenv("COLUMNS", str(columns))
+    console = Console(file=io.StringIO(), width=columns)
+    console.print(card(behind(last_error="x" * 150).as_json(0.0)))
     drawn = console.file.getvalue()
-    assert "errors_per_minute" in drawn
-    assert "42 rows, 2.0 MB" in drawn
+    assert max(map(len, drawn.splitlines())) == min(columns, 100)
+    assert drawn.count("x") == 150
+    assert "errors_per_minute · running" in drawn
+
+
+def test_lag_is_told_in_messages_bytes_and_seconds_per_partition_and_table():
+    told = behind().as_json(0.0)
+    assert (told["lag"], told["lag_bytes"], told["lag_seconds"]) == (1200, 144_000, 90.0)
+    assert told["partitions"][0] == {"topic": "logs", "partition": 0, "messages": 800, "bytes": 96_000, "seconds": 3.4}
+    (table,) = told["tables"]
+    assert (table["table"], table["behind_seconds"]) == ("lake/errors_per_minute", 90.0)
+    assert table["written_ms"] == datetime(2026, 11, 15, 10, tzinfo=UTC).timestamp() * 1000 + 120
+
+
+def test_a_broker_that_does_not_answer_leaves_the_lag_unknown():
+    one = behind()
+    one.tell_lag(None)
+    assert (one.lag, one.lag_bytes, one.lag_seconds) == (None, None, None)
 
 
 def test_prometheus_gets_every_number():
-    with served(("127.0.0.1", 0), [progress_of(REPORT), Progress("new")]) as port:
+    with served(("127.0.0.1", 0), [behind(), Progress("new")]) as port:
         text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5).read().decode()
     label = '{pipeline="errors_per_minute"}'
     assert f"clarion_pipeline_rows_read_total{label} 1000.0" in text
-    assert f"clarion_pipeline_lag_messages{label} 7.0" in text
+    assert f"clarion_pipeline_lag_messages{label} 1200.0" in text
+    place = '{partition="1",pipeline="errors_per_minute",topic="logs"}'
+    for unit, value in (("messages", 400), ("bytes", 48_000), ("seconds", 90)):
+        assert f"clarion_pipeline_partition_lag_{unit}{place} {float(value)}" in text
+    table = '{pipeline="errors_per_minute",table="lake/errors_per_minute"}'
+    assert f"clarion_pipeline_table_behind_seconds{table} 90.0" in text
+    assert f"clarion_pipeline_table_written_timestamp_seconds{table} 1.79473680012e+09" in text
     assert f"clarion_pipeline_batch_duration_seconds{label} 0.12" in text
     assert f"clarion_pipeline_watermark_timestamp_seconds{label} 1.7947368e+09" in text
     assert 'clarion_pipeline_up{pipeline="new"} 0.0' in text
