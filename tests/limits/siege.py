@@ -26,6 +26,10 @@ FRAME = 1_000_000
 ROUND_SECONDS = 1.0  # in which every hostile connection pushes once
 SLICES = 100
 REST_ROUNDS = 5
+READ_BYTES = 20_000  # a fixed size: the log grows all the while, and a later fetch must not be a larger one
+SETTLED_SECONDS_MAX = 60
+
+Latencies = dict[str, list[float]]
 
 
 @contextmanager
@@ -158,8 +162,8 @@ class Honest:
         words.create_topic(self.clients["large"], "large", retention_bytes="50000000", segment_bytes="10000000")
         self._batches = {"small": words.batch(1), "large": _large_batch()}
 
-    def round(self, count: int) -> dict[str, float]:
-        """So many requests of each; their p99 in seconds. Raises what any of them met with."""
+    def round(self, count: int) -> Latencies:
+        """So many requests of each, and the seconds that each took. Raises what any of them met with."""
         seconds: dict[str, list[float]] = {name: [] for name in self.clients}
         errors: list[BaseException] = []
         threads = [
@@ -171,7 +175,7 @@ class Honest:
             thread.join(300)
         if errors:
             raise AssertionError("an honest client was harmed") from errors[0]
-        return {name: sorted(each)[int(len(each) * 0.99) - 1] for name, each in seconds.items()}
+        return seconds
 
     def _ask(self, name: str, count: int, seconds: list[float], errors: list[BaseException]) -> None:
         action: Callable[[], object] = self._fetch if name == "reader" else lambda: self._produce(name)
@@ -187,11 +191,44 @@ class Honest:
         words.produce(self.clients[name], name, self._batches[name])
 
     def _fetch(self) -> None:
-        words.fetch(self.clients["reader"], 11, "small", 0, max_wait=0)
+        words.fetch(self.clients["reader"], 11, "small", 0, max_wait=0, partition_max_bytes=READ_BYTES)
 
     def close(self) -> None:
         for client in self.clients.values():
             client.socket.close()
+
+
+def side_by_side(calm: Honest, besieged: Honest, rounds: int, count: int) -> tuple[Latencies, Latencies]:
+    """The same requests to two brokers in turns: whatever else the machine does, it does to both."""
+    of_calm: Latencies = {name: [] for name in calm.clients}
+    of_besieged: Latencies = {name: [] for name in besieged.clients}
+    for _ in range(rounds):
+        for honest, of_all in ((calm, of_calm), (besieged, of_besieged)):
+            for name, seconds in honest.round(count).items():
+                of_all[name] += seconds
+    return of_calm, of_besieged
+
+
+def p99(seconds: list[float]) -> float:
+    return sorted(seconds)[int(len(seconds) * 0.99) - 1]
+
+
+def wait_until_settled(server: ClarionProcess) -> float:
+    """Until the deaf have filled their sockets: that far their requests are like any others. Returns the seconds."""
+    began = time.monotonic()
+    calm_seconds = 0
+    while time.monotonic() - began < SETTLED_SECONDS_MAX:
+        before = _cpu_seconds(server.pid)
+        time.sleep(1)
+        calm_seconds = calm_seconds + 1 if _cpu_seconds(server.pid) - before < 0.2 else 0  # what the tricklers cost
+        if calm_seconds == 3:
+            return time.monotonic() - began
+    raise AssertionError(f"the broker is still busy with the siege after {SETTLED_SECONDS_MAX} s")
+
+
+def _cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _large_batch() -> bytes:

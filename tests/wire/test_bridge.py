@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from random import Random
@@ -20,6 +21,11 @@ from clarion.wire.limits import request_elements_max
 from clarion.wire.messages.k02_list_offsets import ListOffsetsRequest
 from clarion.wire.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse, SupportedFeatureKey
 from clarion.wire.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicState
+from clarion.wire.messages.k32_describe_configs import (
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
 from clarion.wire.messages.k75_describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
@@ -157,6 +163,41 @@ def test_null_where_the_version_knows_none_is_malformed_when_read_and_our_mistak
 def test_a_number_that_does_not_fit_is_our_mistake():
     with pytest.raises(ValueError, match="does not fit"):
         bridge.encode(ApiVersionsResponse(api_keys=(), throttle_time=2**40), apis.API_VERSIONS, 1, "response")
+
+
+class Walked(tuple):
+    """Counts how often it is walked through."""
+
+    walks = 0
+
+    def __iter__(self):
+        Walked.walks += 1
+        return super().__iter__()
+
+
+@pytest.mark.parametrize("version", [1, 4])
+def test_an_array_that_a_message_holds_many_times_is_walked_through_once(version):
+    configs = [
+        DescribeConfigsResourceResult(
+            name=f"setting-{number}", value="1", read_only=False, is_sensitive=False, synonyms=()
+        )
+        for number in range(30)
+    ]
+
+    def reply(held: Callable[[], tuple]) -> bytes:
+        results = tuple(
+            DescribeConfigsResult(
+                error_code=0, error_message=None, resource_type=2, resource_name=f"topic-{number}", configs=held()
+            )
+            for number in range(100)
+        )
+        response = DescribeConfigsResponse(results=results)
+        return bridge.encode(response, apis.DESCRIBE_CONFIGS, version, "response")
+
+    shared = Walked(configs)
+    Walked.walks = 0
+    assert reply(lambda: shared) == reply(lambda: (*configs,))
+    assert Walked.walks == 1
 
 
 def test_fields_that_a_version_lacks_are_dropped_and_come_back_as_defaults():

@@ -16,7 +16,7 @@ from clarion.wire.cursor import Cursor
 from clarion.wire.limits import ELEMENTS_MAX, request_elements_max
 from clarion.wire.plan import Direction, plan_of, strip_optional
 from clarion.wire.reader import Read, compile_reader
-from clarion.wire.writer import Write, compile_writer
+from clarion.wire.writer import Out, Write, compile_writer
 
 Message = TypeVar("Message")
 
@@ -47,7 +47,7 @@ def encode(message: Any, api_key: int, version: int, direction: Direction) -> by
     """The body of `message`, without a header. ValueError if this version cannot carry it: that is our own mistake."""
     wanted: Any = type(message)
     write = _writer(wanted, api_key, version, direction)
-    out = bytearray()
+    out = Out()
     try:
         write(out, message)
     except StructError as unfit:

@@ -11,12 +11,25 @@ from functools import cache
 from itertools import groupby
 from operator import attrgetter
 from struct import Struct, pack
-from typing import Any, get_type_hints
+from typing import Any, Final, get_type_hints
 
 from clarion.wire.plan import FIXED, FieldPlan, StructPlan
 from clarion.wire.reader import neutral_struct
 
-Write = Callable[[bytearray, Any], None]
+SHARED_ELEMENTS_MIN: Final = 8  # of an array: to remember a shorter one costs as much as to write it again
+
+
+class Out(bytearray):
+    """What is written, and where the long arrays of this one message stand in it."""
+
+    __slots__ = ("arrays",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.arrays: dict[tuple[int, Write], tuple[Any, int, int]] = {}
+
+
+Write = Callable[[Out, Any], None]
 
 
 @cache
@@ -26,7 +39,7 @@ def compile_writer(plan: StructPlan, neutral: Any) -> Write:
     steps = tuple(_steps(plan, hints))
     write_tags = _tags_writer(plan, hints)
 
-    def write_struct(out: bytearray, value: Any) -> None:
+    def write_struct(out: Out, value: Any) -> None:
         for step in steps:
             step(out, value)
         write_tags(out, value)
@@ -53,12 +66,12 @@ def _steps(plan: StructPlan, hints: Hints) -> Iterator[Write]:
 
 
 def _constant_step(run: list[FieldPlan]) -> Write:
-    constant = bytearray()
+    constant = Out()
     for field in run:
         _field_writer(field, None)(constant, field.default)
     written = bytes(constant)
 
-    def write_constant(out: bytearray, _: Any) -> None:
+    def write_constant(out: Out, _: Any) -> None:
         out += written
 
     return write_constant
@@ -68,10 +81,10 @@ def _numbers_step(run: list[FieldPlan]) -> Write:
     numbers = Struct(">" + "".join(FIXED[field.kind][0] for field in run))
     get = attrgetter(*(field.name for field in run))
 
-    def write_number(out: bytearray, value: Any) -> None:
+    def write_number(out: Out, value: Any) -> None:
         out += numbers.pack(get(value))
 
-    def write_numbers(out: bytearray, value: Any) -> None:
+    def write_numbers(out: Out, value: Any) -> None:
         out += numbers.pack(*get(value))
 
     return write_number if len(run) == 1 else write_numbers
@@ -80,7 +93,7 @@ def _numbers_step(run: list[FieldPlan]) -> Write:
 def _value_step(name: str, write: Write) -> Write:
     get = attrgetter(name)
 
-    def write_value(out: bytearray, value: Any) -> None:
+    def write_value(out: Out, value: Any) -> None:
         write(out, get(value))
 
     return write_value
@@ -93,7 +106,7 @@ def _tags_writer(plan: StructPlan, hints: Hints) -> Write:
     if not tagged:
         return _empty_tags
 
-    def write_tags(out: bytearray, value: Any) -> None:
+    def write_tags(out: Out, value: Any) -> None:
         written = [part for write in tagged if (part := write(value))]
         write_uvarint(out, len(written))
         for part in written:
@@ -102,11 +115,11 @@ def _tags_writer(plan: StructPlan, hints: Hints) -> Write:
     return write_tags
 
 
-def _no_tags(_out: bytearray, _value: Any) -> None:
+def _no_tags(_out: Out, _value: Any) -> None:
     return None
 
 
-def _empty_tags(out: bytearray, _value: Any) -> None:
+def _empty_tags(out: Out, _value: Any) -> None:
     out.append(0)
 
 
@@ -114,15 +127,15 @@ def _tagged_writer(field: FieldPlan, hints: Hints) -> Callable[[Any], bytes]:
     """Gives tag, length and value; nothing for the default, which is not sent."""
     assert field.tag is not None
     tag, write, get = field.tag, _field_writer(field, hints), attrgetter(field.name)
-    unsent = bytearray()
+    unsent = Out()
     _field_writer(field, None)(unsent, field.default)
 
     def write_tagged(value: Any) -> bytes:
-        content = bytearray()
+        content = Out()
         write(content, get(value))
         if content == unsent:
             return b""
-        part = bytearray()
+        part = Out()
         write_uvarint(part, tag)
         write_uvarint(part, len(content))
         return bytes(part + content)
@@ -130,7 +143,7 @@ def _tagged_writer(field: FieldPlan, hints: Hints) -> Callable[[Any], bytes]:
     return write_tagged
 
 
-def write_uvarint(out: bytearray, value: int) -> None:
+def write_uvarint(out: Out, value: int) -> None:
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)
         value >>= 7
@@ -156,7 +169,7 @@ def _element_writer(field: FieldPlan, hints: Hints) -> Write:
 
 
 def _nullable_struct_writer(write_struct: Write) -> Write:
-    def write_nullable_struct(out: bytearray, value: Any) -> None:
+    def write_nullable_struct(out: Out, value: Any) -> None:
         if value is None:
             out.append(0xFF)
         else:
@@ -169,13 +182,13 @@ def _nullable_struct_writer(write_struct: Write) -> Write:
 def _number_writer(kind: str) -> Write:
     number = Struct(">" + FIXED[kind][0])
 
-    def write_number(out: bytearray, value: Any) -> None:
+    def write_number(out: Out, value: Any) -> None:
         out += number.pack(value)
 
     return write_number
 
 
-def _write_uuid(out: bytearray, value: Any) -> None:
+def _write_uuid(out: Out, value: Any) -> None:
     out += value.bytes
 
 
@@ -184,7 +197,7 @@ def _blob_writer(field: FieldPlan) -> Write:
     write_length = _length_writer(field, "h" if field.kind == "string" else "i")
     is_nullable = field.is_nullable and not field.is_array
 
-    def write_blob(out: bytearray, value: Any) -> None:
+    def write_blob(out: Out, value: Any) -> None:
         if value is None:
             _check_null(field, is_nullable)
             write_length(out, -1)
@@ -196,12 +209,12 @@ def _blob_writer(field: FieldPlan) -> Write:
     return write_blob
 
 
-def _length_writer(field: FieldPlan, code: str) -> Callable[[bytearray, int], None]:
+def _length_writer(field: FieldPlan, code: str) -> Callable[[Out, int], None]:
     if field.flexible:
         return lambda out, length: write_uvarint(out, length + 1)
     length_struct = Struct(">" + code)
 
-    def write_length(out: bytearray, length: int) -> None:
+    def write_length(out: Out, length: int) -> None:
         out += length_struct.pack(length)
 
     return write_length
@@ -214,9 +227,11 @@ def _check_null(field: FieldPlan, is_nullable: bool) -> None:
 
 def _array_writer(field: FieldPlan, hints: Hints) -> Write:
     write_length = _length_writer(field, "i")
-    write_elements = _numbers_writer(field.kind) if field.kind in FIXED else _each(_element_writer(field, hints))
+    write_elements = (
+        _numbers_writer(field.kind) if field.kind in FIXED else _each_once(_each(_element_writer(field, hints)))
+    )
 
-    def write_array(out: bytearray, values: Any) -> None:
+    def write_array(out: Out, values: Any) -> None:
         if values is None:
             _check_null(field, field.is_nullable)
             write_length(out, -1)
@@ -230,14 +245,35 @@ def _array_writer(field: FieldPlan, hints: Hints) -> Write:
 def _numbers_writer(kind: str) -> Write:
     code = FIXED[kind][0]
 
-    def write_numbers(out: bytearray, values: Any) -> None:
+    def write_numbers(out: Out, values: Any) -> None:
         out += pack(f">{len(values)}{code}", *values)
 
     return write_numbers
 
 
+def _each_once(write: Write) -> Write:
+    """An array that one message holds many times, the very same object, is written once and copied after that.
+
+    Topics without settings of their own share all of them: DescribeConfigs of thousands is made up of one array.
+    """
+
+    def write_once(out: Out, values: Any) -> None:
+        if len(values) < SHARED_ELEMENTS_MIN:
+            write(out, values)
+            return
+        known = out.arrays.get((id(values), write))
+        if known is not None:
+            out += out[known[1] : known[2]]
+            return
+        begins = len(out)
+        write(out, values)
+        out.arrays[id(values), write] = values, begins, len(out)  # kept alive: no other array gets its id meanwhile
+
+    return write_once
+
+
 def _each(write: Write) -> Write:
-    def write_each(out: bytearray, values: Any) -> None:
+    def write_each(out: Out, values: Any) -> None:
         for value in values:
             write(out, value)
 
