@@ -37,7 +37,7 @@ def batch(*values: bytes, at: int | None = None, keys: Iterable[bytes | None] | 
 
 
 def produce_frame(
-    batches: Mapping[Place, bytes | None],
+    batches: Mapping[Place, bytes | None] | Iterable[tuple[Place, bytes | None]],
     *,
     version: int = 9,
     acks: int = -1,
@@ -49,7 +49,7 @@ def produce_frame(
     assert first <= version
     data = [
         {key: topic, "partition_data": [{"index": index, "records": records}]}
-        for (topic, index), records in batches.items()
+        for (topic, index), records in (batches.items() if isinstance(batches, Mapping) else batches)
     ]
     values = {"transactional_id": transactional_id, "acks": acks, "timeout": timeout, "topic_data": data}
     return _frame(PRODUCE, version, values, correlation)

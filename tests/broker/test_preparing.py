@@ -149,6 +149,19 @@ async def test_nobody_overtakes_a_batch_that_is_being_prepared(tmp_path):
         assert [value.rstrip(b"\0") for value in values] == [b"first", b"second", b"third"]
 
 
+@pytest.mark.parametrize("others", [0, 300])
+async def test_a_partition_named_twice_in_a_request_gets_its_batches_in_that_order(tmp_path, others):
+    """The first one waits for a thread; the second could be prepared at once, and must not be."""
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic(**COMPACTED)
+        await node.topic("other", others or 1)
+        twice = [(T0, batch(b"first" + bytes(LARGE), keys=[b"k"])), (T0, batch(b"second", keys=[b"k"]))]
+        node.client.post(produce_frame([*twice, *[(("other", index), batch(b"v")) for index in range(others)]]))
+        assert read_produced(await node.client.next_frame(), 9)[T0].error_code == 0
+        values = (await node.client.fetch({T0: 0})).values()
+        assert [value.rstrip(b"\0") for value in values] == [b"first", b"second"]
+
+
 async def test_a_producers_sequences_stay_in_order(tmp_path):
     async with running(tmp_path, **QUICK) as node:
         await node.topic(**COMPACTED)

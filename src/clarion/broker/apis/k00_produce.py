@@ -106,6 +106,7 @@ class Placed:
         "_now_ms",
         "_pending",
         "_places",
+        "_put_off_for",
         "_request",
         "_results",
         "_small",
@@ -126,6 +127,7 @@ class Placed:
         self._small: WorkBudget | None = None  # for what is prepared at once
         self.has_failed = False
         self.waiting: list[Waiting] = []
+        self._put_off_for: set[Partition] = set()  # of those: named once more, a partition gets both in order
         self._places: list[tuple[list[PartitionProduced], int]] = []  # of what is waiting, in the reply
 
     @property
@@ -148,7 +150,7 @@ class Placed:
             batch = _checked(request, records, self._header.api_version)
             if request.acks == ACKS_ALL:
                 partition.check_in_sync()
-            if partition.preparation is not None or partition.preparing:
+            if partition.preparation is not None or partition.preparing or partition in self._put_off_for:
                 prepared = self._prepare_at_once(partition, batch)
                 if prepared is None:
                     self._put_off(partition, batch, produced, index)
@@ -208,7 +210,9 @@ class Placed:
     def _prepare_at_once(self, partition: Partition, records: memoryview) -> memoryview | None:
         """None if that takes too long, or others are waiting, or the batch is bad: a thread finds out which."""
         preparation = partition.preparation
-        if partition.preparing or preparation is None or len(records) > _UNPACKED_BYTES_AT_ONCE:
+        if partition.preparing or preparation is None or partition in self._put_off_for:
+            return None
+        if len(records) > _UNPACKED_BYTES_AT_ONCE:
             return None
         if self._small is None:
             self._small = WorkBudget(_STEPS_AT_ONCE, _UNPACKED_BYTES_AT_ONCE)
@@ -226,6 +230,7 @@ class Placed:
             partition.note_refused(records, self._now_ms)
             raise
         self.waiting.append(Waiting(partition, records))
+        self._put_off_for.add(partition)
         self._places.append((produced, len(produced)))
         produced.append(PartitionProduced(index, 0, -1))
 
