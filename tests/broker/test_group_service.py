@@ -7,22 +7,28 @@ import time
 
 import pytest
 
-from clarion.broker import group_service, waiting
+from clarion.broker import group_service, turns, waiting
+from clarion.broker.apis import k09_offset_fetch
 from clarion.broker.config import Durability
 from clarion.broker.turns import PIECE_MS
 from clarion.groups.placement import partition_for
 from clarion.groups.records import Key, decode_offset, encode_key
 from clarion.model.errors import ErrorCode
 from clarion.model.names import OFFSETS_TOPIC
-from clarion.wire.apis import OFFSET_COMMIT
-from clarion.wire.bridge import encode
-from clarion.wire.frames import request_frame
+from clarion.wire.apis import CONSUMER_GROUP_HEARTBEAT, OFFSET_COMMIT
+from clarion.wire.bridge import decode, encode
+from clarion.wire.frames import parse_response_header, request_frame
 from clarion.wire.messages.k08_offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from clarion.wire.messages.k09_offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from clarion.wire.messages.k09_offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
 from clarion.wire.messages.k10_find_coordinator import FindCoordinatorRequest
 from clarion.wire.messages.k11_join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from clarion.wire.messages.k12_heartbeat import HeartbeatRequest
@@ -34,11 +40,15 @@ from clarion.wire.messages.k47_offset_delete import (
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from clarion.wire.messages.k68_consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from clarion.wire.messages.k68_consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from clarion.wire.messages.k69_consumer_group_describe import ConsumerGroupDescribeRequest
 from clarion.wire.records import decode_batch, encode_batch
 from tests.broker.disks import StoryDisk
-from tests.broker.harness import Client, Node, running, until
+from tests.broker.harness import BY_NAME, Client, Node, running, until
+from tests.loop_turns import watched_turns
 
 QUICK = {"durability": Durability.PAGE_CACHE}
 NO_ROOM = OSError(errno.ENOSPC, "No space left on device")
@@ -48,9 +58,9 @@ async def find(client: Client | Node, group: str = "g"):
     return await client.ask(FindCoordinatorRequest(key=group, key_type=0), 2)
 
 
-async def commit(client: Client | Node, offset: int, group: str = "g", topic: str = "t") -> int:
+async def commit(client: Client | Node, offset: int, group: str = "g", topic: str = "t", partition: int = 0) -> int:
     asked = OffsetCommitRequestTopic(
-        name=topic, partitions=(OffsetCommitRequestPartition(partition_index=0, committed_offset=offset),)
+        name=topic, partitions=(OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset),)
     )
     reply = await client.ask(OffsetCommitRequest(group_id=group, topics=(asked,)), 5)
     return reply.topics[0].partitions[0].error_code
@@ -446,6 +456,98 @@ async def test_offsets_in_a_topic_that_does_not_exist_cannot_be_deleted(tmp_path
         codes = {topic.name: topic.partitions[0].error_code for topic in reply.topics}
         assert codes == {"t": ErrorCode.NONE, "none": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
         assert await committed(node) == -1
+
+
+def posted(client: Client, *requests: tuple[object, int]) -> None:
+    """Several requests in one packet."""
+    frames = []
+    for request, version in requests:
+        key = BY_NAME[type(request).__name__.removesuffix("Request")].key
+        frames.append(request_frame(key, version, 1, "tests", encode(request, key, version, "request")))
+    client.post(b"".join(frames))
+
+
+async def test_no_commit_overtakes_a_deletion_of_offsets_on_its_connection(tmp_path, monkeypatch):
+    monkeypatch.setattr(turns, "PIECE_MS", 0)  # loops over what a request names pause at every step
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic()
+        await commit(node, 7)
+        place = OffsetDeleteRequestTopic(name="t", partitions=(OffsetDeleteRequestPartition(partition_index=0),))
+        deletion = OffsetDeleteRequest(group_id="g", topics=(place, place, place))
+        topic = OffsetCommitRequestTopic(
+            name="t", partitions=(OffsetCommitRequestPartition(partition_index=0, committed_offset=8),)
+        )
+        posted(node.client, (deletion, 0), (OffsetCommitRequest(group_id="g", topics=(topic,)), 8))
+        await node.client.next_frame()
+        await node.client.next_frame()
+        assert await committed(node) == 8
+
+
+async def test_a_member_that_joins_by_expression_and_leaves_at_once_has_left(tmp_path):
+    """The expression is looked at beside the loop, and the second request behind it must wait for that."""
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic()
+        await node.ask(FindCoordinatorRequest(key="g"), 2)
+        joins = ConsumerGroupHeartbeatRequest(
+            group_id="g",
+            member_id="m",
+            member_epoch=0,
+            rebalance_timeout=60_000,
+            subscribed_topic_regex="t.*",
+            topic_partitions=(),
+        )
+        leaves = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=-1)
+        posted(node.client, (joins, 1), (leaves, 1))
+        for _ in range(2):
+            frame = await node.client.next_frame()
+            _, body_at = parse_response_header(frame, CONSUMER_GROUP_HEARTBEAT, 1)
+            reply = decode(ConsumerGroupHeartbeatResponse, CONSUMER_GROUP_HEARTBEAT, 1, "response", frame[body_at:])
+            assert reply.error_code == ErrorCode.NONE, reply.error_message
+        (described,) = (await node.ask(ConsumerGroupDescribeRequest(group_ids=("g",)), 1)).groups
+        assert described.members == ()
+
+
+@pytest.mark.parametrize("version", [5, 9])
+@pytest.mark.parametrize("names", ["all", "named"])
+async def test_many_offsets_are_told_in_pieces_and_each_topic_once(tmp_path, monkeypatch, version, names):
+    monkeypatch.setattr(k09_offset_fetch, "PARTITIONS_PER_PIECE", 3)
+    counts = {"a": 2, "b": 7, "c": 1, "d": 5}
+    async with running(tmp_path, **QUICK) as node:
+        for name, count in counts.items():
+            await node.topic(name, count)
+            for index in range(count):
+                await commit(node, 10 * index, topic=name, partition=index)
+        asked = {name: tuple(range(count)) for name, count in counts.items()}
+        reply = await node.ask(_offset_fetch(asked if names == "named" else None, version), version)
+        topics = reply.topics if version < 8 else reply.groups[0].topics
+        told = [
+            (one.name, [(each.partition_index, each.committed_offset) for each in one.partitions]) for one in topics
+        ]
+        assert told == [(name, [(index, 10 * index) for index in range(count)]) for name, count in counts.items()]
+
+
+def _offset_fetch(asked: dict[str, tuple[int, ...]] | None, version: int) -> OffsetFetchRequest:
+    kind = OffsetFetchRequestTopic if version < 8 else OffsetFetchRequestTopics
+    topics = None if asked is None else tuple(kind(name=n, partition_indexes=i) for n, i in asked.items())
+    if version < 8:
+        return OffsetFetchRequest(group_id="g", topics=topics)
+    return OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="g", topics=topics),))
+
+
+async def test_the_offsets_of_a_hundred_thousand_partitions_hold_up_nobody(tmp_path):
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic()
+        await commit(node, 7)
+        shard = next(one for one in node.server.groups.shards if one.coordinator.committed_offsets("g"))
+        (place,) = shard.coordinator._shard.offsets._groups["g"]
+        known = shard.coordinator._shard.offsets._groups["g"]
+        for index in range(1, 100_000):  # as if committed: to commit them takes longer than the rest of the test
+            known[place._replace(partition=index)] = known[place]
+        async with watched_turns("an OffsetFetch of everything") as watched:
+            posted(node.client, (_offset_fetch(None, 8), 8))
+            frame = await node.client.next_frame()
+            watched.skip()
+        assert len(frame) > 100_000 * 20
 
 
 async def test_a_group_named_twice_is_deleted_once_and_answered_once(tmp_path):

@@ -3,7 +3,8 @@
 Only few requests have a reason to be large: Produce and Fetch, and what speaks for a whole group. For all others a
 small limit keeps decoding short. And where a few bytes may ask for a large reply, a connection's next request waits
 until that reply is on its way (Apache Kafka does so with every request): what a client that does not read can make us
-hold is then one reply, and not one for each of the requests it may have in flight.
+hold is then one reply, and not one for each of the requests it may have in flight. So does the next request behind one
+that changes something and may pause before it does: what a client asks first happens first.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from clarion.wire.apis import (
     LEAVE_GROUP,
     LIST_OFFSETS,
     OFFSET_COMMIT,
-    OFFSET_DELETE,
     OFFSET_FOR_LEADER_EPOCH,
     SYNC_GROUP,
 )
@@ -30,7 +30,6 @@ _GROUP_FRAME_SHARE: Final = 4  # of the largest frame: 25 MB are the assignment 
 _ANSWERED_BRIEFLY: Final = frozenset(
     {
         API_VERSIONS,
-        CONSUMER_GROUP_HEARTBEAT,
         FIND_COORDINATOR,
         HEARTBEAT,
         INIT_PRODUCER_ID,
@@ -38,7 +37,6 @@ _ANSWERED_BRIEFLY: Final = frozenset(
         LEAVE_GROUP,
         LIST_OFFSETS,
         OFFSET_COMMIT,
-        OFFSET_DELETE,
         OFFSET_FOR_LEADER_EPOCH,
         SYNC_GROUP,
     }
@@ -53,5 +51,5 @@ def frame_bytes_max(api_key: int, small_frame_bytes_max: int, frame_bytes_max: i
 
 
 def is_answered_alone(api_key: int) -> bool:
-    """Its reply may be many times as large as the request."""
+    """Its reply may be many times as large as the request, or its handler pauses before it changes something."""
     return api_key not in _ANSWERED_BRIEFLY

@@ -112,6 +112,10 @@ class GroupService:
             return None  # what was read so far may be further than where the group has gone back to since
         return shard.coordinator.committed_offsets(group_id).get(tp)
 
+    def committed_partitions(self, group_id: str) -> list[TopicPartition]:
+        """Where a group has committed offsets, as far as it is known here and now."""
+        return self.shards[partition_for(group_id, len(self.shards))].coordinator.committed_partitions(group_id)
+
     def summaries(self) -> Iterator[GroupSummary]:
         for shard in self.shards:
             yield from shard.coordinator.summaries()

@@ -297,6 +297,9 @@ class GroupCoordinator:
     def committed_offsets(self, group_id: str) -> Mapping[TopicPartition, int]:
         return {partition: offset.offset for partition, offset in self._shard.offsets.of(group_id).items()}
 
+    def committed_partitions(self, group_id: str) -> list[TopicPartition]:
+        return list(self._shard.offsets.of(group_id))
+
     def committed_topics(self) -> set[str]:
         return {partition.topic for offsets in self._shard.offsets.groups().values() for partition in offsets}
 

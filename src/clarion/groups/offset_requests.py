@@ -91,7 +91,7 @@ def fetch(shard: Shard, request: OffsetFetchRequestGroup) -> OffsetFetchResponse
         except KafkaError as refusal:
             return OffsetFetchResponseGroup(group_id=request.group_id, error_code=refusal.code)
     offsets = shard.offsets.of(request.group_id)
-    wanted = request.topics if request.topics is not None else _all_topics(list(offsets))
+    wanted = request.topics if request.topics is not None else all_topics(list(offsets))
     return OffsetFetchResponseGroup(
         group_id=request.group_id,
         topics=tuple(
@@ -261,7 +261,7 @@ def _fetched(index: int, offset: CommittedOffset) -> OffsetFetchResponsePartitio
     )
 
 
-def _all_topics(partitions: list[TopicPartition]) -> tuple[OffsetFetchRequestTopics, ...]:
+def all_topics(partitions: list[TopicPartition]) -> tuple[OffsetFetchRequestTopics, ...]:
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(partitions):
         topics.setdefault(topic, []).append(partition)
