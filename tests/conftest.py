@@ -8,9 +8,25 @@ from pathlib import Path
 
 import pytest
 
+from clarion import compiled
+from tests.patches import refuse_patches_of_compiled_code
 from tests.servers import ClarionProcess, KafkaProcess, start_peer
 
 _numbers = itertools.count(1)
+
+# Plain Python, in this process and in the brokers that it starts, unless CLARION_COMPILED=1 was said.
+os.environ.setdefault(compiled.VARIABLE, "0")
+if compiled.in_use():
+    refuse_patches_of_compiled_code()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The simulation replaces rules of the hot path one by one, which compiled code does not notice."""
+    for item in items:
+        if item.nodeid.startswith("tests/sim/"):
+            item.add_marker("uncompiled")
+        if compiled.in_use() and item.get_closest_marker("uncompiled"):
+            item.add_marker(pytest.mark.skip("it patches what is compiled: CLARION_COMPILED=0"))
 
 
 @pytest.hookimpl(wrapper=True)

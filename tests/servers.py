@@ -14,6 +14,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from clarion.compiled import VARIABLE
+
 READY_SECONDS = 20
 STOP_SECONDS = 15
 ADDRESS = re.compile(r"((?:\d{1,3}\.){3}\d{1,3}|localhost):(\d+)")
@@ -121,8 +123,9 @@ class ClarionProcess:
 
 
 def _clean_environment() -> dict[str, str]:
-    """Settings of whoever runs the tests must not leak into the broker under test."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("CLARION_")}
+    """Settings of whoever runs the tests must not leak into the broker under test. It is compiled if the tests are."""
+    settings = {name for name in os.environ if name.startswith("CLARION_")} - {VARIABLE}
+    return {name: value for name, value in os.environ.items() if name not in settings}
 
 
 def peer_name() -> str:

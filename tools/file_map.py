@@ -18,6 +18,7 @@ ROOMS = (
     *("log", "net"),
     *("wire/messages", "wire"),
     *("world", "model"),
+    "",  # the package itself
 )
 
 
@@ -31,14 +32,14 @@ def file_map() -> str:
             continue
         lines += [
             "",
-            f"### `{room}`",
+            f"### `{room or 'clarion'}`",
             "",
             first_sentence(folder / "__init__.py"),
             "",
             "| file | what it is |",
             "|---|---|",
         ]
-        lines += [f"| [`{path.name}`](src/clarion/{room}/{path.name}) | {first_sentence(path)} |" for path in modules]
+        lines += [f"| [`{path.name}`]({path.relative_to(ROOT)}) | {first_sentence(path)} |" for path in modules]
     return "\n".join([*lines, "", END])
 
 

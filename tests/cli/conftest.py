@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from clarion.cli.main import main
+from clarion.compiled import VARIABLE
 
 
 @dataclass(frozen=True)
@@ -78,13 +79,17 @@ class Broker:
 
 
 def clean_environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith("CLARION_")}
+    return {name: value for name, value in os.environ.items() if not _is_setting(name)}
+
+
+def _is_setting(name: str) -> bool:
+    return name.startswith("CLARION_") and name != VARIABLE
 
 
 @pytest.fixture(autouse=True)
 def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in os.environ:
-        if name.startswith("CLARION_"):
+        if _is_setting(name):
             monkeypatch.delenv(name)
 
 

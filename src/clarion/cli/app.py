@@ -48,7 +48,9 @@ def common(
     if version:
         from importlib.metadata import version as version_of
 
-        print(f"clarion {version_of('clarion-broker')}")
+        from clarion.compiled import in_words
+
+        print(f"clarion {version_of('clarion-broker')} ({in_words()})")
     elif context.invoked_subcommand is None:
         print(context.get_help())
 

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from clarion.cli.errors import CliError
+from clarion.compiled import VARIABLE as COMPILED
 
 _START_SECONDS_MAX = 15.0
 _STOP_SECONDS_MAX = 15.0
@@ -38,7 +39,8 @@ def _command(folder: Path) -> list[str]:
 
 def _environment() -> dict[str, str]:
     """The demo's broker has the demo's settings, whatever the shell says."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("CLARION_")}
+    settings = {name for name in os.environ if name.startswith("CLARION_")} - {COMPILED}
+    return {name: value for name, value in os.environ.items() if name not in settings}
 
 
 def _address(broker: subprocess.Popen[bytes], errors: Path) -> str:

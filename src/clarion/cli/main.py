@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from clarion import compiled
 from clarion.cli.errors import CliError
 from clarion.cli.table import clean
 
@@ -19,6 +20,7 @@ _INTERRUPTED = 130  # what shells report after Ctrl-C
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     words = sys.argv[1:] if arguments is None else list(arguments)
+    compiled.choose(is_command=True)
     try:
         status = _run(words)
         sys.stdout.flush()

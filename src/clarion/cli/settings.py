@@ -23,7 +23,9 @@ from clarion.cli.setting_table import BROKER_NAMES, BY_NAME, LIMIT_NAMES, SETTIN
 TOPIC_DEFAULTS: Final = "topic_defaults"
 LISTENERS: Final = "listeners"
 _TOPIC_ENV: Final = "CLARION_TOPIC_DEFAULT_"
-_OTHER_ENV: Final = frozenset({"CLARION_BOOTSTRAP", "CLARION_CONFIG"})  # known, but not settings of a broker
+_OTHER_ENV: Final = frozenset(
+    {"CLARION_BOOTSTRAP", "CLARION_COMPILED", "CLARION_CONFIG"}
+)  # known, but not settings of a broker
 
 
 @dataclass(frozen=True, slots=True)

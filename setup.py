@@ -1,0 +1,90 @@
+"""Compiles the hot path with mypyc where there is a C compiler: for wheels, and for `make compile`.
+
+An editable install (`make setup`) compiles nothing: what it put beside the sources would shadow them once they are
+edited. Without a compiler, or without Python's headers, a wheel is plain Python, and one line says so.
+"""
+
+import os
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from glob import glob
+from pathlib import Path
+
+from setuptools import setup
+from setuptools.command.build_ext import build_ext
+
+# What a small request passes through. The reasons, and what such a module must not do: docs/decisions/0007.
+COMPILED = (
+    "log/*.py",
+    "replication/*.py",
+    *(f"wire/{name}.py" for name in ("batch", "cursor", "fields", "frames", "produce")),
+    *(f"net/{name}.py" for name in ("frames", "replies")),
+    "broker/dispatch.py",
+    "broker/apis/k00_produce.py",
+)
+COMMANDS = {"bdist_wheel", "build_ext"}  # those that compile; an editable install is `editable_wheel`
+
+
+def compiled_sources() -> list[str]:
+    """Packages themselves stay Python: they hold words and names, and Python finds modules through them."""
+    found = [path for pattern in COMPILED for path in sorted(glob(f"src/clarion/{pattern}"))]
+    return [path for path in found if not path.endswith("__init__.py")]
+
+
+def why_not() -> str | None:
+    """What keeps C code from being compiled here, if anything does."""
+    if not Path(sysconfig.get_path("include"), "Python.h").exists():
+        return "Python's headers are missing (apt-get install python3-dev)"
+    compiler = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "probe.c").write_text("#include <stdlib.h>\nint main(void) { return 0; }\n")
+        try:
+            subprocess.run([*compiler, "probe.c", "-o", "probe"], cwd=folder, capture_output=True, check=True)
+        except (OSError, subprocess.CalledProcessError):
+            return f"the C compiler {compiler[0]} is missing or cannot compile (apt-get install gcc libc6-dev)"
+    return None
+
+
+def extensions() -> list[object]:
+    if (reason := why_not()) is not None:
+        print(f"clarion: not compiled, it runs as plain Python: {reason}", file=sys.stderr)
+        return []
+    from mypyc.build import mypycify
+
+    return mypycify(
+        ["--no-error-summary", *compiled_sources()],
+        opt_level=os.environ.get("MYPYC_OPT_LEVEL", "3"),
+        debug_level="0",
+        multi_file=True,  # a file for each core, see below
+        group_name="clarion",
+        target_dir=os.environ.get("MYPYC_C_FOLDER", "build/c"),
+    )
+
+
+class BuildOnAllCores(build_ext):
+    """mypyc makes one library of all modules, whose files setuptools would compile one after the other."""
+
+    def build_extensions(self) -> None:
+        compile_files = self.compiler.compile
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+
+            def compile_apart(files: list[str], **options: object) -> list[str]:
+                apart = pool.map(partial(_compile_one, compile_files, options), files)
+                return list(apart)
+
+            self.compiler.compile = compile_apart
+            super().build_extensions()
+
+
+def _compile_one(compile_files, options, file):  # type: ignore[no-untyped-def]
+    return compile_files([file], **options)[0]
+
+
+if __name__ == "__main__":
+    os.chdir(Path(__file__).resolve().parent)
+    wanted = COMMANDS & {*sys.argv}
+    setup(ext_modules=extensions() if wanted else [], cmdclass={"build_ext": BuildOnAllCores})

@@ -1,0 +1,135 @@
+"""Which code runs: a small checkout is compiled for real, edited, and asked what it runs."""
+
+import os
+import shutil
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+from clarion import compiled
+from clarion.log import times
+from tests.patches import PatchIgnoredError, refuse
+
+ROOT = Path(__file__).resolve().parent.parent
+WHAT_RUNS = """
+from clarion import compiled
+compiled.choose(is_command=True)
+from clarion.log import log
+print(compiled.in_words(), "," , "log.py" if log.__file__.endswith(".py") else "log.so", ",", log.answer())
+"""
+
+
+class Checkout:
+    """This repository in small: the real loader and tools, and a hot path of two modules."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        for name in ("setup.py", "pyproject.toml", "tools/__init__.py", "tools/compile.py", "README.md"):
+            self.write(name, (ROOT / name).read_text())
+        for name in ("__init__.py", "compiled.py"):
+            self.write(f"src/clarion/{name}", (ROOT / "src/clarion" / name).read_text())
+        self.write("src/clarion/py.typed", "")
+        self.write("src/clarion/model/__init__.py", "")
+        self.write("src/clarion/model/numbers.py", "from typing import Final\n\nBASE: Final = 40\n")
+        self.write("src/clarion/log/__init__.py", "")
+        self.write(
+            "src/clarion/log/log.py", "from clarion.log.add import add\n\ndef answer() -> int:\n    return add(1)\n"
+        )
+        self.write(
+            "src/clarion/log/add.py",
+            "from clarion.model.numbers import BASE\n\ndef add(number: int) -> int:\n    return BASE + number\n",
+        )
+
+    def write(self, name: str, text: str) -> None:
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def edit(self, name: str, old: str, new: str) -> None:
+        text = (self.root / name).read_text()
+        assert old in text
+        self.write(name, text.replace(old, new))
+
+    def compile(self, **environment: str) -> str:
+        done = self._python("-m", "tools.compile", **environment)
+        assert done.returncode == 0, done.stderr
+        return done.stderr
+
+    def what_runs(self, **environment: str) -> str:
+        done = self._python("-c", WHAT_RUNS, **environment)
+        return (done.stdout or done.stderr.splitlines()[-1]).replace(" ,", ",").strip()
+
+    def _python(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        outside = {name: value for name, value in os.environ.items() if not name.startswith(("CLARION_", "MYPYC_"))}
+        env = {**outside, "PYTHONPATH": "src", "PYTHONDONTWRITEBYTECODE": "1", **environment}
+        return subprocess.run([sys.executable, *words], cwd=self.root, env=env, capture_output=True, text=True)
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
+def test_compiled_code_runs_only_while_every_source_is_as_it_was(tmp_path: Path):
+    checkout = Checkout(tmp_path / "checkout")
+    assert checkout.what_runs() == "not compiled, log.py, 41"
+    assert "make compile" in checkout.what_runs(CLARION_COMPILED="1")
+
+    checkout.compile(MYPYC_OPT_LEVEL="0")
+    assert checkout.what_runs() == checkout.what_runs(CLARION_COMPILED="1") == "compiled, log.so, 41"
+    assert checkout.what_runs(CLARION_COMPILED="0") == "not compiled, log.py, 41"
+    assert not [*(checkout.root / "src").rglob("*.so")], "compiled modules lie beside their sources"
+
+    os.utime(checkout.root / "src/clarion/log/log.py")
+    assert checkout.what_runs() == "compiled, log.so, 41"
+
+    checkout.edit("src/clarion/log/add.py", "BASE + number", "BASE + number + 1")
+    assert checkout.what_runs() == "not compiled, log.py, 42"
+    checkout.edit("src/clarion/log/add.py", "BASE + number + 1", "BASE + number")
+    assert checkout.what_runs() == "compiled, log.so, 41"
+
+    # The constant of a module that is not compiled itself has been copied into one that is.
+    checkout.edit("src/clarion/model/numbers.py", "40", "50")
+    assert checkout.what_runs() == "not compiled, log.py, 51"
+
+
+def test_without_a_compiler_one_line_says_so_and_python_runs(tmp_path: Path):
+    checkout = Checkout(tmp_path / "checkout")
+    said = [line for line in checkout.compile(CC="there-is-none").splitlines() if line.startswith("clarion: ")]
+    assert said == [
+        "clarion: not compiled, it runs as plain Python: "
+        "the C compiler there-is-none is missing or cannot compile (apt-get install gcc libc6-dev)"
+    ]
+    assert checkout.what_runs() == "not compiled, log.py, 41"
+
+
+def test_it_is_all_modules_or_none(tmp_path: Path):
+    """Compiled modules take one another for compiled: one that was imported before as Python must not be among them."""
+    finder = compiled.Finder(str(tmp_path), {"clarion.log.nowhere": "nowhere.so", "clarion.compiled": "compiled.so"})
+    assert finder.comes_too_late()
+    assert not compiled.Finder(str(tmp_path), {"clarion.log.nowhere": "nowhere.so"}).comes_too_late()
+
+
+def test_a_patch_that_compiled_code_would_not_notice_is_refused():
+    module = types.ModuleType("clarion.log.some")
+    module.__file__ = "some" + compiled.SUFFIX
+    thing = type("Thing", (), {"__module__": "os"})
+    refuse(thing, "anything")
+    with pytest.raises(PatchIgnoredError, match="compiled"):
+        refuse(module, "anything")
+    module.__file__ = "some.py"
+    module.__annotations__ = {"LIMIT": "Final", "other": "int"}
+    refuse(module, "other")
+    with pytest.raises(PatchIgnoredError, match="constant"):
+        refuse(module, "LIMIT")
+
+
+@pytest.mark.skipif(not compiled.in_use(), reason="nothing is compiled here")
+def test_patches_of_compiled_modules_and_classes_fail(monkeypatch: pytest.MonkeyPatch):
+    with pytest.raises(PatchIgnoredError):
+        monkeypatch.setattr(times, "RECORDS_SEARCHED_MAX", 5)
+    with pytest.raises(PatchIgnoredError):
+        monkeypatch.setattr("clarion.log.times.RECORDS_SEARCHED_MAX", 5)
+    with pytest.raises(PatchIgnoredError):
+        monkeypatch.setattr(times.TimeSearch, "latest", None)
+    with pytest.raises(PatchIgnoredError):
+        monkeypatch.delattr(times, "RECORDS_SEARCHED_MAX")
