@@ -49,7 +49,7 @@ def offsets_of(node: Node) -> list[int]:
 
 def with_files_by_name(data_dir: Path, start: int, end: int) -> None:
     """As an earlier version wrote them."""
-    (data_dir / PARTITION_OFFSETS).unlink()
+    (data_dir / PARTITION_OFFSETS).unlink(missing_ok=True)
     for name, offset in ((START_OFFSETS, start), (RECOVERY_POINTS, end), (HIGH_WATERMARKS, end)):
         (data_dir / name).write_text(f"0\n1\nt 0 {offset}\n")
 

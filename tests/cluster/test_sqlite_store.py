@@ -44,6 +44,39 @@ def test_it_is_as_durable_as_sqlite_can_be(tmp_path: Path):
     database.close()
 
 
+def test_a_new_database_is_put_in_place_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = tmp_path / "registry.db"
+    first_seen = []
+    connect = sqlite3.connect
+
+    def look_then_connect(target, **options):
+        if target == str(path):
+            first_seen.append(path.read_bytes())
+        return connect(target, **options)
+
+    monkeypatch.setattr(sqlite3, "connect", look_then_connect)
+    database = Database(str(path))
+    assert path.read_bytes() == first_seen[0], "nothing was left for SQLite to write"
+    database.transact((), [Put("a", b"1")])
+    database.close()
+    whole = connect(":memory:")
+    whole.deserialize(first_seen[0][:18] + b"\x01\x01" + first_seen[0][20:])  # in memory there is no write-ahead log
+    assert whole.execute("SELECT revision FROM state").fetchall() == [(0,)]
+
+
+def test_the_write_ahead_log_of_a_database_that_is_gone_is_not_believed(tmp_path: Path):
+    path = tmp_path / "registry.db"
+    database = Database(str(path))
+    database.transact((), [Put("a", b"1")])
+    log = (tmp_path / "registry.db-wal").read_bytes()
+    database.close()
+    path.unlink()
+    (tmp_path / "registry.db-wal").write_bytes(log)
+    database = Database(str(path))
+    assert database.range("").entries == ()
+    database.close()
+
+
 def test_nobody_else_gets_in_while_it_is_open(tmp_path: Path):
     path = str(tmp_path / "registry.db")
     database = Database(path)

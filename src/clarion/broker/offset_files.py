@@ -96,7 +96,7 @@ class OffsetFiles:
                     imported[topic.id, index] = SavedOffsets(min(start, self._first_epoch_start(tp)), 0, 0)
         if imported:
             log.info("checkpoints_imported", partitions=len(imported))
-        self.save(imported)
+            self.save(imported)
         for name in names:
             remove_if_there(self._disk, name)
         return imported

@@ -139,9 +139,7 @@ class BrokerServer:
         self._claim.settle(self._registry.cluster_id, config.node_id)
 
     async def _open_sqlite(self, on_failure: OnFailure) -> CoordinationStore:
-        store = await SqliteStore.open(os.path.join(self.config.data_dir, REGISTRY_FILE), on_failure)
-        self._disk.sync_folder(self.config.data_dir)
-        return store
+        return await SqliteStore.open(os.path.join(self.config.data_dir, REGISTRY_FILE), on_failure)
 
     def _fail(self, error: Exception) -> None:
         """What the store holds now is not known: going on would be guessing. The next start finds out."""

@@ -29,7 +29,7 @@ from clarion.cluster.coordination import (
     decide,
 )
 from clarion.wire.checksum import crc32c
-from clarion.world import event_log
+from clarion.world import RealDisk, event_log, replace_file
 
 log = event_log("cluster")
 
@@ -62,6 +62,34 @@ def primary_code(error: sqlite3.Error) -> int:
     return int(getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
 
 
+def _make_file(path: str) -> None:
+    """A new database, there whole or not at all, with two flushes where SQLite itself would need eight.
+
+    Made here also for its mode: it is its owner's alone, and the write-ahead log takes after it.
+    """
+    for leftover in (path + "-wal", path + "-journal"):  # of a database that is gone: this one they would damage
+        if os.path.exists(leftover):
+            os.unlink(leftover)
+    replace_file(RealDisk(), path, _new_content())
+
+
+def _new_content() -> bytes:
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    try:
+        for statement in _TABLES:
+            connection.execute(statement)
+        content = bytearray(connection.serialize())
+    finally:
+        connection.close()
+    content[_VERSIONS_AT : _VERSIONS_AT + 2] = _WRITE_AHEAD_LOG
+    return bytes(content)
+
+
+# https://www.sqlite.org/fileformat.html: the versions needed to write and to read the file; 2 has a write-ahead log
+_VERSIONS_AT: Final = 18
+_WRITE_AHEAD_LOG: Final = b"\x02\x02"
+
+
 class StoreDamagedError(StoreError):
     """The database cannot be believed; a person has to look at it."""
 
@@ -70,8 +98,8 @@ class Database:
     def __init__(self, path: str) -> None:
         """Open it, make it if there is none, and check every page and every row."""
         self._path = path
-        # Made here and not by SQLite, so that it is its owner's alone; the write-ahead log takes after it.
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        if not os.path.exists(path) or not os.path.getsize(path):
+            _make_file(path)
         self._connection = sqlite3.connect(path, isolation_level=None, timeout=0)
         self._unmoved_bytes = 0
         try:
