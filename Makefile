@@ -62,7 +62,8 @@ bench-quick: compile ## The same in about 2 minutes, rougher
 campaign: setup ## Long fault campaigns: 200 kill -9 under load, crash points, fuzzing (tens of minutes)
 	@$(PYTEST) -m campaign -x --timeout 3600 $(ARGS)
 
-docs: setup ## Write the generated parts of the documentation
+docs: setup ## Write what is generated: parts of the documentation, and the tables of the protocol
+	@$(BIN)/python -m tools.wire_tables
 	@$(BIN)/python -m tools.file_map
 	@$(BIN)/python -m tools.protocol_table
 	@$(BIN)/python -m tools.metrics_table

@@ -16,7 +16,7 @@ ROOMS = (
     *("broker/apis", "broker"),
     *("groups", "replication", "cluster"),
     *("log", "net"),
-    *("wire/messages", "wire"),
+    *("wire/messages", "wire/tables", "wire"),
     *("world", "model"),
     "",  # the package itself
 )

@@ -9,7 +9,7 @@ from enum import IntEnum
 class ErrorCode(IntEnum):
     """Kafka's codes, by Kafka's names.
 
-    Our own table because it is needed at start-up, where kio is not loaded; a test compares it with kio's.
+    Our own table; a test compares it with kio's.
     """
 
     UNKNOWN_SERVER_ERROR = -1

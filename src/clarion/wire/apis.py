@@ -1,7 +1,7 @@
 """Every API that Clarion speaks: its key, its versions, from which version on it is flexible, and its neutral messages.
 
-The maxima are Kafka's own, capped where kio's schema ends (a test holds them to it). Message modules are imported on
-first use, so that a broker that starts loads none of them.
+The maxima are Kafka's own, as far as kio's schema goes, from which `wire.tables` are made. Message modules are imported
+on first use, so that a broker that starts loads only those of its groups.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Api:
 
     @property
     def snake_name(self) -> str:
-        """`ListOffsets` → `list_offsets`: kio's folder and our module are called like this."""
+        """`ListOffsets` → `list_offsets`: our module is called like this, and kio's folder."""
         return "".join(f"_{c.lower()}" if c.isupper() else c for c in self.name).lstrip("_")
 
     @cached_property

@@ -1,6 +1,6 @@
 """The bridge between bytes of any version and one neutral message per API.
 
-kio tells what each version looks like (`plan`), `reader` and `writer` compile that into functions on first use. This is
+`plan` tells what each version looks like, `reader` and `writer` compile that into functions on first use. This is
 the door for every request that is not hand-written: whatever the bytes are, the outcome is a message or MalformedError.
 """
 

@@ -1,21 +1,27 @@
-"""What a message of one version looks like: kio's dataclass metadata, read once into a plain tree.
+"""What a message of one version looks like: a tree, read from the tables of `wire.tables`.
 
-kio 0.6.5 knows every field of every version, but its reader trusts lengths, so we use its schema and not its reader.
-A `StructPlan` is the tree that `reader` and `writer` compile into functions. Types are brought down to their wire form:
-durations, times and error codes are integers, a null UUID is the zero UUID.
+    ListOffsetsRequest 1-11 flexible 6+
+      replica_id int32
+      isolation_level int8 2+
+      topics [struct]
+        name string
+        …
+
+A message has its versions and those that are flexible; a field its type (`[…]`: an array), then, where it is not
+simply there in all of them, its versions, its `tag`, whether it may be `null` (and in which versions), and `=` its
+default where that is not zero or empty. A `StructPlan` is what `reader` and `writer` compile into functions. Types are
+those of the wire: durations, times and error codes are integers, a null UUID is the zero UUID.
 """
 
 from __future__ import annotations
 
-import sys
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
-from datetime import datetime, timedelta
-from enum import Enum
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
+from itertools import takewhile
 from types import NoneType, SimpleNamespace, UnionType
 from typing import Any, Final, Literal, get_args, get_origin
-from uuid import UUID
 
 from clarion.model.ids import NO_TOPIC_ID
 from clarion.wire.apis import APIS
@@ -37,14 +43,12 @@ FIXED: Final[dict[str, tuple[str, int]]] = {
 }
 """Kinds of one `struct` format character, with their size."""
 
-_WIRE_FORM: Final = {
-    "error_code": "int16",
-    "timedelta_i32": "int32",
-    "timedelta_i64": "int64",
-    "datetime_i64": "int64",
-    "records": "bytes",
-}
 _UUID_BYTES: Final = 16
+_AREAS: Final = (
+    "data",
+    "groups",
+    "admin",
+)  # modules of `wire.tables`; the first serves every client
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,7 +95,6 @@ class FieldPlan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StructPlan:
-    name: str
     flexible: bool
     fields: tuple[FieldPlan, ...]
     tagged: tuple[FieldPlan, ...]
@@ -103,31 +106,37 @@ class StructPlan:
 
 @cache
 def plan_of(api_key: int, version: int, direction: Direction) -> StructPlan:
-    """The plan of a message. Imports kio's module for that version, so the first call takes a few milliseconds."""
-    _import_kio_alone()
-    module = import_module(f"kio.schema.{APIS[api_key].snake_name}.v{version}.{direction}")
-    entity = getattr(module, APIS[api_key].name + direction.capitalize())
-    return _plan_struct(entity)
+    return read_plan(_table(APIS[api_key].name + direction.capitalize()), version)
 
 
-@cache
-def _import_kio_alone() -> None:
-    """kio imports hypothesis where it is installed: a third of a second and 20 MB, for strategies that we never use."""
-    if "hypothesis" in sys.modules:
-        return
-    sys.modules["hypothesis"] = None  # type: ignore[assignment]  # Python's way to say: not importable
-    try:
-        import_module("kio.static.primitive")
-    finally:
-        del sys.modules["hypothesis"]
+def _table(message: str) -> str:
+    for area in _AREAS:
+        tables: dict[str, str] = import_module(f"clarion.wire.tables.{area}").TABLES
+        if message in tables:
+            return tables[message]
+    raise LookupError(f"no table of {message}")
 
 
-@cache
-def _plan_struct(entity: Any) -> StructPlan:
-    planned = [_plan_field(field, entity.__flexible__) for field in fields(entity)]
+def read_plan(table: str, version: int) -> StructPlan:
+    """The plan of one version of the message that `table` describes."""
+    head, *lines = table.strip().splitlines()
+    versions, *flexible = head.split(" flexible ")
+    assert _holds(versions, version), f"{version} is not among {versions}"
+    return _struct(lines, version, is_flexible=bool(flexible) and _holds(flexible[0], version))
+
+
+def _holds(versions: str, version: int) -> bool:
+    """Whether `version` is within `3`, `3-5` or `3+`."""
+    low, dash, high = versions.rstrip("+").partition("-")
+    if versions.endswith("+"):
+        return version >= int(low)
+    return int(low) <= version <= int(high if dash else low)
+
+
+def _struct(lines: list[str], version: int, is_flexible: bool) -> StructPlan:
+    planned = [field for field in _fields(lines, version, is_flexible) if field is not None]
     return StructPlan(
-        name=entity.__name__,
-        flexible=entity.__flexible__,
+        flexible=is_flexible,
         fields=tuple(field for field in planned if field.tag is None),
         tagged=tuple(sorted((field for field in planned if field.tag is not None), key=_tag_of)),
     )
@@ -138,27 +147,41 @@ def _tag_of(field: FieldPlan) -> int:
     return field.tag
 
 
-def _plan_field(field: Field[Any], flexible: bool) -> FieldPlan:
-    inner, is_nullable = strip_optional(field.type)
-    is_array = get_origin(inner) is tuple
-    if is_array:
-        inner, _ = strip_optional(get_args(inner)[0])
-    is_struct = is_dataclass(inner)
-    struct = _plan_struct(inner) if is_struct else None
-    kafka_type = field.metadata.get("kafka_type", STRUCT)
-    kind = _WIRE_FORM.get(kafka_type, kafka_type)
-    # A null UUID is the zero UUID and a null time is -1: their plain forms need no null.
-    is_nullable = is_nullable and (is_array or kind in ("string", "bytes", STRUCT))
-    return FieldPlan(
-        name=field.name,
-        kind=kind,
-        is_array=is_array,
-        is_nullable=is_nullable,
-        tag=field.metadata.get("tag"),
-        default=_default_of(field, kind, kafka_type, is_array, is_nullable, struct),
-        struct=struct,
-        flexible=flexible,
-    )
+def _fields(lines: list[str], version: int, is_flexible: bool) -> Iterator[FieldPlan | None]:
+    """One for every line of the first level; what stands deeper below it is its struct."""
+    for number, line in enumerate(lines):
+        if not line.startswith("  "):
+            inner = [deeper[2:] for deeper in takewhile(lambda one: one.startswith("  "), lines[number + 1 :])]
+            yield _field(line, inner, version, is_flexible)
+
+
+def _field(line: str, inner: list[str], version: int, is_flexible: bool) -> FieldPlan | None:
+    """None where this version does not have it."""
+    declared, has_default, default = line.partition(" = ")
+    name, kind, *words = declared.split()
+    if words and words[0][0].isdigit() and not _holds(words.pop(0), version):
+        return None
+    tag = int(words[words.index("tag") + 1]) if "tag" in words else None
+    is_nullable = "null" in words and all(_holds(one, version) for one in words[words.index("null") + 1 :])
+    is_array = kind.startswith("[")
+    kind = kind.strip("[]")
+    struct = _struct(inner, version, is_flexible) if kind == STRUCT else None
+    value = _value(kind, default) if has_default else () if is_array else _zero(kind, struct)
+    return FieldPlan(name, kind, is_array, is_nullable, tag, value, struct, is_flexible)
+
+
+def _value(kind: str, text: str) -> Any:
+    if text == "null":
+        return None
+    if kind == "bool":
+        return text == "true"
+    return text if kind == "string" else int(text)
+
+
+def _zero(kind: str, struct: StructPlan | None) -> Any:
+    if struct is not None:
+        return SimpleNamespace(**{field.name: field.default for field in (*struct.fields, *struct.tagged)})
+    return {"string": "", "bytes": b"", "uuid": NO_TOPIC_ID, "bool": False}.get(kind, 0)
 
 
 def strip_optional(hint: Any) -> tuple[Any, bool]:
@@ -166,47 +189,3 @@ def strip_optional(hint: Any) -> tuple[Any, bool]:
     if get_origin(hint) is UnionType and NoneType in get_args(hint):
         return next(arg for arg in get_args(hint) if arg is not NoneType), True
     return hint, False
-
-
-def _default_of(
-    field: Field[Any], kind: str, kafka_type: str, is_array: bool, is_nullable: bool, struct: StructPlan | None
-) -> Any:
-    if field.default is not MISSING:
-        return _plain(field.default, kafka_type)
-    if is_array:
-        return ()
-    if is_nullable:
-        return None
-    if struct is not None:
-        return SimpleNamespace(**{inner.name: inner.default for inner in (*struct.fields, *struct.tagged)})
-    return {"string": "", "bytes": b"", "uuid": NO_TOPIC_ID, "bool": False}.get(kind, 0)
-
-
-def _plain(value: Any, kafka_type: str) -> Any:
-    """kio's value in plain form."""
-    if value is None:
-        return {"uuid": NO_TOPIC_ID, "datetime_i64": -1}.get(kafka_type)
-    if isinstance(value, timedelta):
-        return round(value.total_seconds() * 1000)
-    if isinstance(value, datetime):
-        return round(value.timestamp() * 1000)
-    if isinstance(value, Enum):
-        return value.value
-    if is_dataclass(value):
-        return SimpleNamespace(
-            **{f.name: _plain(getattr(value, f.name), f.metadata.get("kafka_type", STRUCT)) for f in fields(value)}
-        )
-    if isinstance(value, UUID | tuple | bool):
-        return value
-    return _bare(value)
-
-
-_PLAIN_TYPES: Final[tuple[Any, ...]] = (int, str, float, bytes)
-
-
-def _bare(value: Any) -> Any:
-    """kio's own subclasses of int and str, as what they are."""
-    for plain in _PLAIN_TYPES:
-        if isinstance(value, plain):
-            return plain(value)
-    raise TypeError(f"kio default of unknown type: {value!r}")

@@ -1,6 +1,6 @@
 """Compiles a plan into a function that writes a neutral message.
 
-Fields that the version lacks are left out; fields that the neutral class lacks are written as kio's default. A value
+Fields that the version lacks are left out; fields that the neutral class lacks are written as their default. A value
 that cannot be written (null where the version knows none, a number that is too big) is our own mistake: ValueError.
 """
 
