@@ -402,7 +402,10 @@ def test_open_files_are_bounded_and_slices_stay_readable(tmp_path: Path) -> None
     files = FileCache(disk, limit=4)
     logs = [open_log(disk, f"{tmp_path}/t-{number}", files=files) for number in range(30)]
     before = len(os.listdir("/proc/self/fd"))
-    written = [b"".join(append(log, size=300) for _ in range(9)) for log in logs]
+    written = []
+    for log in logs:
+        written.append(b"".join(append(log, size=300) for _ in range(9)))
+        log.flush()
     slices = logs[0].read(0, 1 << 20, logs[0].end)
     for log, data in zip(logs, written, strict=True):
         assert content(log) == data

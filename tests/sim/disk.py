@@ -41,6 +41,7 @@ class Inode:
     device: bytes = b""
     pending: list[tuple[int, bytes | None]] = field(default_factory=list)  # (position, data) or (new size, None)
     content: bytearray = field(default_factory=bytearray)  # as everybody sees it
+    lost_writebacks: int = 0
 
     def write(self, position: int, data: bytes) -> None:
         self.pending.append((position, data))
@@ -114,6 +115,12 @@ class SimDisk:
             if bit // 8 < len(content):
                 content[bit // 8] ^= 1 << bit % 8
         inode.device = bytes(device)
+
+    def lose_writeback(self, path: str) -> None:
+        """The kernel fails to write the file's pages back by itself. Only who has it open now will hear of that."""
+        inode = self._inode(path)
+        inode.drop_pending()
+        inode.lost_writebacks += 1
 
     def heal(self) -> None:
         """No fault is left that has not happened yet."""
@@ -254,6 +261,7 @@ class SimFile:
         self.path = path
         self._disk = disk
         self._inode = inode
+        self._lost_before = inode.lost_writebacks
 
     def write(self, buffers: Sequence[Buffer], position: int) -> None:
         data = b"".join(buffers)
@@ -284,6 +292,9 @@ class SimFile:
     def sync(self) -> None:
         try:
             self._disk.happen("sync", self.path)
+            if self._lost_before != self._inode.lost_writebacks:
+                self._lost_before = self._inode.lost_writebacks
+                raise OSError(errno.EIO, os.strerror(errno.EIO), self.path)
         except OSError:
             self._inode.drop_pending()  # as Linux does: the pages count as clean, and are gone
             raise

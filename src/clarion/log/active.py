@@ -230,10 +230,9 @@ class ActiveSegment(Segment):
             self.folder.files.adopt(sealed)
         return sealed, paths
 
-    def let_go(self) -> None:
-        self.file = None
+    def let_go_of_indexes(self) -> None:
         if self._builder is None:
-            super().let_go()
+            super().let_go_of_indexes()
             return
         if len(self._builder.index.entries) < _SMALL_INDEX_BYTES:
             return  # cheaper to keep than to write and read again
@@ -243,7 +242,7 @@ class ActiveSegment(Segment):
             log.warning("index_not_saved", segment=self.path, reason=str(error))
             return
         self._builder = None
-        super().let_go()
+        super().let_go_of_indexes()
 
     def cut(self, position: int, next_offset: int) -> None:
         """Forget, and take from the file, everything from the position on; nothing there was below `next_offset`."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 from uuid import UUID
 
@@ -35,13 +35,14 @@ class TopicIdMismatch(Exception):
 
 
 class Folder:
-    __slots__ = ("config", "disk", "files", "path")
+    __slots__ = ("config", "disk", "files", "flush_soon", "path")
 
     def __init__(self, disk: Disk, path: str, files: FileCache, config: LogConfig) -> None:
         self.disk = disk
         self.path = path
         self.files = files
         self.config = config
+        self.flush_soon: Callable[[], None] = _no_flush  # asks whoever flushes this log to do it
 
     @property
     def index_interval_bytes(self) -> int:
@@ -82,6 +83,10 @@ class Folder:
         """The log last: what is left behind by a crash is a segment without indexes, not indexes without a segment."""
         for kind in (TIME_INDEX, INDEX, LOG):
             remove_if_there(self.disk, self.file(base_offset, kind))
+
+
+def _no_flush() -> None:
+    """Nobody flushes a log that no partition has taken."""
 
 
 def path_of(folder: str, base_offset: int, kind: str) -> str:

@@ -16,7 +16,7 @@ A log belongs to the loop's thread. What others may do in theirs: run a flush ti
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from uuid import UUID
 
@@ -449,6 +449,10 @@ class Log:
         """Where the start is not saved yet, the names must last at once: some of the files coming back were a hole."""
         with self._failing():
             self._segments.drop_below(self.start_offset, must_last=not is_start_saved)
+
+    def on_pressure(self, flush_soon: Callable[[], None]) -> None:
+        """Called in the loop when descriptors run out and this log's files cannot be closed before a flush."""
+        self._folder.flush_soon = flush_soon
 
     def share_files(self, files: FileCache) -> None:
         """In the loop: count its handles with those of the other logs. A log is made in a thread with its own cache."""

@@ -83,8 +83,14 @@ class Segment:
             file = self.file = self.folder.files.open(self, self.path)
         return file
 
+    def flush_soon(self) -> None:
+        self.folder.flush_soon()
+
     def let_go(self) -> None:
         self.file = None
+        self.let_go_of_indexes()
+
+    def let_go_of_indexes(self) -> None:
         self._index = None
         self._times = None
 

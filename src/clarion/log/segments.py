@@ -124,10 +124,8 @@ class Segments:
         for segment in reversed(segments[len(kept) :]):
             self._remove(segment)
         self._folder.disk.sync_folder(self._folder.path)
-        last = kept.pop()
-        last.forget()
         self.sealed = kept
-        self.active = ActiveSegment(self._folder, last.base_offset, last.size, now_ms)
+        self.active = _grow_again(kept.pop(), now_ms)
         self._sealed_bytes = None
 
     def restart_at(self, offset: int, now_ms: int) -> None:
@@ -233,6 +231,18 @@ def create(folder: Folder, base_offset: int, now_ms: int) -> ActiveSegment:
     """A new, empty active segment; its file exists when this returns."""
     segment = ActiveSegment(folder, base_offset, 0, now_ms)
     segment.file = folder.files.open(segment, folder.file(base_offset, LOG), create=True)
+    return segment
+
+
+def _grow_again(sealed: Segment, now_ms: int) -> ActiveSegment:
+    """The same segment as an active one. Its file stays open: nobody else is told of an error of a writeback."""
+    segment = ActiveSegment(sealed.folder, sealed.base_offset, sealed.size, now_ms)
+    if sealed.is_dirty:
+        segment.synced_bytes = sealed.synced_bytes
+    segment.file = sealed.file
+    sealed.forget()
+    if segment.file is not None:
+        segment.folder.files.adopt(segment)
     return segment
 
 

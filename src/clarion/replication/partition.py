@@ -103,6 +103,7 @@ class Partition:
         self._snapshot_due_at = -1  # the offset of the last roll of whose producers there is no snapshot yet
         self._snapshot_due_from = -1  # the segment that the first such roll began
         self._told_ms = 0  # when trouble with the disk was last logged
+        partition_log.on_pressure(self.flush_soon)
         self.configure(settings)
 
     def configure(self, settings: TopicSettings) -> None:
