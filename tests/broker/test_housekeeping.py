@@ -1,8 +1,10 @@
 """What a broker does when nobody asks: old messages go, keys are compacted, and trouble in one place stays there."""
 
 import asyncio
+import shutil
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,7 @@ from clarion.wire.messages.k08_offset_commit import (
 )
 from clarion.wire.messages.k10_find_coordinator import FindCoordinatorRequest
 from clarion.wire.records import encode_batch
+from clarion.world import RealDisk
 from tests.broker.disks import StoryDisk
 from tests.broker.harness import Node, running, until
 from tests.broker.talk import batch
@@ -64,7 +67,79 @@ def keeping(tmp_path: Path, clock: ShiftedClock, **more):
     return running(tmp_path, clock=clock, **{**QUICK, **often, **more})
 
 
+class WitnessDisk(RealDisk):
+    """Tells which thread waited for the device, and lets a story look in before a file gets another name."""
+
+    def __init__(self) -> None:
+        self.synced_by: list[tuple[str, int]] = []
+        self.before_rename: Callable[[str], None] = lambda path: None
+
+    def sync_folder(self, path: str) -> None:
+        self.synced_by.append((path, threading.get_ident()))
+        super().sync_folder(path)
+
+    def rename(self, old: str, new: str) -> None:
+        self.before_rename(new)
+        super().rename(old, new)
+
+
+async def test_no_folder_is_synced_in_the_loop_by_retention_or_compaction(tmp_path, clock):
+    disk = WitnessDisk()
+    async with keeping(tmp_path, clock, disk=disk) as node:
+        await node.topic("t", retention_ms=str(10 * HOUR * 1000), segment_bytes="1000000")
+        await node.topic("c", cleanup_policy="compact", segment_bytes="1000000", min_cleanable_dirty_ratio="0.01")
+        kept = Kept(node, clock)
+        for number in range(9):
+            for topic in "tc":
+                await kept.write(b"%d" % number, topic=topic, key=b"k")
+                if number % 2:
+                    node.partition(topic).roll(clock.now_ms())
+            await kept.pass_time(2 * HOUR)
+        await until(lambda: not any(one.is_flushing for one in node.broker.partitions))
+        disk.synced_by.clear()
+        await kept.pass_time(7 * HOUR)
+        await kept.house.compact()
+        assert node.partition("t").start_offset > 4
+        assert (await kept.read("c")).count(b"0") == 0
+        folders = {path.rpartition("/")[2] for path, _ in disk.synced_by}
+        assert "c-0" in folders
+        assert threading.get_ident() not in {thread for _, thread in disk.synced_by}
+
+
 # Retention
+
+
+async def test_a_crash_at_any_point_of_a_sweep_neither_loses_what_stays_nor_brings_back_what_went(tmp_path, clock):
+    disk, copies = WitnessDisk(), []
+
+    def copy(path: str) -> None:
+        copies.append(tmp_path / f"crash-{len(copies)}")
+        shutil.copytree(tmp_path / "data", copies[-1])
+
+    async with keeping(tmp_path / "data", clock, disk=disk) as node:
+        await node.topic(retention_ms=str(11 * HOUR * 1000), segment_bytes="1000000")
+        kept = Kept(node, clock)
+        for number in range(8):
+            await kept.write(b"%d" % number, b"%d, too" % number)
+            if number % 2:
+                node.partition().roll(clock.now_ms())
+            clock.advance(2 * HOUR)
+        await kept.house.save_checkpoints()
+        await until(lambda: not node.partition().is_flushing)
+        disk.before_rename = copy
+        await kept.pass_time(0.001)
+        disk.before_rename = lambda path: None
+        copy("afterwards")
+        start, left = node.partition().start_offset, await kept.read()
+        assert (start, len(left)) == (6, 10)
+    starts = []
+    for folder in copies:
+        async with keeping(folder, clock) as node:
+            first = node.partition().start_offset
+            assert (await Kept(node, clock).read())[start - first :] == left
+            starts.append(first)
+    assert starts[0] == 0
+    assert starts[1:] == [start] * (len(copies) - 1), "it is saved before the first file goes"
 
 
 @pytest.mark.parametrize("durability", list(Durability))

@@ -5,8 +5,9 @@ from uuid import UUID
 from clarion.log.compaction import CompactionResult, compact, plan_compaction
 from clarion.log.config import LogConfig
 from clarion.log.log import Log
-from clarion.log.retention import apply_retention, is_worth_trimming, plan_retention, trim_first
-from clarion.log.views import swap_in, view_of
+from clarion.log.retention import is_worth_trimming, plan_retention, trim_first
+from clarion.log.swap import Swap
+from clarion.log.views import view_of
 from clarion.model.topic_settings import TopicSettings, parse
 from clarion.wire.batch import read_header
 from clarion.wire.records import decode_batch, encode_batch
@@ -50,11 +51,31 @@ def headers(log):
     return [header for header, _ in log.batch_headers(log.start_offset)]
 
 
+def swap_in(log, view, cleaned):
+    """All steps at once, as the broker does them; False if the log has moved on."""
+    swap = Swap(log, view, cleaned)
+    if not swap.is_possible:
+        swap.withdraw()
+        return False
+    try:
+        swap.announce()
+    except OSError as error:
+        swap.fail_to_announce(error)
+        raise
+    assert swap.take()
+    swap.sync()
+    swap.finish()
+    return True
+
+
 def sweep(log, settings, now_ms, *, trim=True, **options):
     """One retention sweep as the broker does it."""
     options.setdefault("limit_offset", log.next_offset)
     plan = plan_retention(view_of(log), settings, now_ms, **options)
-    apply_retention(log, plan, now_ms)
+    if plan.roll:
+        log.roll(now_ms)
+    if plan.reason:
+        log.advance_start(plan.new_start_offset)
     view = view_of(log)
     if trim and not plan.damage and is_worth_trimming(view, log.end):
         assert swap_in(log, view, trim_first(view))

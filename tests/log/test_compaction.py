@@ -8,13 +8,13 @@ from clarion.log import batch_filter
 from clarion.log.batch_filter import RECORDS_MAX
 from clarion.log.compaction import plan_compaction
 from clarion.log.key_map import SLOT_BYTES
-from clarion.log.views import swap_in, view_of
+from clarion.log.views import view_of
 from clarion.model.setting_kinds import LONG_MAX
 from clarion.wire.batch import HAS_DELETE_HORIZON, read_header
 from clarion.wire.compression import Codec
 from clarion.wire.records import assemble_batch, decode_batch, encode_batch
 from clarion.wire.varints import put
-from tests.log.partitions import NOW, append, append_bytes, clean, headers, open_log, records, topic
+from tests.log.partitions import NOW, append, append_bytes, clean, headers, open_log, records, swap_in, topic
 from tests.wire.test_records import reseal
 
 HOUR = 3_600_000

@@ -99,6 +99,18 @@ def closes_and_opens(disk: SimDisk, history: History) -> None:
         history.promised = len(history.batches)
 
 
+def rolls_after_a_restart(disk: SimDisk, history: History) -> None:
+    """The index of a closed segment names its last batch of then, which must not pass for its last batch of now."""
+    log = open_log(disk)
+    for _ in range(3):
+        history.append(log, size=90)
+    log.close()
+    history.promised = len(history.batches)
+    log = open_log(disk)
+    for _ in range(9):
+        history.append(log, size=90)
+
+
 def survives_a_kill(disk: SimDisk, history: History) -> None:
     """A kill leaves the page cache alone. What recovery finds in it counts as flushed, so it must be synced."""
     log = open_log(disk)
@@ -110,7 +122,14 @@ def survives_a_kill(disk: SimDisk, history: History) -> None:
     history.append(log)
 
 
-SCENARIOS = [appends_and_rolls, rolls_without_flush, truncates_and_goes_on, closes_and_opens, survives_a_kill]
+SCENARIOS = [
+    appends_and_rolls,
+    rolls_without_flush,
+    truncates_and_goes_on,
+    closes_and_opens,
+    rolls_after_a_restart,
+    survives_a_kill,
+]
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)

@@ -394,6 +394,25 @@ def test_a_truncation_while_a_flush_runs_takes_back_its_promise(disk: SimDisk) -
     assert log.flushed.offset == 1
 
 
+def test_a_roll_after_a_restart_finds_its_syncs_done_by_a_flush_that_was_asked_for_before(disk: SimDisk) -> None:
+    log = open_log(disk)
+    append(log, size=200)
+    log.close()
+    log = open_log(disk)
+    asked: list[int] = []
+    log.on_pressure(lambda: asked.append(log.end.position))
+    append(log, size=200)
+    assert asked == []
+    append(log, size=200)
+    assert len(asked) == 1, "when the segment is half full"
+    log.flush()
+    before = len(disk.operations)
+    append(log, size=200)
+    append(log, size=200)
+    assert log.segment_count == 2
+    assert not [one for one in disk.operations[before:] if one.kind in ("sync", "sync_folder")]
+
+
 # Handles and metadata
 
 

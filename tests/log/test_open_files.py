@@ -69,8 +69,7 @@ def test_beyond_a_bound_files_that_wait_for_a_flush_count_as_no_free_descriptor(
     for log in logs[:60]:
         append(log)
     with pytest.raises(OSError, match="wait for a flush") as refused:
-        for log in logs[60:]:
-            append(log)
+        list(map(append, logs[60:]))
     assert refused.value.errno == errno.EMFILE
     assert not any(log.failed for log in logs), "it passes"
     for log in logs:

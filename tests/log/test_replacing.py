@@ -11,8 +11,10 @@ import pytest
 from clarion.log.cleaned import CleanedFile
 from clarion.log.dump import DumpedBatch, dump_segment
 from clarion.log.log import Log
+from clarion.log.views import view_of
 from clarion.wire.batch import read_header
 from tests.log.batches import append, open_log, read_all
+from tests.log.partitions import swap_in
 from tests.sim.disk import PowerLoss, SimDisk
 
 
@@ -20,7 +22,7 @@ def replace_first_two(log: Log, disk: SimDisk, kept: list[bytes]) -> None:
     with CleanedFile(disk, log.folder, 0, 150) as cleaned:
         for one in kept:
             cleaned.append(read_header(one), one)
-        log.replace_segments(cleaned.finish([0, 3]))
+        assert swap_in(log, view_of(log), cleaned.finish([0, 3]))
 
 
 def lasting_disk() -> SimDisk:

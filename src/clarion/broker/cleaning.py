@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -22,13 +21,13 @@ from clarion.log.retention import (
     Arrivals,
     Noticed,
     RetentionPlan,
-    apply_retention,
     first_header,
     is_worth_trimming,
     plan_retention,
     trim_first,
 )
-from clarion.log.views import LogView, discard, swap_in, view_of
+from clarion.log.swap import Swap
+from clarion.log.views import LogView, view_of
 from clarion.model.errors import KafkaError
 from clarion.model.ids import TopicId
 from clarion.model.topic_settings import TopicSettings
@@ -81,6 +80,7 @@ class Cleaner:
         self._memories: dict[Partition, Memory] = {}
         self._busy: dict[Partition, asyncio.Future[None]] = {}
         self._is_stopping = False
+        self._to_trim: set[Partition] = set()  # whose start has been raised since their first file was last looked at
         self._told_of_old: set[TopicId] = set()
         self.retention_messages_total = 0
         self.compaction_saved_bytes_total = 0
@@ -88,6 +88,7 @@ class Cleaner:
     def forget_gone(self) -> None:
         for partition in [one for one in self._memories if one.is_gone]:
             del self._memories[partition]
+            self._to_trim.discard(partition)
             self._told_of_old.discard(partition.topic_id)
 
     async def settle(self, partitions: Iterable[Partition]) -> None:
@@ -101,20 +102,34 @@ class Cleaner:
 
     # Retention
 
-    async def retain(self, partition: Partition, now_ms: int, *, by_time: bool = True, at_once: bool = False) -> None:
-        """`by_time`: whether the clock can be trusted with deletion; what is too large goes in any case.
+    async def retain(self, partition: Partition, now_ms: int, *, by_time: bool = True, at_once: bool = False) -> bool:
+        """What is over is no longer readable afterwards. True if files wait for `drop_expired`.
 
+        `by_time`: whether the clock can be trusted with deletion; what is too large goes in any case.
         `at_once`: the disk has no room, so files go without `file.delete.delay.ms`.
         """
         if not self._may_touch(partition):
-            return
+            return False
         memory = self._memories.setdefault(partition, Memory())
         await self._remove_deleted(partition, now_ms, at_once)
         memory.arrivals.note(partition.next_offset, now_ms, partition.settings.retention_grace_ms)
         if partition.settings.is_deleted and not self._is_quiet(partition, memory, now_ms, by_time):
             await self._alone(partition, "retention", self._retain(partition, memory, now_ms, by_time))
+        return self._is_alive(partition) and (partition.log.has_files_below_start or partition in self._to_trim)
+
+    async def drop_expired(
+        self, partition: Partition, now_ms: int, *, is_start_saved: bool, at_once: bool = False
+    ) -> None:
+        """Take the files below the start. Once it is saved, a crash brings nothing back that nobody could read."""
+        if self._may_touch(partition):
+            await self._alone(partition, "retention", self._drop_expired(partition, is_start_saved))
             if at_once:
                 await self._remove_deleted(partition, now_ms, at_once)
+
+    async def _drop_expired(self, partition: Partition, is_start_saved: bool) -> None:
+        partition.log.drop_below_start(is_start_saved=is_start_saved)
+        self._to_trim.discard(partition)
+        await self._trim(partition)
 
     async def _remove_deleted(self, partition: Partition, now_ms: int, at_once: bool) -> None:
         if deleted := partition.log.take_deleted(now_ms, at_once=at_once):
@@ -150,8 +165,10 @@ class Cleaner:
             memory.damage = str(plan.damage)
             log.error("segment_damaged", partition=partition.tp, reason=memory.damage)
         if plan.reason:
+            if plan.roll:
+                await self._sync_names(partition)
             self._apply(partition, plan, now_ms)
-            await self._trim(partition)
+            self._to_trim.add(partition)
         elif first_timestamp >= 0 and not plan.noticed and not plan.held_by:
             memory.quiet = Quiet(view, settings, first_timestamp)
 
@@ -175,7 +192,7 @@ class Cleaner:
             except OSError as error:
                 # A full disk gets room by what goes now; the file that is being written waits for the next look.
                 log.warning("roll_put_off", partition=partition.tp, reason=str(error))
-        apply_retention(partition.log, replace(plan, roll=False), now_ms)
+        partition.log.raise_start(plan.new_start_offset)
         self.retention_messages_total += partition.start_offset - before
         log.info("retention", partition=partition.tp, start_offset=partition.start_offset, by=plan.reason)
 
@@ -188,8 +205,7 @@ class Cleaner:
             cleaned = await in_thread(partial(trim_first, view))
         except DamagedSegment:
             return  # its file goes as a whole
-        if self._is_alive(partition):
-            swap_in(partition.log, view, cleaned)
+        await self._swap(partition, view, cleaned)
 
     @staticmethod
     def _is_quiet(partition: Partition, memory: Memory, now_ms: int, by_time: bool) -> bool:
@@ -241,6 +257,8 @@ class Cleaner:
             )
         )
         if plan.roll and self._is_alive(partition):
+            await self._sync_names(partition)
+        if plan.roll and self._is_alive(partition):
             partition.roll(now_ms)  # the next look finds it sealed
         if not plan.reason or not self._is_flushed(partition, plan.uncleanable):
             return
@@ -264,10 +282,7 @@ class Cleaner:
         while (cleaned := await in_thread(partial(next, rewritten, None))) is not None:
             if not self._is_alive(partition):
                 return False
-            if not partition.settings.is_compacted:
-                discard(view, cleaned)
-                return False
-            if not swap_in(partition.log, view, cleaned):
+            if not await self._swap(partition, view, cleaned, is_wanted=partition.settings.is_compacted):
                 return False
         return True
 
@@ -286,6 +301,34 @@ class Cleaner:
         return False
 
     # Both
+
+    async def _swap(
+        self, partition: Partition, view: LogView, cleaned: CleanedSegment, *, is_wanted: bool = True
+    ) -> bool:
+        """False if it came to nothing."""
+        swap = Swap(partition.log, view, cleaned)
+        if is_wanted and self._is_alive(partition) and swap.is_possible:
+            try:
+                await in_thread(swap.announce)
+            except OSError as error:
+                swap.fail_to_announce(error)
+                raise
+            if self._is_alive(partition) and swap.take():
+                await in_thread(swap.sync)
+                swap.finish()
+                return True
+        if not partition.is_gone:
+            await in_thread(swap.withdraw)
+        return False
+
+    async def _sync_names(self, partition: Partition) -> None:
+        """A roll begins a file, whose name must not last before those of the others do."""
+        if (names := partition.log.begin_name_sync()) is not None:
+            try:
+                await in_thread(names.run)
+            except OSError:
+                pass  # `finish_name_sync` knows
+            partition.log.finish_name_sync(names)
 
     async def _alone(self, partition: Partition, duty: str, work: Awaitable[object]) -> None:
         """One thing at a time is done to a partition, and its trouble is its own."""

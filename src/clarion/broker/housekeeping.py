@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from clarion.broker.clock_trust import ClockTrust
 from clarion.broker.threads import in_thread
-from clarion.world import Disk, event_log
+from clarion.world import NO_ROOM, Disk, event_log
 
 if TYPE_CHECKING:
     from clarion.broker.broker import Broker
@@ -73,12 +73,30 @@ class Housekeeping:
         """What is beyond its size goes, and what is past its time, unless the clock cannot be trusted with that."""
         now_ms = self._broker.clock.now_ms()
         by_time = self._broker.clock_trust.is_trusted()
-        room = self._broker.partitions.room
+        cleaner, room = self._broker.cleaner, self._broker.partitions.room
+        raised = []
         for number, partition in enumerate(list(self._broker.partitions), start=1):
-            await self._broker.cleaner.retain(partition, now_ms, by_time=by_time, at_once=room.is_short)
+            if await cleaner.retain(partition, now_ms, by_time=by_time, at_once=room.is_short):
+                raised.append(partition)
             if number % _PARTITIONS_PER_TURN == 0:
                 await asyncio.sleep(0)
-        self._broker.cleaner.forget_gone()
+        if raised:
+            # One file for all of them, before any other goes: a crash brings back nothing that was gone for readers.
+            is_saved = await self._save_starts()
+            for partition in raised:
+                await cleaner.drop_expired(partition, now_ms, is_start_saved=is_saved, at_once=room.is_short)
+        cleaner.forget_gone()
+
+    async def _save_starts(self) -> bool:
+        """False on a full disk, which gets room only by what goes now."""
+        try:
+            await self._offset_files.save_now(self._broker.partitions)
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            log.warning("starts_not_saved", reason=str(error))
+            return False
+        return True
 
     async def watch_room(self) -> None:
         """How much of the disk is free. While it is too little, what may go goes at once."""

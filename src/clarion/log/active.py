@@ -13,7 +13,7 @@ from typing import Final
 from zlib import crc32
 
 from clarion.log.config import LogConfig
-from clarion.log.folder import INDEX, TIME_INDEX, Folder, sync_files
+from clarion.log.folder import INDEX, TIME_INDEX, Folder, remove_if_there
 from clarion.log.hops import DamagedSegment, Reader, hop, read_any
 from clarion.log.index import (
     OFFSET_DELTA_MAX,
@@ -37,6 +37,7 @@ class ActiveSegment(Segment):
     __slots__ = (
         "_builder",
         "_first_timestamp",
+        "_is_roll_near",
         "_jitter",
         "_lasts",
         "_starts",
@@ -52,6 +53,7 @@ class ActiveSegment(Segment):
         super().__init__(folder, base_offset, size, synced_bytes=size)
         self.created_ms = now_ms
         self.is_full = False
+        self._is_roll_near = False
         self.has_index_file = size > 0  # maybe; an older state of the index then
         self._builder = builder
         self._first_timestamp = _NOT_READ
@@ -74,6 +76,8 @@ class ActiveSegment(Segment):
 
     def append(self, batch: Buffer, size: int, last_offset: int, max_timestamp: int) -> int:
         """Write one batch; returns the new size. On OSError anything may stand behind the old size."""
+        if self.has_index_file:
+            self._remove_index_files()
         builder = self._builder or self._warm_up()
         at = self._size
         (self.file or self.handle()).write((batch,), at)
@@ -108,11 +112,30 @@ class ActiveSegment(Segment):
             len(builder.index.entries) + 2 * OFFSET_ENTRY_BYTES > room
             or len(builder.times.entries) + 2 * TIME_ENTRY_BYTES > room
         )
+        if not self._is_roll_near and 2 * self._size >= self.folder.config.segment_bytes:
+            self._is_roll_near = True
+            if self.folder.has_unsynced_names:
+                self.folder.flush_soon()  # in a thread, before the roll needs it
 
-    def load(self) -> None:
-        """Have everything in memory that `seal` needs."""
+    def prepare_seal(self) -> None:
+        """Have everything in memory that `seal` needs, and no older index on disk."""
+        if self.has_index_file:
+            self._remove_index_files()
         if self._builder is None:
             self._warm_up()
+
+    def _remove_index_files(self) -> None:
+        """Those of a state that is over; they are in memory, and written anew when the segment is sealed or closed.
+
+        Recovery believes a last entry that matches the last batch. An old file must not survive a crash that takes the
+        tail of the log but not the segment that comes after it: a roll waits for a sync of the folder.
+        """
+        builder = self._builder or self._warm_up()
+        for kind in (INDEX, TIME_INDEX):
+            remove_if_there(self.folder.disk, self.folder.file(self.base_offset, kind))
+        self.folder.changes += 1
+        builder.index.is_saved = builder.times.is_saved = False
+        self.has_index_file = False
 
     def _warm_up(self) -> IndexBuilder:
         """Load what an append needs to know of the batches before it."""
@@ -210,13 +233,9 @@ class ActiveSegment(Segment):
 
     def seal(self) -> tuple[Segment, list[str]]:
         """The same segment as one that no longer grows, and the index files to sync."""
-        had_index_file = self.has_index_file
+        assert not self.has_index_file, "an index of an older state is on disk"
         try:
             paths = self.save()
-            if had_index_file:
-                # Recovery believes a last entry that matches the last batch. An old file must not survive a crash that
-                # takes the tail of the log but not the segment that comes after it.
-                sync_files(self.folder.disk, paths)
         except OSError as error:
             # Without room for an index the segment is as good: its first reader makes the index again.
             log.warning("index_not_saved", segment=self.path, reason=str(error))

@@ -3,7 +3,7 @@
 with CleanedFile(disk, folder, base_offset, index_interval_bytes) as cleaned:     # in a thread
     cleaned.append(header, batch)
     segment = cleaned.finish(replaced_bases)
-log.replace_segments(segment)                                                     # in the loop
+Swap(log, view, segment)                                                          # its steps are told there
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ Why nothing is lost and nothing deleted comes back:
   aborted.
 
 `plan_compaction` decides; `compact` is a generator that does the work, in a thread, and yields one rewritten segment
-at a time, for the loop to swap in with `swap_in` before it asks for the next.
+at a time, to be swapped in (`log/swap`) before the caller asks for the next.
 
 A rewritten segment always ends with the last offset of what it replaces: so the file itself says which segments it
 stands for, and recovery in the middle of a swap needs no list.

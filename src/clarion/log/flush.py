@@ -11,7 +11,28 @@ from collections.abc import Sequence
 from clarion.log.folder import EPOCHS, Folder, sync_files
 from clarion.log.segment import Segment
 from clarion.model.ids import LogPosition
-from clarion.world import NO_DESCRIPTOR, NO_ROOM, DiskFile, replace_file
+from clarion.world import NO_DESCRIPTOR, NO_ROOM, Disk, DiskFile, replace_file
+
+
+class NameSync:
+    """Makes the names in a log's folder last, as they are now."""
+
+    __slots__ = ("_disk", "_folders", "changes", "error")
+
+    def __init__(self, disk: Disk, folders: list[str], changes: int) -> None:
+        self.changes = changes
+        self.error: OSError | None = None
+        self._disk = disk
+        self._folders = folders
+
+    def run(self) -> None:
+        """OSError is raised, and kept for whoever finishes it."""
+        try:
+            for path in self._folders:
+                self._disk.sync_folder(path)
+        except OSError as error:
+            self.error = error
+            raise
 
 
 class FlushTicket:
@@ -23,10 +44,9 @@ class FlushTicket:
         "epoch_changes",
         "epochs",
         "error",
-        "folder_changes",
-        "folders",
         "has_run",
         "may_try_again",
+        "names",
         "paths",
         "sizes",
         "truncations",
@@ -39,8 +59,7 @@ class FlushTicket:
         self.paths: list[str] = []
         self.epochs: bytes | None = None
         self.epoch_changes = 0
-        self.folder_changes = 0
-        self.folders: list[str] = []
+        self.names: NameSync | None = None
         self.truncations = truncations  # that the log had seen: one in between makes the end meaningless
         self.error: OSError | None = None
         self.has_run = False
@@ -56,8 +75,8 @@ class FlushTicket:
             disk = self._folder.disk
             sync_files(disk, self.paths)
             self._save_epochs()
-            for path in self.folders:
-                disk.sync_folder(path)
+            if self.names is not None:
+                self.names.run()
         except OSError as error:
             self.error = error
             # Only an open fails like this: no byte was given up by the kernel.

@@ -35,18 +35,28 @@ class TopicIdMismatch(Exception):
 
 
 class Folder:
-    __slots__ = ("config", "disk", "files", "flush_soon", "path")
+    __slots__ = ("changes", "changes_synced", "config", "disk", "files", "flush_soon", "path")
 
     def __init__(self, disk: Disk, path: str, files: FileCache, config: LogConfig) -> None:
         self.disk = disk
         self.path = path
         self.files = files
         self.config = config
+        self.changes = 0  # of names in it, in this process; a sync of the folder makes them last
+        self.changes_synced = 0
         self.flush_soon: Callable[[], None] = _no_flush  # asks whoever flushes this log to do it
 
     @property
     def index_interval_bytes(self) -> int:
         return self.config.index_interval_bytes
+
+    @property
+    def has_unsynced_names(self) -> bool:
+        return self.changes != self.changes_synced
+
+    def mark_synced(self, changes: int) -> None:
+        """`changes`: as many as there were when the sync began."""
+        self.changes_synced = max(self.changes_synced, changes)
 
     def file(self, base_offset: int, kind: str) -> str:
         return path_of(self.path, base_offset, kind)
@@ -145,6 +155,13 @@ def rename_if_there(disk: Disk, old: str, new: str) -> None:
         disk.rename(old, new)
     except FileNotFoundError:
         pass
+
+
+def rename_segment(folder: Folder, base_offset: int, old_suffix: str, new_suffix: str) -> None:
+    """The log last: its name says that the indexes are there."""
+    for kind in (TIME_INDEX, INDEX, LOG):
+        path = folder.file(base_offset, kind)
+        rename_if_there(folder.disk, path + old_suffix, path + new_suffix)
 
 
 def parent_of(path: str) -> str:

@@ -26,7 +26,7 @@ from clarion.log.config import LogConfig
 from clarion.log.epoch_file import EpochFile
 from clarion.log.epochs import LeaderEpochs
 from clarion.log.files import FileCache
-from clarion.log.flush import FlushTicket
+from clarion.log.flush import FlushTicket, NameSync
 from clarion.log.folder import METADATA, SYNC_FAILED, Folder, parent_of, remove_if_there
 from clarion.log.hops import SWEEP_BYTES, Reader, read_any
 from clarion.log.index import OFFSET_DELTA_MAX
@@ -60,7 +60,6 @@ class Log:
         self._epoch_file = EpochFile(folder, lambda: self.next_offset, self._headers)
         self._epoch = -2  # of the last append; matches no batch before the first
         self._truncations = 0
-        self._folder_synced = 0  # of the segments' changes
         self._is_new = False
         self._unsynced_paths: list[str] = []
         self.start_offset = max(start_offset, self._segments.first.base_offset)
@@ -101,7 +100,7 @@ class Log:
             remove_if_there(disk, f"{folder}/{SYNC_FAILED}")
         one = cls(home, config, topic_id, opened, start_offset)
         one._is_new = not bases
-        one._segments.changes += not bases
+        home.changes += not bases
         if not has_id:
             one._write_topic_id()
         one._settle(opened, recovery_point, now_ms)
@@ -112,7 +111,7 @@ class Log:
     def _write_topic_id(self) -> None:
         self._folder.write_topic_id(self.topic_id)
         self._unsynced_paths.append(f"{self.folder}/{METADATA}")
-        self._segments.changes += 1
+        self._folder.changes += 1
 
     def _settle(self, opened: Opened, recovery_point: int, now_ms: int) -> None:
         if not opened.report.was_clean:
@@ -202,11 +201,13 @@ class Log:
         base = self.next_offset if last_offset - self.next_offset <= OFFSET_DELTA_MAX else base_offset
         if base != self.next_offset:
             self.flush()
-        if self._segments.changes != self._folder_synced:
-            # A segment's name must not reach the disk before that of the segment before it.
-            changes = self._segments.changes
+        self._segments.prepare_roll()
+        if self._folder.has_unsynced_names:
+            # A segment's name must not reach the disk before that of the segment before it. Seldom here: a flush was
+            # asked for when the segment was half full.
+            changes = self._folder.changes
             self._sync_folder()
-            self._folder_synced = changes
+            self._folder.mark_synced(changes)
         self._unsynced_paths += self._segments.roll(base, now_ms)
         self._set_end(self.next_offset)
         return self._segments.active
@@ -329,9 +330,8 @@ class Log:
         ticket = FlushTicket(self._folder, self.end, self._segments.dirty_since(self.flushed), self._truncations)
         ticket.cuts = self._segments.cuts
         ticket.paths = list(self._unsynced_paths)
-        if self._segments.changes != self._folder_synced:
-            ticket.folder_changes = self._segments.changes
-            ticket.folders = [self.folder, parent_of(self.folder)] if self._is_new else [self.folder]
+        if self._folder.has_unsynced_names:
+            ticket.names = self._sync_of_names()
         if not self._epoch_file.is_saved:
             ticket.epochs, ticket.epoch_changes = self._epoch_file.unsaved()
         return ticket
@@ -342,9 +342,8 @@ class Log:
             self.fail(ticket.error)
             raise self._offline()
         assert ticket.has_run, "a flush is finished that was never run"
-        if ticket.folders:
-            self._folder_synced = max(self._folder_synced, ticket.folder_changes)
-            self._is_new = False
+        if ticket.names is not None:
+            self._note_names_synced(ticket.names)
         if ticket.epochs is not None:
             self._epoch_file.mark_saved(ticket.epoch_changes)
         if ticket.paths:
@@ -364,6 +363,30 @@ class Log:
                 self.fail(error)
             raise
         self.finish_flush(ticket)
+
+    def begin_name_sync(self) -> NameSync | None:
+        """The part of a flush that makes names last: `run` in a thread, then `finish_name_sync`; None if all do."""
+        if self.failed is not None:
+            raise self._offline()
+        return self._sync_of_names() if self._folder.has_unsynced_names else None
+
+    def finish_name_sync(self, sync: NameSync) -> None:
+        """In the loop. Without a free descriptor it is left to the next flush; any other error ends the writing."""
+        if sync.error is None:
+            self._note_names_synced(sync)
+        elif sync.error.errno in NO_DESCRIPTOR:
+            log.warning("folder_sync_put_off", folder=self.folder, reason=str(sync.error))
+        else:
+            self.fail(sync.error)
+            raise self._offline()
+
+    def _sync_of_names(self) -> NameSync:
+        folders = [self.folder, parent_of(self.folder)] if self._is_new else [self.folder]
+        return NameSync(self._folder.disk, folders, self._folder.changes)
+
+    def _note_names_synced(self, sync: NameSync) -> None:
+        self._folder.mark_synced(sync.changes)
+        self._is_new = False
 
     # Cutting
 
@@ -431,19 +454,22 @@ class Log:
         return self._segments.take_deleted(now_ms, -1 if at_once else self._config.file_delete_delay_ms)
 
     def replace_segments(self, cleaned: CleanedSegment) -> None:
-        """Put a finished segment in the place of the sealed ones that it was made of.
+        """Put an announced segment in the place of the sealed ones that it was made of; `log/swap` has all steps.
 
-        The caller sees to it that these are flushed. In the loop; it renames a few files and syncs the folder twice.
+        The caller sees to it that these are flushed. In the loop; it renames a few files.
         """
         if self.failed is not None:
             raise self._offline()
-        try:
-            self._segments.announce(cleaned)
-        except OSError as error:
-            self._fail_unless_passing(error)
-            raise
         with self._failing():
             self._segments.replace(cleaned)
+
+    def note_not_announced(self, error: OSError) -> None:
+        """A segment could not be announced. Names that others wait for may be lost with it, unless this passes."""
+        self._fail_unless_passing(error)
+
+    @property
+    def has_files_below_start(self) -> bool:
+        return self._segments.is_first_below(self.start_offset)
 
     def drop_below_start(self, *, is_start_saved: bool = False) -> None:
         """Where the start is not saved yet, the names must last at once: some of the files coming back were a hole."""
@@ -487,7 +513,7 @@ class Log:
 
     @property
     def _has_unsynced(self) -> bool:
-        is_synced = self._epoch_file.is_saved and self._segments.changes == self._folder_synced
+        is_synced = self._epoch_file.is_saved and not self._folder.has_unsynced_names
         return bool(self._unsynced_paths or self._segments.cuts) or not is_synced
 
     def fail(self, error: OSError) -> None:

@@ -22,14 +22,15 @@ What is promised, after every sweep:
   one further ahead than the topic accepts, counts from when it was appended, as far as that is known: not before a
   sweep first saw it or its segment was last written to, which a restart does not forget.
 
-Deciding (`plan_retention`, in a thread) is apart from doing (`apply_retention`, in the loop).
+Deciding (`plan_retention`, in a thread) is apart from doing (`broker/cleaning`): the start is raised for readers, then
+saved, and then the files go.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from clarion.log.batch_filter import unpacked_bytes_max
 from clarion.log.cleaned import CleanedFile, CleanedSegment
@@ -41,9 +42,6 @@ from clarion.model.topic_settings import TopicSettings
 from clarion.wire.batch import HAS_DELETE_HORIZON, LOG_APPEND_TIME, BatchHeader
 from clarion.wire.records import read_whole_header, records_data, scan_times
 from clarion.world import Disk, event_log
-
-if TYPE_CHECKING:
-    from clarion.log.log import Log
 
 journal = event_log("log")
 
@@ -148,13 +146,6 @@ def _held(wanted: int, forced: int, holds: Mapping[str, int | None]) -> tuple[in
     floor = min(offset or 0 for offset in holds.values())
     start = min(wanted, max(floor, forced))
     return start, tuple(sorted(group for group, offset in holds.items() if (offset or 0) <= start < wanted))
-
-
-def apply_retention(log: Log, plan: RetentionPlan, now_ms: int) -> None:
-    if plan.roll:
-        log.roll(now_ms)
-    if plan.reason:
-        log.advance_start(plan.new_start_offset)
 
 
 # ------------------------------------------------------------------------------------------------ time
@@ -351,7 +342,7 @@ def is_worth_trimming(view: LogView, limit: LogPosition | None = None) -> bool:
 
 
 def trim_first(view: LogView) -> CleanedSegment:
-    """Write the first file anew, in a thread, for `swap_in`. Batches are copied as they are."""
+    """Write the first file anew, in a thread, for a `Swap`. Batches are copied as they are."""
     first = view.segments[0]
     with CleanedFile(view.disk, view.home.path, first.base_offset, view.home.index_interval_bytes) as cleaned:
         for header, batch in batches_of(view.disk, first):

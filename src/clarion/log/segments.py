@@ -8,7 +8,7 @@ from itertools import chain
 
 from clarion.log.active import ActiveSegment
 from clarion.log.cleaned import CleanedSegment
-from clarion.log.folder import INDEX, LOG, SEGMENT_FILES, TIME_INDEX, Folder, remove_if_there, rename_if_there
+from clarion.log.folder import LOG, SEGMENT_FILES, Folder, remove_if_there, rename_if_there, rename_segment
 from clarion.log.segment import Segment
 from clarion.model.ids import LogPosition
 from clarion.world import NO_DESCRIPTOR, event_log
@@ -17,12 +17,11 @@ log = event_log("log")
 
 
 class Segments:
-    __slots__ = ("_cuts", "_deleted", "_folder", "_sealed_bytes", "active", "changes", "sealed")
+    __slots__ = ("_cuts", "_deleted", "_folder", "_sealed_bytes", "active", "sealed")
 
     def __init__(self, folder: Folder, sealed: list[Segment], active: ActiveSegment) -> None:
         self.sealed = sealed
         self.active = active
-        self.changes = 0  # of names in the folder; a sync of the folder makes them last
         self._folder = folder
         self._cuts: dict[int, int] = {}  # by base offset: how often a torn write was cut off since the last sync
         self._sealed_bytes: int | None = None  # counted on first use
@@ -89,13 +88,17 @@ class Segments:
 
     # Changing
 
+    def prepare_roll(self) -> None:
+        """While nothing has changed yet: this may need the disk. Then `roll`, when all names last."""
+        if self.active.size:
+            self.active.prepare_seal()
+
     def roll(self, base_offset: int, now_ms: int) -> list[str]:
         """Seal the active segment and begin another; returns index files to sync. An empty one goes away."""
+        self.prepare_roll()
         old = self.active
-        if old.size:
-            old.load()  # while nothing has changed yet: this may need the disk
         self.active = create(self._folder, base_offset, now_ms)
-        self.changes += 1
+        self._folder.changes += 1
         if not old.size:
             old.forget()
             self._folder.remove_segment(old.base_offset)
@@ -139,27 +142,18 @@ class Segments:
     def drop_below(self, offset: int, *, must_last: bool = True) -> None:
         """Rename segments that end before the offset to .deleted, from the first on."""
         count = 0
-        while self.sealed and self._base_after(0) <= offset:
+        while self.is_first_below(offset):
             self._delete(self.sealed[0])
             del self.sealed[0]
             self._sealed_bytes = None
             count += 1
         if count > 1 and must_last:  # one of them coming back after a crash is the start it was
             self._make_names_last()
-        self.changes += count > 0
+        self._folder.changes += count > 0
 
-    def announce(self, cleaned: CleanedSegment) -> None:
-        """From here on a start takes the new segment; `replace` follows. If that fails, nothing has happened."""
-        base = cleaned.base_offset
-        try:
-            self._rename(base, ".cleaned", ".swap")
-            self._folder.disk.sync_folder(self._folder.path)
-        except OSError:
-            # A .swap that is left behind would one day take the place of what is in the log by then.
-            for kind in SEGMENT_FILES:
-                for suffix in (".swap", ".cleaned"):
-                    remove_if_there(self._folder.disk, self._folder.file(base, kind) + suffix)
-            raise
+    def is_first_below(self, offset: int) -> bool:
+        """Whether `drop_below` would find something."""
+        return bool(self.sealed) and self._base_after(0) <= offset
 
     def replace(self, cleaned: CleanedSegment) -> None:
         """Kafka's order of renames: at every moment a start finds either all of the old or all of the new."""
@@ -168,14 +162,13 @@ class Segments:
         assert len(old) == len(gone), "only sealed segments are replaced"
         for segment in old:
             self._delete(segment)
-        self._rename(cleaned.base_offset, ".swap", "")
+        rename_segment(self._folder, cleaned.base_offset, ".swap", "")
         fresh = Segment(self._folder, cleaned.base_offset, cleaned.size)
         fresh.appended_ms = old[-1].appended_ms
         number = _number(self.sealed, cleaned.base_offset)
         self.sealed[number : number + len(old)] = [fresh]
         self._sealed_bytes = None
-        self.changes += 1
-        self._make_names_last()
+        self._folder.changes += 1
 
     def _make_names_last(self) -> None:
         try:
@@ -184,12 +177,6 @@ class Segments:
             if error.errno not in NO_DESCRIPTOR:
                 raise
             log.warning("folder_sync_put_off", folder=self._folder.path, reason=str(error))  # the next flush does it
-
-    def _rename(self, base_offset: int, old_suffix: str, new_suffix: str) -> None:
-        """The log last: its name says that the indexes are there."""
-        for kind in (TIME_INDEX, INDEX, LOG):
-            path = self._folder.file(base_offset, kind)
-            rename_if_there(self._folder.disk, path + old_suffix, path + new_suffix)
 
     def sweep_deleted(self, now_ms: int, delay_ms: int) -> int:
         due = self.take_deleted(now_ms, delay_ms)
@@ -224,7 +211,7 @@ class Segments:
     def _remove(self, segment: Segment) -> None:
         segment.forget()
         self._folder.remove_segment(segment.base_offset)
-        self.changes += 1
+        self._folder.changes += 1
 
 
 def create(folder: Folder, base_offset: int, now_ms: int) -> ActiveSegment:

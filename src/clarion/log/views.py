@@ -11,13 +11,12 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from clarion.log.folder import SEGMENT_FILES, Folder, remove_if_there
+from clarion.log.folder import Folder
 from clarion.log.hops import SWEEP_BYTES, DamagedSegment, hop
 from clarion.wire.batch import HEADER_BYTES, MAGIC, BatchHeader, read_header
 from clarion.world import Disk
 
 if TYPE_CHECKING:
-    from clarion.log.cleaned import CleanedSegment
     from clarion.log.log import Log
 
 
@@ -90,26 +89,6 @@ def appended_ms(disk: Disk, segment: SegmentView) -> int:
 def read_batch(disk: Disk, segment: SegmentView, position: int, header: BatchHeader) -> bytes:
     with closing(disk.open(segment.path)) as file:
         return file.read(header.size_bytes, position)
-
-
-def swap_in(log: Log, view: LogView, cleaned: CleanedSegment) -> bool:
-    """In the loop: put a segment that was made from the view into the log. False if the log has moved on meanwhile.
-
-    DeleteRecords, a truncation or a new start may have taken away what the segment was made of; then it is dropped.
-    """
-    now = {segment.base_offset: segment.size for segment in log.segments[:-1]}
-    before = {segment.base_offset: segment.size for segment in view.segments}
-    if all(now.get(base) == before[base] for base in cleaned.replaces):
-        log.replace_segments(cleaned)
-        return True
-    discard(view, cleaned)
-    return False
-
-
-def discard(view: LogView, cleaned: CleanedSegment) -> None:
-    """A segment that was made from the view is not wanted any longer."""
-    for kind in SEGMENT_FILES:
-        remove_if_there(view.disk, view.home.file(cleaned.base_offset, kind) + ".cleaned")
 
 
 _READ_BYTES: Final = 1 << 20  # large enough that calls do not count
