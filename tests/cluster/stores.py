@@ -10,6 +10,7 @@ from pathlib import Path
 from clarion.cluster.coordination import CoordinationStore
 from clarion.cluster.etcd_client import EtcdAddress
 from clarion.cluster.etcd_store import EtcdStore
+from clarion.cluster.local_store import LocalStore
 from clarion.cluster.simulated_store import SimulatedService, SimulatedStore
 from clarion.cluster.sqlite_store import SqliteStore
 
@@ -23,6 +24,15 @@ def no_failure(error: Exception) -> None:
 def sqlite_in(folder: Path) -> OpenStore:
     async def open_store() -> CoordinationStore:
         return await SqliteStore.open(str(folder / "registry.db"), no_failure)
+
+    return open_store
+
+
+def local_in(folder: Path) -> OpenStore:
+    """The first one that is opened is the owner, later ones ask it."""
+
+    async def open_store() -> CoordinationStore:
+        return await LocalStore.open(str(folder), no_failure)
 
     return open_store
 

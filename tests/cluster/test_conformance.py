@@ -28,18 +28,28 @@ from clarion.cluster.coordination import (
     absent,
     unchanged,
 )
-from tests.cluster.stores import OpenStore, etcd_at, simulated, sqlite_in
+from tests.cluster.stores import OpenStore, etcd_at, local_in, simulated, sqlite_in
 from tests.etcd import EtcdProcess
 
 PATIENCE_SECONDS = 20
 
 
-@pytest.fixture(params=["sqlite", "simulated", "etcd"])
-def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> OpenStore:
-    if request.param == "etcd":
-        server: EtcdProcess = request.getfixturevalue("etcd")
-        return etcd_at(server.endpoint)
-    return sqlite_in(tmp_path) if request.param == "sqlite" else simulated()
+@pytest.fixture(params=["sqlite", "simulated", "local owner", "local client", "etcd"])
+async def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[OpenStore]:
+    match request.param:
+        case "sqlite":
+            yield sqlite_in(tmp_path)
+        case "simulated":
+            yield simulated()
+        case "local owner":
+            yield local_in(tmp_path)
+        case "local client":
+            open_local = local_in(tmp_path)
+            async with opened(open_local):
+                yield open_local
+        case "etcd":
+            server: EtcdProcess = request.getfixturevalue("etcd")
+            yield etcd_at(server.endpoint)
 
 
 @asynccontextmanager
@@ -365,5 +375,8 @@ def test_it_agrees_with_a_dictionary_that_counts(
         assert {one.key: (one.value, one.create_revision, one.mod_revision) for one in found.entries} == model
         assert found.revision == revision
 
-    for one in (sqlite_in(tmp_path_factory.mktemp("store")), simulated(), etcd_at(etcd.endpoint)):
+    def new_folder() -> Path:
+        return tmp_path_factory.mktemp("store")
+
+    for one in (sqlite_in(new_folder()), local_in(new_folder()), simulated(), etcd_at(etcd.endpoint)):
         asyncio.run(tell(one))

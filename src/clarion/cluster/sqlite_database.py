@@ -48,6 +48,8 @@ _TABLES: Final = (
     f"PRAGMA application_id={_APPLICATION}",
     f"PRAGMA user_version={_FORMAT}",
 )
+# Added to databases that were made without it; whoever does not know it yet passes it over.
+_LEASES_KNOW_THEIR_OWNER: Final = ("ALTER TABLE leases ADD COLUMN is_owners INTEGER NOT NULL DEFAULT 0",)
 _COLUMNS: Final = "key, value, create_revision, mod_revision, lease, crc"
 _SAVE: Final = f"INSERT OR REPLACE INTO entries ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)"
 
@@ -142,6 +144,13 @@ class Database:
         assert made.lastrowid is not None
         return LeaseId(made.lastrowid)
 
+    def take_for_owner(self, lease: LeaseId) -> None:
+        """It is held by the process that has the database open, and ends with its lock."""
+        self._connection.execute("UPDATE leases SET is_owners = 1 WHERE id = ?", (lease,))
+
+    def leases_of_owner(self) -> list[LeaseId]:
+        return [LeaseId(one) for (one,) in self._connection.execute("SELECT id FROM leases WHERE is_owners = 1")]
+
     def leases(self) -> list[tuple[LeaseId, float]]:
         return [(LeaseId(one), ttl) for one, ttl in self._connection.execute("SELECT id, ttl_seconds FROM leases")]
 
@@ -172,6 +181,8 @@ class Database:
             )
         if version == 0:
             self._in_one_commit(_TABLES)
+        if not any(column == "is_owners" for _, column, *_ in execute("PRAGMA table_info(leases)")):
+            self._in_one_commit(_LEASES_KNOW_THEIR_OWNER)
         self._check()
 
     def _check(self) -> None:

@@ -7,7 +7,8 @@ behind is not known, so nothing is tried again, everybody who waits hears StoreF
 (`on_failure`). The next start finds out what happened.
 
 The history for watchers is in memory and begins with the start: whoever watched before reads anew, as after a
-compaction. Leases are kept; a start begins their time anew, since nobody could keep them alive meanwhile.
+compaction. Leases are kept; a start begins their time anew, since nobody could keep them alive meanwhile. Those of the
+process that had the database open (`take_for_owner`) have ended with its lock.
 """
 
 from __future__ import annotations
@@ -69,6 +70,8 @@ class SqliteStore:
             store._thread.shutdown()
             raise
         store._history = History(await store._in_thread(lambda: store._database.revision))
+        for lease in await store._in_thread(store._database.leases_of_owner):
+            await store._end_lease(lease)
         for lease, ttl_seconds in await store._in_thread(store._database.leases):
             store._leases.start(lease, ttl_seconds)
         return store
@@ -96,6 +99,11 @@ class SqliteStore:
     async def keep_alive(self, lease: LeaseId) -> None:
         self._check_usable()
         self._leases.restart(lease)
+
+    async def take_for_owner(self, lease: LeaseId) -> None:
+        """Whoever opens the database next ends it: this process held it, and has gone."""
+        self._leases.check(lease)
+        await self._in_thread(lambda: self._database.take_for_owner(lease))
 
     async def revoke_lease(self, lease: LeaseId) -> None:
         self._leases.forget(lease)
