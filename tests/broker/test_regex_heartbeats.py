@@ -1,10 +1,14 @@
 """Heartbeats with regular expressions over thousands of topics leave the others their turns."""
 
+import asyncio
+import threading
 from uuid import uuid4
 
+from clarion.broker import group_service
 from clarion.broker.config import Durability
 from clarion.groups.topics import TopicInfo, TopicsView
 from clarion.model.errors import ErrorCode
+from clarion.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic
 from clarion.wire.messages.k10_find_coordinator import FindCoordinatorRequest
 from clarion.wire.messages.k68_consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.broker.harness import running, until
@@ -37,6 +41,31 @@ async def test_a_costly_expression_is_resolved_beside_the_loop(tmp_path):
             reply = await node.ask(heartbeat(COSTLY), 1)
         assert reply.error_code == ErrorCode.NONE, reply.error_message
         assert view.resolved == {COSTLY: ()}
+
+
+async def test_nobodys_long_request_waits_for_a_costly_expression(tmp_path, monkeypatch):
+    has_begun, may_go = threading.Event(), threading.Event()
+    resolve = group_service.resolve
+
+    def costly(*what):
+        has_begun.set()
+        assert may_go.wait(60)
+        return resolve(*what)
+
+    monkeypatch.setattr(group_service, "resolve", costly)
+    async with running(tmp_path, durability=Durability.PAGE_CACHE) as node, node.another() as other:
+        await node.topic("log-a")
+        await node.ask(FindCoordinatorRequest(key="g"), 2)
+        joining = asyncio.create_task(node.ask(heartbeat("log-.*"), 1))
+        await until(has_begun.is_set)
+        names = tuple(MetadataRequestTopic(name=f"topic-{number}") for number in range(2_000))
+        try:
+            reply = await other.ask(MetadataRequest(topics=names, allow_auto_topic_creation=False), 9)
+            assert len(reply.topics) == len(names)
+            assert not joining.done()
+        finally:
+            may_go.set()
+        assert (await joining).error_code == ErrorCode.NONE
 
 
 async def test_a_new_topic_reaches_a_group_that_subscribes_by_expression(tmp_path):

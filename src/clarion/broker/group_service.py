@@ -176,7 +176,7 @@ class GroupService:
         coordinator = self.shards[partition_for(group_id, len(self.shards))].coordinator
         for one in {*coordinator.regexes(group_id), *([regex] if regex else [])}:
             if one not in self._view.resolved:
-                await self._broker.turns.aside(resolve, one, self._view)
+                await self._broker.turns.aside_slowly(resolve, one, self._view)
 
     async def _load(self) -> None:
         await self._tell_topics()
@@ -208,7 +208,7 @@ class GroupService:
             topics = {one.name: TopicInfo(one.id, one.partition_count) for one in self._broker.registry}
             view = TopicsView(topics, before=self._view)
             if view.resolved_before:
-                await self._broker.turns.aside(resolve_again, view)
+                await self._broker.turns.aside_slowly(resolve_again, view)
             self._view = view
             for shard in self.shards:
                 shard.tell_topics(view)

@@ -2,8 +2,10 @@
 
 A loop over what a request names goes through `Turns.each`, which gives the event loop back every few milliseconds.
 Pieces of all requests stand in one line: one piece per turn of the event loop, so that a hundred long requests do not
-make a turn a hundred times as long. What is pure (decoding a large request, encoding a large reply) goes to the one
-thread of `Turns.aside`: there it takes the interpreter's lock for a few milliseconds at a time.
+make a turn a hundred times as long. What is pure (decoding a large request, encoding a large reply) goes to a thread,
+where it takes the interpreter's lock for half a millisecond at a time. There are two of them, and no more, because all
+share that lock with the event loop: one for messages (`aside`), of which a connection has one at a time and which go
+first come, first served; and one for what may take seconds (`aside_slowly`), so that nobody's message waits for it.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ class Turns:
         self._line: deque[asyncio.Future[None]] = deque()
         self._is_moving = False
         self._tasks: dict[asyncio.Task[None], None] = {}
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="aside")
+        self._messages = ThreadPoolExecutor(1, thread_name_prefix="messages")
+        self._slow = ThreadPoolExecutor(1, thread_name_prefix="aside")
 
     async def each(self, items: Iterable[Item]) -> AsyncIterator[Item]:
         """The items, with a pause whenever this turn has lasted long enough. Loops inside loops share one clock."""
@@ -65,8 +68,12 @@ class Turns:
             on_failure()
 
     async def aside(self, work: Callable[..., Result], *args: Any) -> Result:
-        """Do something that needs nothing but its arguments in a thread."""
-        return await self._loop.run_in_executor(self._thread, work, *args)
+        """Do something that needs nothing but its arguments in a thread: some ten milliseconds' worth."""
+        return await self._loop.run_in_executor(self._messages, work, *args)
+
+    async def aside_slowly(self, work: Callable[..., Result], *args: Any) -> Result:
+        """The same for what may take seconds."""
+        return await self._loop.run_in_executor(self._slow, work, *args)
 
     def _is_over(self) -> bool:
         now = self._clock.now_ms()
@@ -82,7 +89,8 @@ class Turns:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._thread.shutdown(wait=False)
+        for thread in (self._messages, self._slow):
+            thread.shutdown(wait=False)
 
     def _let_next_go(self) -> None:
         while self._line:

@@ -268,7 +268,7 @@ class Fetch:
                 news.clear()
                 found = await self._collect_in_turns()
                 if self._cold:
-                    await self._broker.turns.aside(_read_cold, self._take_cold())
+                    await loop.run_in_executor(None, _read_cold, self._take_cold())
                     continue
                 is_enough = self._missing_bytes <= 0 or not session.partitions
                 if is_enough or loop.time() >= deadline or session.on_news is not on_news:
