@@ -3,16 +3,18 @@
 import asyncio
 import contextlib
 import gc
+import logging
 import os
+import resource
 import socket
 import threading
 from dataclasses import replace
 
 import pytest
 
-from clarion.broker.config import BrokerConfig, Durability, ListenerConfig, TlsConfig
+from clarion.broker.config import BrokerConfig, Durability, Limits, ListenerConfig, TlsConfig
 from clarion.broker.identity import WrongFolderError
-from clarion.broker.server import BrokerServer
+from clarion.broker.server import BrokerServer, connections_max
 from clarion.log.checkpoints import PARTITION_OFFSETS, CleanShutdown
 from clarion.model.errors import ErrorCode
 from clarion.wire.messages.k03_metadata import MetadataRequest
@@ -321,7 +323,6 @@ async def test_a_topic_made_again_gets_nothing_from_a_flush_of_the_old_one(tmp_p
 
 
 async def test_topics_come_and_go_while_many_partitions_share_few_handles(tmp_path):
-    from clarion.broker.config import Limits
 
     limits = replace(Limits(), open_files_max=8)
     async with running(tmp_path, limits=limits, **QUICK) as node, node.another() as writer:
@@ -372,3 +373,17 @@ async def test_producers_of_a_log_that_was_damaged_after_a_clean_stop_are_rememb
         offsets = [(await node.client.produce({("t", 0): numbered(one)}))["t", 0].base_offset for one in (1, 2)]
         assert offsets == [1, 2]
         assert (await node.client.fetch({("t", 0): 0})).values() == [b"v0", b"v1", b"v2"]
+
+
+@pytest.mark.parametrize(
+    ("files", "asked", "is_told"),
+    [(20_000, None, False), (1_000, None, True), (10_000, 12_000, True), (1_000_000, 12_000, False)],
+)
+def test_a_limit_of_connections_is_told_to_who_asked_for_more_or_has_few(
+    tmp_path, monkeypatch, caplog, files, asked, is_told
+):
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (files, files))
+    limits = Limits() if asked is None else Limits(connections_max=asked)
+    with caplog.at_level(logging.INFO):
+        assert connections_max(config(tmp_path, limits=limits)) <= limits.connections_max
+    assert ("connections_limited" in caplog.text) == is_told

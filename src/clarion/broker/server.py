@@ -21,7 +21,7 @@ from typing import Final
 from clarion.broker.broker import Address, Broker
 from clarion.broker.cleaning import Cleaner
 from clarion.broker.clock_trust import ClockTrust
-from clarion.broker.config import BrokerConfig, ListenerConfig, TlsConfig
+from clarion.broker.config import BrokerConfig, Limits, ListenerConfig, TlsConfig
 from clarion.broker.dispatch import Dispatch
 from clarion.broker.dynamic_settings import DynamicSettings
 from clarion.broker.group_service import GroupService
@@ -62,6 +62,7 @@ _TLS_1_2_CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"  # forward secret, and a
 _OPEN_FILES_ENOUGH: Final = 16_384  # log files in use at a time, where descriptors are no matter
 _SPARE_DESCRIPTORS: Final = 128  # standard streams, the store, files opened for a moment, listeners, a few probes
 _CONNECTIONS_MIN: Final = 16
+_CONNECTIONS_PLENTY: Final = 2_000  # with fewer an operator wants to know of it, also without having asked for more
 _DRAIN_SECONDS: Final = 3.0  # for requests under way; with the files to close, a stop takes less than five seconds
 
 
@@ -274,7 +275,8 @@ def connections_max(config: BrokerConfig) -> int:
     if soft == resource.RLIM_INFINITY:
         return config.limits.connections_max
     room = max(_CONNECTIONS_MIN, soft - _open_files_max(config) - _SPARE_DESCRIPTORS)
-    if room < config.limits.connections_max:
+    is_asked_for = config.limits.connections_max != Limits().connections_max
+    if room < config.limits.connections_max and (is_asked_for or room < _CONNECTIONS_PLENTY):
         log.info("connections_limited", connections_max=room, reason=f"the process may open {soft} files")
     return min(config.limits.connections_max, room)
 
