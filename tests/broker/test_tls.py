@@ -13,7 +13,7 @@ from clarion.broker.config import Durability, Limits, ListenerConfig, TlsConfig
 from clarion.net import tls
 from clarion.wire.messages.k03_metadata import MetadataRequest
 from tests.broker.harness import Client, Node, running, until
-from tests.broker.talk import batch
+from tests.broker.talk import batch, produce_frame, read_produced
 
 T0 = ("t", 0)
 QUICK = {"durability": Durability.PAGE_CACHE}
@@ -243,3 +243,53 @@ def _round_trip(where: dict, sent: list[bytes]) -> list[bytes | None]:
             assert message.error().code() == KafkaError._PARTITION_EOF
     consumer.close()
     return got
+
+
+class HalfClosing:
+    """A TLS client that ends its sending half (close_notify) behind its last request, and goes on reading."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, context: ssl.SSLContext) -> None:
+        self._reader, self._writer = reader, writer
+        self._arrived, self._leaving = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._arrived, self._leaving, server_hostname="localhost")
+
+    async def shake_hands(self) -> None:
+        while True:
+            try:
+                self._tls.do_handshake()
+            except ssl.SSLWantReadError:
+                self._writer.write(self._leaving.read())
+                self._arrived.write(await self._reader.read(1 << 16))
+            else:
+                self._writer.write(self._leaving.read())
+                return
+
+    async def send_and_end(self, frame: bytes) -> bytes:
+        """Returns what comes until the broker ends the connection."""
+        self._tls.write(frame)
+        with contextlib.suppress(ssl.SSLWantReadError):
+            self._tls.unwrap()
+        self._writer.write(self._leaving.read())
+        async with asyncio.timeout(10):
+            self._arrived.write(await self._reader.read(-1))
+        self._writer.close()
+        try:
+            return self._tls.read(1 << 16)
+        except ssl.SSLZeroReturnError:
+            return b""
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_who_says_goodbye_behind_a_request_gets_the_replies_that_are_there(tmp_path, certificates, version):
+    """And what he asked for is done. Replies that take longer are lost: with TLS both halves end together."""
+    async with running(tmp_path, **plain_and(secure(certificates))) as node:
+        await node.topic()
+        others = len(node.server.net.connections)
+        context = trusting(certificates)
+        context.maximum_version = version
+        client = HalfClosing(*await asyncio.open_connection(*node.server.addresses[1]), context)
+        await client.shake_hands()
+        reply = await client.send_and_end(produce_frame({T0: batch(b"last words")}))
+        assert read_produced(reply[4:], 9)[T0].base_offset == 0
+        assert (await node.client.fetch({T0: 0})).values() == [b"last words"]
+        await until(lambda: len(node.server.net.connections) == others)

@@ -107,8 +107,10 @@ class Connection(asyncio.BufferedProtocol):
     def eof_received(self) -> bool:
         """The client sends no more. It may well still read: what it has asked for is answered.
 
-        Not through TLS: there the end of the client's half is the end of both.
+        Through TLS only as far as the replies are there: the event loop ends both halves together, as TLS 1.2 demands.
+        Kafka's clients never end one half alone, and its broker does not answer those who do.
         """
+        self.send_ready()
         self.last_active = self._server.now()
         self._frames.drop()
         self._note_unfinished(0)
