@@ -77,9 +77,9 @@ async def _transact_surely(
         except OutcomeUnknownError:
             is_in_doubt = True
             raise
-        except OSError:  # refused, but perhaps only this time
-            if is_in_doubt and (earlier := await _own_outcome(store, operations)).succeeded:
-                return earlier
+        except OSError as error:
+            if is_in_doubt:  # this attempt was refused; an earlier one may have succeeded, or may still arrive
+                raise OutcomeUnknownError(str(error)) from error
             raise
         if outcome.succeeded or not is_in_doubt:
             return outcome
