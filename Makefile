@@ -6,9 +6,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SECONDS ?=
+SEEDS ?= 2000
 PYTEST := $(BIN)/pytest
 
-.PHONY: help setup demo test check lint types rooms unit compile bench bench-quick campaign test-pipeline docs lock clean
+.PHONY: help setup demo test check lint types rooms unit compile bench bench-quick campaign sim test-pipeline docs lock clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -61,6 +62,9 @@ bench-quick: compile ## The same in about 2 minutes, rougher
 
 campaign: setup ## Long fault campaigns: 200 kill -9 under load, crash points, fuzzing (tens of minutes)
 	@$(PYTEST) -m campaign -x --timeout 3600 $(ARGS)
+
+sim: setup ## Simulated lives of a broker under faults (SEEDS=2000); may be stopped, goes on where it was
+	@$(BIN)/python -m tests.sim.campaign $(SEEDS) $(ARGS)
 
 docs: setup ## Write what is generated: parts of the documentation, and the tables of the protocol
 	@$(BIN)/python -m tools.wire_tables

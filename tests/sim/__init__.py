@@ -8,5 +8,6 @@ clients   producers, consumers and committers that write a history (`link` is th
 topic_owner, group_members  clients that change topics, and members of groups: each knows what it must be told
 inspector  a look inside the broker, again and again
 scenario  one whole life: swarm, nemesis, calm, judgement
+campaign  thousands of lives, which can be stopped and go on later (`make sim`)
 mutants   brokers with one safety rule switched off, which must be found out
 """
