@@ -151,7 +151,7 @@ class Node:
             client.close()
 
     def partition(self, topic: str = "t", index: int = 0) -> Partition:
-        return self.broker.partitions.get(topic, index)
+        return self.broker.resolver.partition(self.broker.resolver.topic(topic), index)
 
     async def topic(self, name: str = "t", partitions: int = 1, **overrides: str) -> None:
         """Settings by Kafka's names, with `_` for `.`."""
@@ -160,7 +160,7 @@ class Node:
 
     async def write(self, topic: str, timestamps: Sequence[int], partition: int = 0) -> None:
         """One batch with a record per timestamp; returns when it is committed."""
-        target = self.broker.partitions.get(topic, partition)
+        target = self.partition(topic, partition)
         batch = encode_batch([(b"k%d" % number, b"v", (), at) for number, at in enumerate(timestamps)])
         committed: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
         appended = target.append(memoryview(batch), self.broker.clock.now_ms())

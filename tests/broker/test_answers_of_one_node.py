@@ -132,7 +132,7 @@ async def test_the_one_node_leads_and_votes_alone(tmp_path, version):
         reply = await node.ask(about(("__cluster_metadata", 0)), version)
         (quorum,) = reply.topics[0].partitions
         assert (reply.error_code, quorum.error_code) == (0, 0)
-        assert (quorum.leader_id, quorum.leader_epoch) == (4, node.broker.partitions.leader_epoch)
+        assert (quorum.leader_id, quorum.leader_epoch) == (4, node.broker.registry.broker_epoch)
         assert [voter.replica_id for voter in quorum.current_voters] == [4]
         assert quorum.observers == ()
         assert quorum.current_voters[0].log_end_offset == quorum.high_watermark > 0

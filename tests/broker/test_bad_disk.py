@@ -36,7 +36,7 @@ async def test_a_new_data_directory_survives_a_power_loss():
         await server.broker.create_topic("t", 1, {})
         after = disk.power_loss()
     async with broker_on(after, registry) as server:
-        assert server.broker.registry.find("t") is not None
+        assert server.broker.image.topic("t") is not None
 
 
 @pytest.mark.parametrize("kind", ["mkdir", "create", "write", "sync", "sync_folder"])
@@ -50,11 +50,11 @@ async def test_a_topic_that_could_not_be_made_can_be_made_later(kind: str):
             try:
                 await server.broker.create_topic("t", 3, {})
             except OSError:
-                assert server.broker.registry.find("t") is None, "half a topic"
+                assert server.broker.image.topic("t") is None, "half a topic"
                 await server.broker.create_topic("t", 3, {})
             disk.heal()
-            assert len(server.broker.partitions.of_topic("t")) == 3
-            server.broker.partitions.get("t", 2)
+            assert len(server.broker.partitions.of_topic(server.broker.resolver.topic("t"))) == 3
+            server.broker.resolver.partition(server.broker.resolver.topic("t"), 2)
 
 
 @pytest.mark.parametrize("kind", ["mkdir", "create", "write", "sync", "sync_folder"])
@@ -69,13 +69,13 @@ async def test_a_topic_that_could_not_grow_leaves_nothing_behind_and_can_grow_la
             try:
                 await server.broker.grow_topic("t", 3)
             except OSError:
-                assert server.broker.known_topic("t").partition_count == 1
+                assert server.broker.resolver.topic("t").partition_count == 1
                 assert [one for one in disk.names("/var/lib/data") if one.startswith("t-")] == ["t-0"]
             disk.heal()
             await server.broker.delete_topic("t")
             await server.broker.create_topic("t", 1, {})
             await server.broker.grow_topic("t", 3)
-            assert len(server.broker.partitions.of_topic("t")) == 3
+            assert len(server.broker.partitions.of_topic(server.broker.resolver.topic("t"))) == 3
 
 
 async def test_what_another_topic_left_where_a_topic_grows_is_in_nobodys_way():
@@ -85,7 +85,7 @@ async def test_what_another_topic_left_where_a_topic_grows_is_in_nobodys_way():
         await server.broker.create_topic("t", 1, {})
         disk.rename("/var/lib/data/old-1", "/var/lib/data/t-1")  # as a growth that failed and could not be taken back
         await server.broker.grow_topic("t", 2)
-        assert len(server.broker.partitions.of_topic("t")) == 2
+        assert len(server.broker.partitions.of_topic(server.broker.resolver.topic("t"))) == 2
 
 
 async def test_on_a_full_disk_no_topic_is_half_there_before_or_after_a_restart():
@@ -102,5 +102,5 @@ async def test_on_a_full_disk_no_topic_is_half_there_before_or_after_a_restart()
         await server.groups.ensure_topic()
         assert len(server.groups.shards) == 2
     async with broker_on(after, registry_then) as server:
-        assert server.broker.registry.find(OFFSETS_TOPIC) is None
+        assert server.broker.image.topic(OFFSETS_TOPIC) is None
         assert not [name for name in after.names("/var/lib/data") if name.startswith(("t-", "__"))]

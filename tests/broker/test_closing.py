@@ -7,7 +7,7 @@ import random
 from uuid import UUID
 
 from clarion.broker.partitions import Partitions
-from clarion.cluster import Topic
+from clarion.cluster import PartitionState, Topic
 from clarion.log.files import FileCache
 from clarion.log.producer_snapshot import snapshot_offsets
 from clarion.model.topic_settings import TopicSettings
@@ -17,14 +17,15 @@ from clarion.world import SystemClock
 from tests.sim.disk import PowerLoss, SimDisk
 
 NOW_MS = 1_700_000_000_000
-TOPIC = Topic("t", UUID(int=7), 2, {"clarion.durability": "page-cache"})
+LED = PartitionState(1, 0, (1,), (1,))
+TOPIC = Topic("t", UUID(int=7), (LED, LED), {"clarion.durability": "page-cache"})
 
 
 def opened(disk: SimDisk, *, was_clean: bool = True, count: int = 2) -> Partitions:
-    topic = Topic(TOPIC.name, TOPIC.id, count, TOPIC.overrides)
+    topic = Topic(TOPIC.name, TOPIC.id, (LED,) * count, TOPIC.overrides)
     partitions = Partitions(disk, SystemClock(), "/data", FileCache(disk), TopicSettings(), GroupCommit())
     partitions.open_all([topic], {}, was_clean=was_clean)
-    partitions.lead(0)
+    partitions.lead([topic])
     return partitions
 
 

@@ -35,7 +35,7 @@ async def create(node: Node, *topics: CreatableTopic, version: int = 7, validate
 async def refusal(node: Node, topic: CreatableTopic) -> ErrorCode:
     (result,) = await create(node, topic)
     assert result.error_message
-    assert node.broker.registry.find(topic.name) is None
+    assert node.broker.image.topic(topic.name) is None
     return ErrorCode(result.error_code)
 
 
@@ -44,9 +44,9 @@ async def test_every_version_makes_a_topic(tmp_path, version):
     async with running(tmp_path) as node:
         (result,) = await create(node, wanted("t", 3, retention_ms="1000"), version=version)
         assert (result.name, result.error_code, result.error_message) == ("t", 0, None)
-        made = node.broker.known_topic("t")
+        made = node.broker.resolver.topic("t")
         assert (made.partition_count, made.overrides) == (3, {"retention.ms": "1000"})
-        assert node.broker.partitions.find("t", 2) is not None
+        assert node.partition("t", 2)
         if version >= 5:
             assert (result.num_partitions, result.replication_factor) == (3, 1)
             told = {config.name: config for config in result.configs}
@@ -71,7 +71,7 @@ async def test_validate_only_changes_nothing(tmp_path):
         assert (good.error_code, good.topic_id, good.num_partitions) == (0, NO_TOPIC_ID, 1)
         assert bad.error_code == ErrorCode.INVALID_CONFIG
         assert taken.error_code == ErrorCode.TOPIC_ALREADY_EXISTS
-        assert [topic.name for topic in node.broker.registry] == ["there"]
+        assert list(node.broker.image.topics) == ["there"]
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ async def test_one_bad_topic_does_not_harm_the_others(tmp_path):
         bad, good = await create(node, wanted("bad", 0), wanted("good"))
         assert bad.error_code == ErrorCode.INVALID_PARTITIONS
         assert good.error_code == 0
-        assert node.broker.registry.find("good") is not None
+        assert node.broker.image.topic("good") is not None
 
 
 async def test_a_name_that_comes_twice_is_refused_once(tmp_path):
@@ -147,9 +147,9 @@ async def test_a_topic_outlives_a_restart(tmp_path):
     async with running(tmp_path) as node:
         (result,) = await create(node, wanted("t", 2, cleanup_policy="compact"))
     async with running(tmp_path) as node:
-        topic = node.broker.known_topic("t")
+        topic = node.broker.resolver.topic("t")
         assert (topic.id, topic.partition_count) == (result.topic_id, 2)
-        assert node.broker.partitions.get("t", 1).settings.is_compacted
+        assert node.partition("t", 1).settings.is_compacted
 
 
 async def test_one_request_makes_so_many_partitions_and_a_topic_has_so_many(tmp_path):

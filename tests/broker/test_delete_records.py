@@ -32,7 +32,7 @@ async def test_every_version_moves_the_start(tmp_path, version):
         await node.topic()
         await node.write("t", [T, T, T])
         assert await delete(node, 2, version) == (0, 2)
-        assert node.broker.partitions.get("t", 0).start_offset == 2
+        assert node.partition("t", 0).start_offset == 2
 
 
 async def test_minus_one_deletes_up_to_the_watermark(tmp_path):
@@ -41,7 +41,7 @@ async def test_minus_one_deletes_up_to_the_watermark(tmp_path):
         await node.write("t", [T, T, T])
         assert await delete(node, -1) == (0, 3)
         await node.write("t", [T])
-        assert node.broker.partitions.get("t", 0).next_offset == 4
+        assert node.partition("t", 0).next_offset == 4
 
 
 async def test_the_start_never_goes_back_and_never_passes_the_watermark(tmp_path):
@@ -84,7 +84,7 @@ async def test_the_new_start_outlives_a_restart(tmp_path):
         await node.write("t", [T, T, T])
         await delete(node, 2)
     async with running(tmp_path) as node:
-        assert node.broker.partitions.get("t", 0).start_offset == 2
+        assert node.partition("t", 0).start_offset == 2
 
 
 async def test_a_deleted_record_does_not_come_back_after_a_kill(tmp_path):

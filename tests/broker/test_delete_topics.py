@@ -30,14 +30,14 @@ async def test_every_version_deletes_a_topic_and_its_files(tmp_path, version):
         await node.topic("other")
         (result,) = await delete(node, "t", version=version)
         assert (result.name, result.error_code) == ("t", 0)
-        assert [topic.name for topic in node.broker.registry] == ["other"]
+        assert list(node.broker.image.topics) == ["other"]
         assert [path.name for path in tmp_path.iterdir() if path.name.startswith("t-")] == []
 
 
 async def test_a_topic_is_deleted_by_its_id(tmp_path):
     async with running(tmp_path) as node:
         await node.topic("t")
-        topic_id = node.broker.known_topic("t").id
+        topic_id = node.broker.resolver.topic("t").id
         (result,) = await delete_states(node, DeleteTopicState(name=None, topic_id=topic_id))
         assert (result.error_code, result.name, result.topic_id) == (0, "t", topic_id)
         (result,) = await delete_states(node, DeleteTopicState(name=None, topic_id=topic_id))
@@ -63,7 +63,7 @@ async def test_a_topic_whose_files_cannot_be_removed_is_deleted_and_the_next_sta
         disk.is_bad = True
         (result,) = await delete(node, "t")
         disk.is_bad = False
-        assert (result.error_code, node.broker.registry.find("t")) == (0, None)
+        assert (result.error_code, node.broker.image.topic("t")) == (0, None)
         assert (tmp_path / "t-1").exists()
     async with running(tmp_path) as node:
         assert not [path.name for path in tmp_path.iterdir() if path.name.startswith("t-")]
@@ -73,7 +73,7 @@ async def test_a_topic_whose_files_cannot_be_removed_is_deleted_and_the_next_sta
 async def test_of_two_who_delete_by_id_at_once_the_second_is_told_that_the_id_is_gone(tmp_path):
     async with running(tmp_path) as node:
         await node.topic("t")
-        topic_id = node.broker.known_topic("t").id
+        topic_id = node.broker.resolver.topic("t").id
         first = asyncio.create_task(node.broker.delete_topic("t", topic_id))
         with pytest.raises(KafkaError) as refusal:
             await asyncio.gather(first, node.broker.delete_topic("t", topic_id))
@@ -107,15 +107,15 @@ async def test_a_topic_that_is_named_twice_is_kept(tmp_path):
         await node.topic("t")
         (result,) = await delete(node, "t", "t")
         assert result.error_code == ErrorCode.INVALID_REQUEST
-        assert node.broker.registry.find("t") is not None
+        assert node.broker.image.topic("t") is not None
 
 
 async def test_a_name_can_be_used_again(tmp_path):
     async with running(tmp_path) as node:
         await node.topic("t")
         await node.write("t", [1_700_000_000_000])
-        old = node.broker.known_topic("t").id
+        old = node.broker.resolver.topic("t").id
         await delete(node, "t")
         await node.topic("t")
-        assert node.broker.known_topic("t").id != old
-        assert node.broker.partitions.get("t", 0).next_offset == 0
+        assert node.broker.resolver.topic("t").id != old
+        assert node.partition("t", 0).next_offset == 0

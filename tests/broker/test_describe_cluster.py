@@ -14,7 +14,7 @@ async def ask(node: Node, version: int = 2, *, operations: bool = False, endpoin
 async def test_every_version_tells_who_is_there(tmp_path, version):
     async with running(tmp_path) as node:
         reply = await ask(node, version)
-        assert (reply.error_code, reply.cluster_id, reply.controller_id) == (0, node.broker.cluster_id, 1)
+        assert (reply.error_code, reply.cluster_id, reply.controller_id) == (0, node.broker.image.cluster_id, 1)
         (broker,) = reply.brokers
         assert (broker.broker_id, broker.host, broker.port) == (1, *node.server.addresses[0])
         assert not broker.is_fenced

@@ -18,11 +18,11 @@ async def test_a_topic_is_described_with_its_partitions(tmp_path):
         await node.topic("t", 2)
         reply = await ask(node, "t")
         (topic,) = reply.topics
-        assert (topic.error_code, topic.topic_id, topic.is_internal) == (0, node.broker.known_topic("t").id, False)
+        assert (topic.error_code, topic.topic_id, topic.is_internal) == (0, node.broker.resolver.topic("t").id, False)
         assert topic.topic_authorized_operations == 3576
         for partition in topic.partitions:
             assert (partition.leader_id, partition.replica_nodes, partition.isr_nodes) == (1, (1,), (1,))
-            assert partition.leader_epoch == node.broker.partitions.leader_epoch
+            assert partition.leader_epoch == node.partition("t", 0).leader_epoch
             assert partition.eligible_leader_replicas == partition.last_known_elr == partition.offline_replicas == ()
         assert reply.next_cursor is None
 

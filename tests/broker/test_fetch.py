@@ -28,7 +28,7 @@ async def test_every_version_brings_what_was_written(tmp_path, version):
     async with running(tmp_path, **PAGE_CACHE) as node:
         await node.topic()
         await node.client.produce({T0: batch(b"a", b"b")})
-        place = (node.broker.known_topic("t").id, 0) if version >= 13 else T0
+        place = (node.broker.resolver.topic("t").id, 0) if version >= 13 else T0
         answer = await node.client.fetch({place: 0}, version=version)
         assert (answer.error, answer.errors()) == (0, {place: 0})
         assert answer.values(place[0]) == [b"a", b"b"]
@@ -41,7 +41,7 @@ async def test_batches_come_with_the_offset_and_epoch_that_the_broker_gave_them(
         await fill(node, 3)
         heads = [read_header(one) for one in split((await node.client.fetch({T0: 0})).records())]
         assert [head.base_offset for head in heads] == [0, 1, 2]
-        assert {head.leader_epoch for head in heads} == {node.broker.partitions.leader_epoch}
+        assert {head.leader_epoch for head in heads} == {node.partition("t", 0).leader_epoch}
 
 
 async def test_an_offset_inside_a_batch_brings_the_whole_batch(tmp_path):
@@ -104,7 +104,7 @@ async def test_what_does_not_exist_has_an_error_of_its_own_and_does_not_hide_the
 async def test_a_topic_made_again_is_another_one_for_whoever_asks_by_id(tmp_path):
     async with running(tmp_path, **PAGE_CACHE) as node:
         await node.topic()
-        old = node.broker.known_topic("t").id
+        old = node.broker.resolver.topic("t").id
         await node.broker.delete_topic("t")
         await node.topic()
         answer = await node.client.fetch({(old, 0): 0}, version=13)
@@ -114,10 +114,10 @@ async def test_a_topic_made_again_is_another_one_for_whoever_asks_by_id(tmp_path
 async def test_a_stale_leader_epoch_is_fenced_and_one_from_the_future_has_to_wait(tmp_path):
     for _ in range(2):
         async with running(tmp_path, **PAGE_CACHE) as node:
-            if node.broker.registry.find("t") is None:
+            if node.broker.image.topic("t") is None:
                 await node.topic()
                 await fill(node, 1)
-            epoch = node.broker.partitions.leader_epoch
+            epoch = node.partition("t", 0).leader_epoch
             codes = {
                 asked: (await node.client.fetch({T0: 0}, leader_epoch=asked)).errors()[T0]
                 for asked in (-1, epoch - 1, epoch, epoch + 1)
@@ -180,7 +180,7 @@ async def test_who_followed_a_term_that_has_not_been_is_out_of_range(tmp_path):
 async def test_only_brokers_may_fetch_as_replicas(tmp_path, version):
     async with running(tmp_path) as node:
         await node.topic()
-        place = (node.broker.known_topic("t").id, 0) if version >= 13 else T0
+        place = (node.broker.resolver.topic("t").id, 0) if version >= 13 else T0
         answer = await node.client.fetch({place: 0}, version=version, replica_id=2)
         assert answer.error == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 

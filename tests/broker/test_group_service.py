@@ -91,11 +91,11 @@ def hold_loading(node: Node) -> None:
 
 async def test_the_internal_topic_is_made_when_the_first_group_appears(tmp_path):
     async with running(tmp_path, offsets_partitions=3) as node, node.another() as other:
-        assert node.broker.registry.find(OFFSETS_TOPIC) is None
+        assert node.broker.image.topic(OFFSETS_TOPIC) is None
         assert (await node.ask(ListGroupsRequest(), 3)).groups == ()
         found = await asyncio.gather(find(node), find(other))
         assert [one.error_code for one in found] == [0, 0]
-        assert node.broker.registry.find(OFFSETS_TOPIC).partition_count == 3
+        assert node.broker.image.topic(OFFSETS_TOPIC).partition_count == 3
         assert len(node.server.groups.shards) == 3
 
 

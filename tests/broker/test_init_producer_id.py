@@ -61,7 +61,7 @@ async def test_ids_and_topics_can_be_made_at_the_same_time(tmp_path):
         await asyncio.gather(*(node.topic(f"t{number}") for number in range(10)), ask(client))
         client.close()
     async with running(tmp_path) as node:
-        assert len(node.broker.registry) == 10
+        assert len(node.broker.image.topics) == 10
 
 
 async def test_an_id_is_not_held_up_by_a_topic_that_takes_its_time(tmp_path):

@@ -23,7 +23,7 @@ async def filled(data_dir: Path, name: str = "t") -> str:
     async with running(data_dir, **QUICK) as node:
         await node.topic(name, 2)
         await node.client.produce({(name, 0): batch(b"v")})
-        return node.broker.known_topic(name).id.hex
+        return node.broker.resolver.topic(name).id.hex
 
 
 async def test_a_deletion_that_was_interrupted_is_finished(tmp_path):
@@ -40,7 +40,7 @@ async def test_a_deletion_that_was_interrupted_is_finished(tmp_path):
 async def test_a_deletion_that_was_noted_and_not_done_has_not_happened(tmp_path):
     await filled(tmp_path)
     async with running(tmp_path, **QUICK) as node:
-        topic = node.broker.known_topic("t")
+        topic = node.broker.resolver.topic("t")
         await node.server.store.transact((), [Put(f"deleting/{topic.id}", b"t")])
     async with running(tmp_path, **QUICK) as node:
         assert (await node.client.fetch({T0: 0})).values() == [b"v"]
@@ -65,7 +65,7 @@ async def test_messages_that_an_older_copy_of_the_registry_does_not_know_are_put
     shutil.copy(tmp_path / "copy", tmp_path / "registry.db")
     for _ in range(2):
         async with running(tmp_path, **QUICK) as node:
-            assert [topic.name for topic in node.broker.registry] == ["first"]
+            assert list(node.broker.image.topics) == ["first"]
     assert folders(tmp_path) == [f"t-0.{topic_id}-stray"], "t-1 was empty"
     assert (tmp_path / f"t-0.{topic_id}-stray" / f"{0:020d}.log").stat().st_size > 0
     async with running(tmp_path, **QUICK) as node:
@@ -109,7 +109,7 @@ async def test_messages_whose_topic_id_cannot_be_read_are_put_aside(tmp_path, da
         for name, content in registry.items():
             (tmp_path / name).write_bytes(content)
         async with running(tmp_path, **QUICK) as node:
-            assert node.broker.registry.find("t") is None
+            assert node.broker.image.topic("t") is None
     strays = [name for name in folders(tmp_path) if name.endswith("-stray")]
     assert len(strays) == 2
     assert all((tmp_path / name / f"{0:020d}.log").stat().st_size > 0 for name in strays)

@@ -61,7 +61,7 @@ async def test_the_epoch_of_an_offset_is_the_term_in_which_it_was_written(tmp_pa
         await node.topic()
         await node.write("t", [T])
         first = (await ask(node, EARLIEST)).leader_epoch
-        assert first == node.broker.partitions.leader_epoch
+        assert first == node.partition("t", 0).leader_epoch
     async with running(tmp_path) as node:
         await node.write("t", [T + 10])
         assert (await ask(node, EARLIEST)).leader_epoch == first
@@ -74,7 +74,7 @@ async def test_a_stale_leader_epoch_is_fenced_and_a_future_one_unknown(tmp_path)
     async with running(tmp_path) as node:
         await node.topic()
     async with running(tmp_path) as node:
-        now = node.broker.partitions.leader_epoch
+        now = node.partition("t", 0).leader_epoch
         assert (await ask(node, LATEST, epoch=now - 1)).error_code == ErrorCode.FENCED_LEADER_EPOCH
         assert (await ask(node, LATEST, epoch=now + 1)).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
         assert (await ask(node, LATEST, epoch=now)).error_code == 0

@@ -32,11 +32,11 @@ async def test_every_version_tells_brokers_topics_and_leaders(tmp_path, version)
         if version >= 1:
             assert reply.controller_id == 1
         if version >= 2:
-            assert reply.cluster_id == node.broker.cluster_id
+            assert reply.cluster_id == node.broker.image.cluster_id
         if version >= 7:
-            assert {one.leader_epoch for one in topic.partitions} == {node.broker.partitions.leader_epoch}
+            assert {one.leader_epoch for one in topic.partitions} == {node.partition("orders").leader_epoch}
         if version >= 10:
-            assert topic.topic_id == node.broker.known_topic("orders").id
+            assert topic.topic_id == node.broker.resolver.topic("orders").id
 
 
 @pytest.mark.parametrize("version", versions_of("Metadata"))
@@ -54,7 +54,7 @@ async def test_a_topic_comes_into_being_by_being_asked_for(tmp_path):
     async with running(tmp_path, default_partitions=4) as node:
         (topic,) = (await ask(node, ["fresh"])).topics
         assert (topic.error_code, len(topic.partitions)) == (0, 4)
-        assert node.broker.partitions.find("fresh", 3) is not None
+        assert node.partition("fresh", 3)
 
 
 async def test_auto_creation_needs_the_consent_of_client_and_broker(tmp_path):
@@ -65,7 +65,7 @@ async def test_auto_creation_needs_the_consent_of_client_and_broker(tmp_path):
         for version in versions_of("Metadata"):
             (topic,) = (await ask(node, ["fresh"], version)).topics
             assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        assert len(node.broker.registry) == 0
+        assert len(node.broker.image.topics) == 0
 
 
 async def test_clients_that_ask_for_one_new_topic_at_the_same_time_all_get_it(tmp_path):
@@ -87,7 +87,7 @@ async def test_one_request_makes_so_many_topics_and_the_client_asks_again_for_th
         assert codes.pop("__consumer_offsets") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert [codes[name] for name in names[:20]] == [0] * 20
         assert {codes[name] for name in names[20:]} == {ErrorCode.LEADER_NOT_AVAILABLE}
-        assert len(node.broker.registry) == 20
+        assert len(node.broker.image.topics) == 20
         reply = await ask(node, names[:40])
         assert [topic.error_code for topic in reply.topics] == [0] * 40
 
@@ -135,7 +135,7 @@ async def test_a_topic_that_no_longer_fits_is_unknown_and_harms_nobody(tmp_path)
 async def test_topics_are_found_by_id_from_version_12_on(tmp_path):
     async with running(tmp_path) as node:
         await node.topic("orders")
-        known, unknown = node.broker.known_topic("orders").id, uuid4()
+        known, unknown = node.broker.resolver.topic("orders").id, uuid4()
         request = MetadataRequest(topics=(MetadataRequestTopic(topic_id=known), MetadataRequestTopic(topic_id=unknown)))
         found, missing = (await node.ask(request, 12)).topics
         assert (found.error_code, found.name, found.topic_id) == (0, "orders", known)

@@ -31,7 +31,7 @@ async def test_every_version_tells_where_the_present_term_ends(tmp_path, version
     async with running(tmp_path) as node:
         await node.topic()
         await node.write("t", [T, T])
-        epoch = node.broker.partitions.leader_epoch
+        epoch = node.partition("t", 0).leader_epoch
         answer = await ask(node, epoch, version)
         assert (answer.error_code, answer.leader_epoch, answer.end_offset) == (0, epoch, 2)
 
@@ -40,7 +40,7 @@ async def test_a_term_ends_where_the_next_one_began_to_write(tmp_path):
     async with running(tmp_path) as node:
         await node.topic()
         await node.write("t", [T, T])
-        first = node.broker.partitions.leader_epoch
+        first = node.partition("t", 0).leader_epoch
     async with running(tmp_path) as node:
         await node.write("t", [T])
         assert await end_of(node, first) == (first, 2)
@@ -55,7 +55,7 @@ async def test_a_term_in_which_nothing_was_written_is_no_sign_of_a_cut(tmp_path)
         await node.topic()
         await node.topic("empty")
         await node.write("t", [T, T])
-        first = node.broker.partitions.leader_epoch
+        first = node.partition("t", 0).leader_epoch
     async with running(tmp_path):
         pass
     async with running(tmp_path) as node:
@@ -71,7 +71,7 @@ async def test_clients_of_another_term_and_unknown_partitions_get_errors(tmp_pat
     async with running(tmp_path) as node:
         await node.topic()
     async with running(tmp_path) as node:
-        now = node.broker.partitions.leader_epoch
+        now = node.partition("t", 0).leader_epoch
         assert (await ask(node, now, current=now)).error_code == 0
         assert (await ask(node, now, current=now - 1)).error_code == ErrorCode.FENCED_LEADER_EPOCH
         assert (await ask(node, now, current=now + 1)).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from clarion.broker.broker import Broker
 from clarion.broker.identity import WrongFolderError
 from clarion.testing import EmbeddedBroker, embedded
 from clarion.world import RealDisk
@@ -23,6 +24,10 @@ def data(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     with tarfile.open(OLDER / f"{request.param}.tar.gz") as packed:
         packed.extractall(tmp_path, filter="data")
     return tmp_path / "data"
+
+
+def epochs(inside: Broker) -> set[int]:
+    return {one.leader_epoch for one in inside.partitions}
 
 
 def check(broker: EmbeddedBroker) -> None:
@@ -42,10 +47,10 @@ def test_everything_is_in_it_after_the_first_start_and_after_later_ones(data: Pa
             check(broker)
             end()
             broker.start()
-        assert broker._call(lambda inside: inside.cluster_id) == cluster_id
-        assert broker._call(lambda inside: inside.partitions.leader_epoch) == 5, "it had been started twice before"
+        assert broker._call(lambda inside: inside.image.cluster_id) == cluster_id
+        assert broker._call(epochs) == {5}, "it had been started twice before"
         assert broker._run(lambda inside: inside.new_producer_id()) >= 1_000, "the first block was given out"
-        assert dict(broker._call(lambda inside: inside.known_topic("orders").overrides)) == {
+        assert dict(broker._call(lambda inside: inside.resolver.topic("orders").overrides)) == {
             "retention.ms": "-1",
             "segment.bytes": "1100",
         }

@@ -36,7 +36,7 @@ async def values(node: Node, place=T0) -> list[bytes | None]:
 async def test_every_version_writes(tmp_path, version):
     async with running(tmp_path, **QUICK) as node:
         await node.topic()
-        place = (node.broker.known_topic("t").id, 0) if version >= 13 else T0
+        place = (node.broker.resolver.topic("t").id, 0) if version >= 13 else T0
         for offset in (0, 2):
             produced = (await node.client.produce({place: batch(b"a", b"b")}, version=version))[place]
             assert (produced.error_code, produced.base_offset) == (0, offset)
@@ -47,7 +47,7 @@ async def test_every_version_writes(tmp_path, version):
 async def test_zstd_is_taken_from_the_version_on_that_knows_it(tmp_path, version):
     async with running(tmp_path, **QUICK) as node:
         await node.topic()
-        place = (node.broker.known_topic("t").id, 0) if version >= 13 else T0
+        place = (node.broker.resolver.topic("t").id, 0) if version >= 13 else T0
         assert await refusal(node, batch(b"v"), place, version=version) == 0
         code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE if version < 7 else ErrorCode.NONE
         for _ in range(2):

@@ -15,6 +15,8 @@ import pytest
 from clarion.broker.config import BrokerConfig, Durability, Limits, ListenerConfig, TlsConfig
 from clarion.broker.identity import WrongFolderError
 from clarion.broker.server import BrokerServer, connections_max
+from clarion.cluster.coordination import Put
+from clarion.cluster.schema import partition_key, write_partition
 from clarion.log.checkpoints import PARTITION_OFFSETS, CleanShutdown
 from clarion.model.errors import ErrorCode
 from clarion.wire.messages.k03_metadata import MetadataRequest
@@ -60,7 +62,7 @@ async def some_work(server: BrokerServer) -> None:
     await client.ask(OffsetCommitRequest(group_id="g", topics=(asked,)), 5)
     reader = await Client.connect(*server.addresses[0])
     reader.post_fetch({T0: 1}, max_wait=60_000)
-    await until(lambda: server.broker.partitions.get("t", 0).watchers)
+    await until(lambda: next(iter(server.broker.partitions)).watchers)
     scraper, writer = await asyncio.open_connection(*server.metrics_address)
     writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
     await scraper.read()
@@ -99,7 +101,7 @@ async def test_a_taken_port_leaves_the_folder_free_and_clean(tmp_path):
         assert open_things()[0] <= before[0] + 1
     assert was_left_cleanly(tmp_path / "data")
     async with running(tmp_path / "data", **QUICK) as node:
-        assert len(node.broker.registry) == 1
+        assert len(node.broker.image.topics) == 1
 
 
 async def test_a_taken_port_for_metrics_is_refused_too(tmp_path):
@@ -243,7 +245,7 @@ async def test_a_stop_in_the_middle_of_a_topics_making_leaves_the_topic_or_nothi
         await until(lambda: (tmp_path / "t-3").exists())
         await node.server.stop(drain_seconds=0)
     async with running(tmp_path, **QUICK) as node:
-        made = node.broker.registry.find("t")
+        made = node.broker.image.topic("t")
         folders = [one.name for one in tmp_path.iterdir() if one.name.startswith("t-")]
         assert len(folders) == (made.partition_count if made else 0)
 
@@ -284,9 +286,33 @@ async def test_each_listener_advertises_its_own_address(tmp_path):
 
 
 async def test_every_start_begins_a_new_term(tmp_path):
-    for term in range(3):
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic("t", 2)
+    for term in range(1, 4):
         async with running(tmp_path, **QUICK) as node:
-            assert node.broker.partitions.leader_epoch == term
+            assert node.broker.registry.broker_epoch == term
+            assert [one.leader_epoch for one in node.broker.partitions] == [term, term]
+            told = (await node.ask(MetadataRequest(topics=None), 9)).topics[0].partitions
+            assert [one.leader_epoch for one in told] == [term, term]
+
+
+async def test_partitions_have_epochs_of_their_own(tmp_path):
+    """Each is one above what it had, whatever the others have been through."""
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic("old")
+    for _ in range(3):
+        async with running(tmp_path, **QUICK):
+            pass
+    async with running(tmp_path, **QUICK) as node:
+        (old,) = node.broker.resolver.topic("old").partitions
+        key = partition_key(node.broker.resolver.topic("old").id, 0)
+        ahead = write_partition(old._replace(leader_epoch=40))
+        await node.topic("new", 2)
+        await node.server.store.transact((), [Put(key, ahead)])
+    async with running(tmp_path, **QUICK) as node:
+        assert (node.partition("old").leader_epoch, node.partition("new", 1).leader_epoch) == (41, 5)
+        await node.topic("newest")
+        assert node.partition("newest").leader_epoch == 41, "no topic of that name had a later one"
 
 
 # Topics and what is being done to them

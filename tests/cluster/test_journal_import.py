@@ -69,11 +69,11 @@ async def load(store: CoordinationStore) -> TopicRegistry:
 
 async def check_everything_is_there(store: CoordinationStore, topics: int = 300) -> None:
     registry = await load(store)
-    assert registry.cluster_id == "q1w2e3"
-    orders = registry.find("orders")
+    assert registry.image.cluster_id == "q1w2e3"
+    orders = registry.image.topic("orders")
     assert orders is not None
     assert (orders.id, orders.partition_count, dict(orders.overrides)) == (ORDERS, 5, {"retention.ms": "1000"})
-    assert len(registry) == topics + 1
+    assert len(registry.image.topics) == topics + 1
     assert registry.being_deleted == {GONE}
     assert await ProducerIds(store).next() == 2000
     assert await next_broker_epoch(store, -1) == 42
@@ -120,7 +120,7 @@ async def test_after_the_import_only_the_store_counts():
     await registry.delete("orders")
     for _ in range(2):
         await import_journal(disk, DATA, store)
-    assert (await load(store)).find("orders") is None
+    assert (await load(store)).image.topic("orders") is None
 
 
 async def test_a_journal_that_an_older_version_began_in_between_is_put_aside():

@@ -43,15 +43,15 @@ async def test_topics_survive_a_restart_with_their_ids_and_settings(open_store):
         orders = await registry.create("orders", 3, {"retention.ms": "1000"})
         gone = await registry.create("gone", 1, {})
         await registry.delete("gone")
-        await registry.grow("orders", 5)
+        await registry.grow(registry.draft_grown("orders", 5))
         await registry.configure("orders", {"retention.ms": "2000"})
     async with opened(open_store) as again:
-        assert [topic.name for topic in again] == ["orders"]
-        found = again.find_by_id(orders.id)
+        assert list(again.image.topics) == ["orders"]
+        found = again.image.topic_by_id(orders.id)
         assert found is not None
         assert (found.partition_count, dict(found.overrides)) == (5, {"retention.ms": "2000"})
-        assert again.cluster_id == registry.cluster_id
-        assert again.partition_total == 5
+        assert again.image.cluster_id == registry.image.cluster_id
+        assert again.image.partition_total == 5
         assert again.being_deleted == {gone.id}
         await again.forget_deleted([gone.id, uuid4()])
     async with opened(open_store) as again:
@@ -96,8 +96,8 @@ async def test_settings_that_would_fill_the_store_are_refused():
             with pytest.raises(KafkaError) as refused:
                 await attempt
             assert refused.value.code is ErrorCode.INVALID_CONFIG
-        assert [topic.name for topic in registry] == ["orders"]
-        assert registry.find("orders").overrides == {}
+        assert list(registry.image.topics) == ["orders"]
+        assert registry.image.topics["orders"].overrides == {}
 
 
 async def test_hundreds_of_deleted_topics_are_forgotten_at_once(open_store):
@@ -146,7 +146,7 @@ async def test_a_topic_that_somebody_else_has_changed_is_not_overwritten():
     for attempt in (lambda: ours.configure("orders", {"retention.ms": "2"}), lambda: ours.create("new", 1, {})):
         with pytest.raises(KafkaError):
             await attempt()
-        assert {topic.name: topic for topic in ours} == {topic.name: topic for topic in theirs}, "it has read anew"
+        assert ours.image.topics == theirs.image.topics, "it has read anew"
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -167,7 +167,7 @@ async def _change_topics_in_bad_weather(chance: random.Random) -> None:
     given_out = []
     for number in range(40):
         name = f"t{number % 7}"
-        if registry.find(name) is None:
+        if registry.image.topic(name) is None:
             await registry.create(name, 1, {})
         elif number % 3:
             await registry.configure(name, {"retention.ms": str(number)})
@@ -175,7 +175,7 @@ async def _change_topics_in_bad_weather(chance: random.Random) -> None:
             await registry.delete(name)
         given_out.append(await ids.next())
         seen = await registry_on(calm)
-        assert {topic.name: topic for topic in registry} == {topic.name: topic for topic in seen}, number
+        assert registry.image.topics == seen.image.topics, number
     assert len(set(given_out)) == len(given_out)
     await store.close()
 
@@ -212,7 +212,7 @@ async def test_a_caller_who_is_cancelled_leaves_memory_as_the_store_is(open_stor
     with pytest.raises(asyncio.CancelledError):
         await making
     known = {entry.key.removeprefix("topics/") for entry in (await store.range("topics/")).entries}
-    assert {topic.name for topic in registry} == known
+    assert registry.image.topics.keys() == known
     await store.transact((), [Put("unrelated", b"")])
     await store.close()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from uuid import UUID
 
 from clarion.model.ids import LogPosition
 from clarion.replication import Partition
@@ -17,7 +18,7 @@ class Inspector:
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self._boot = 0
-        self._led = (0, -1)  # the last life of the broker that led, and its epoch
+        self._epochs: dict[tuple[UUID, int], tuple[int, int]] = {}  # by partition: the last life that led it, its epoch
         self._watermarks: dict[Partition, LogPosition] = {}  # as they were last seen, in this life of the broker
 
     async def watch(self) -> None:
@@ -35,14 +36,15 @@ class Inspector:
             self._watermarks.clear()
         broker = getattr(machine.server, "broker", None)  # not there yet while it starts
         if machine.is_up and broker is not None:
-            self._compare_epoch(broker.partitions.leader_epoch)
             yield from broker.partitions
 
-    def _compare_epoch(self, epoch: int) -> None:
-        boot, before = self._led
+    def _compare_epoch(self, partition: Partition) -> str:
+        key, epoch = (partition.topic_id, partition.tp.partition), partition.leader_epoch
+        boot, before = self._epochs.get(key, (0, -1))
+        self._epochs[key] = (self._boot, epoch)
         if self._boot != boot and epoch <= before:
-            raise Violation(f"a start leads with epoch {epoch}, and one before it with {before}")
-        self._led = (self._boot, epoch)
+            return f"a start leads with epoch {epoch}, and one before it with {before}"
+        return ""
 
     def _wrong_with(self, partition: Partition) -> str:
         log, watermark = partition.log, partition.high_watermark
@@ -58,4 +60,4 @@ class Inspector:
             return f"the watermark {watermark} is past what was flushed, {log.flushed}"
         if log.epochs.latest > partition.leader_epoch:
             return f"it holds epoch {log.epochs.latest}, and its leader's is {partition.leader_epoch}"
-        return ""
+        return self._compare_epoch(partition)

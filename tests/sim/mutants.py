@@ -9,12 +9,12 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 from uuid import UUID
 
 from clarion.broker import partitions as broker_partitions
-from clarion.broker import server
 from clarion.broker.apis import k01_fetch
 from clarion.broker.config import Durability
 from clarion.broker.group_service import Shard, _reply
@@ -22,7 +22,6 @@ from clarion.broker.offset_files import OffsetFiles
 from clarion.cluster import Topic, TopicRegistry, changes
 from clarion.cluster.coordination import Outcome, Revision
 from clarion.cluster.producer_ids import ProducerIds
-from clarion.cluster.registry import TOPICS
 from clarion.groups import consumer_heartbeat, offset_requests
 from clarion.groups.reconciliation import reconcile
 from clarion.log import log, recovery, retention
@@ -161,26 +160,18 @@ def _without_starts(original: Callable[..., Any]) -> Callable[..., Any]:
     return load
 
 
-async def _added_in_memory(registry: TopicRegistry, topic: Topic) -> None:
-    registry._remember(topic, 1)
+def _in_memory(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A change of the topics that the store never hears of."""
 
+    async def follow_only(registry: TopicRegistry, operations: Any) -> None:
+        for one in operations:
+            registry._follow([one], registry._revision_of(one.key) or Revision(1))
 
-async def _deleted_in_memory(registry: TopicRegistry, name: str) -> Topic:
-    topic = registry._known(name)
-    registry._forget(topic)
-    return topic
+    async def change(registry: TopicRegistry, *args: Any) -> Any:
+        with patch.object(registry, "_change", partial(follow_only, registry)):
+            return await method(registry, *args)
 
-
-async def _grown_in_memory(registry: TopicRegistry, name: str, partition_count: int) -> Topic:
-    grown = dataclasses.replace(registry._known(name), partition_count=partition_count)
-    registry._remember(grown, registry._revisions[TOPICS + name])
-    return grown
-
-
-async def _configured_in_memory(registry: TopicRegistry, name: str, overrides: Any) -> Topic:
-    changed = dataclasses.replace(registry._known(name), overrides=dict(overrides))
-    registry._remember(changed, registry._revisions[TOPICS + name])
-    return changed
+    return change
 
 
 async def _same_block_again(ids: ProducerIds) -> None:
@@ -211,10 +202,11 @@ def _without_waiting_for_release(
 
 
 def _same_epoch(original: Callable[..., Any]) -> Callable[..., Any]:
-    async def next_epoch(store: Any, latest_in_logs: int) -> int:
-        return max(0, await original(store, latest_in_logs) - 2)
+    def next_term(registry: TopicRegistry, *args: Any) -> Any:
+        state = original(registry, *args)
+        return state._replace(leader_epoch=max(0, state.leader_epoch - 2))
 
-    return next_epoch
+    return next_term
 
 
 def _nothing(*_: Any, **__: Any) -> None:
@@ -334,7 +326,7 @@ MUTANTS = (
         "a topic exists when the store has it",
         TopicRegistry,
         "add",
-        _added_in_memory,
+        _in_memory(TopicRegistry.add),
         RESTARTS,
     ),
     Mutant(
@@ -342,7 +334,7 @@ MUTANTS = (
         "a topic is gone when the store has forgotten it",
         TopicRegistry,
         "delete",
-        _deleted_in_memory,
+        _in_memory(TopicRegistry.delete),
         RESTARTS,
     ),
     Mutant(
@@ -350,7 +342,7 @@ MUTANTS = (
         "a topic has grown when the store knows",
         TopicRegistry,
         "grow",
-        _grown_in_memory,
+        _in_memory(TopicRegistry.grow),
         RESTARTS,
     ),
     Mutant(
@@ -358,7 +350,7 @@ MUTANTS = (
         "a setting is changed when the store has it",
         TopicRegistry,
         "configure",
-        _configured_in_memory,
+        _in_memory(TopicRegistry.configure),
         RESTARTS,
     ),
     Mutant(
@@ -412,9 +404,9 @@ MUTANTS = (
     Mutant(
         "an epoch used again",
         "every start leads with a higher epoch",
-        server,
-        "next_broker_epoch",
-        _same_epoch(server.next_broker_epoch),
+        TopicRegistry,
+        "_next_term",
+        _same_epoch(TopicRegistry._next_term),
         RESTARTS,
     ),
     Mutant(

@@ -74,7 +74,7 @@ def test_what_it_does_not_know_is_refused_with_what_it_knows() -> None:
 
 
 def test_other_settings_of_the_broker_pass_through() -> None:
-    with embedded(auto_create_topics=False) as broker, pytest.raises(KafkaError, match="there is no partition"):
+    with embedded(auto_create_topics=False) as broker, pytest.raises(KafkaError, match="there is no topic"):
         broker.produce("unknown", "x")
 
 

@@ -114,7 +114,7 @@ def test_api_versions_still_tells_the_ranges(broker: EmbeddedBroker) -> None:
 
 
 def test_a_fetch_session_goes_on_after_an_injected_error(broker: EmbeddedBroker) -> None:
-    topic_id = broker._call(lambda inside: inside.registry.find("orders").id)
+    topic_id = broker._call(lambda inside: inside.image.topic("orders").id)
     partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1000}
     first = {"session_id": 0, "session_epoch": 0, "topics": [{"topic_id": topic_id, "partitions": [partition]}]}
     ask = {"replica_id": -1, "max_wait": 0, "min_bytes": 0, "max_bytes": 1000, "forgotten_topics_data": []}

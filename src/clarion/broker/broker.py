@@ -13,10 +13,11 @@ from clarion.broker.fetch_sessions import FetchSessions
 from clarion.broker.metadata_cache import MetadataCache
 from clarion.broker.partitions import Partitions
 from clarion.broker.preparing import Preparing
+from clarion.broker.resolver import Resolver
 from clarion.broker.threads import in_thread
 from clarion.broker.turns import Turns
 from clarion.broker.waiting import WaitingReplies
-from clarion.cluster import ProducerIds, SettingsRegistry, Topic, TopicRegistry
+from clarion.cluster import ClusterImage, ProducerIds, SettingsRegistry, Topic, TopicRegistry
 from clarion.log.folder import TopicIdMismatch
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import TopicId
@@ -39,11 +40,6 @@ log = event_log("broker")
 REFUSED: Final = (OSError, KafkaError)
 
 Change = Callable[[Topic], Mapping[str, str]]  # from a topic to the settings it shall have, or a KafkaError
-
-
-class Address(NamedTuple):
-    host: str
-    port: int
 
 
 class RequestContext(NamedTuple):
@@ -74,9 +70,8 @@ class Broker:
         self.settings = settings
         self._producer_ids = producer_ids
         self.partitions = partitions
+        self.resolver = Resolver(registry, partitions)
         self.node_id = config.node_id
-        self.cluster_id = registry.cluster_id
-        self.advertised: list[Address] = []  # one per listener
         self.groups: GroupService  # set by the server, which knows both
         self.cleaner: Cleaner  # likewise
         self.offset_files: OffsetFiles  # likewise
@@ -99,6 +94,11 @@ class Broker:
         self._changing = asyncio.Lock()  # one change of the topics at a time; reading needs no lock
         self._listeners_of_change: list[Callable[[Topic | None], None]] = []
 
+    @property
+    def image(self) -> ClusterImage:
+        """The cluster as this broker knows it now. Whoever waits in between and asks again may get another one."""
+        return self.registry.image
+
     # Topics
 
     @property
@@ -110,16 +110,19 @@ class Broker:
         """Called after every change, with the topic if it was deleted."""
         self._listeners_of_change.append(callback)
 
-    async def create_topic(self, name: str, partition_count: int, overrides: Mapping[str, str]) -> Topic:
+    async def create_topic(
+        self, name: str, partition_count: int, overrides: Mapping[str, str], replication_factor: int | None = None
+    ) -> Topic:
+        """`replication_factor`: None if nobody asked for one."""
         async with self._changing:
-            topic = self.registry.draft(name, partition_count, overrides)
+            draft = self.registry.draft(name, partition_count, overrides, replication_factor)
             parse(overrides, self.partitions.defaults)
             try:
-                made = await self._make(topic)
+                made = await self._make(draft)
                 # Last, since a full disk would not let it be taken back. Files without a topic are nobody's.
-                await self.registry.add(topic)
+                topic = await self.registry.add(draft)
             except REFUSED:
-                await in_thread(lambda: self.partitions.remove_strays(topic, 0, partition_count))
+                await self._take_back(draft, 0)
                 raise
             self.partitions.adopt(topic, made)
         log.info("topic_created", topic=name, partitions=partition_count, id=topic.id)
@@ -131,8 +134,8 @@ class Broker:
         async with self._changing:
             if name == OFFSETS_TOPIC:
                 raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{name} is internal and cannot be deleted")
-            if topic_id is not None and self.registry.find_by_id(topic_id) is None:
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with the id {topic_id}")
+            if topic_id is not None:
+                self.resolver.topic_by_id(topic_id)
             topic = await self.registry.delete(name)
             retired = self.partitions.retire(topic)
             self._tell_change(topic.name, deleted=topic)
@@ -150,33 +153,41 @@ class Broker:
 
     async def grow_topic(self, name: str, partition_count: int) -> Topic:
         async with self._changing:
-            known = self.known_topic(name)
+            first = self.resolver.topic(name).partition_count
             if name == OFFSETS_TOPIC:
                 raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"{name} keeps its number of partitions for life")
-            self.registry.check_growth(known, partition_count)
+            draft = self.registry.draft_grown(name, partition_count)
             try:
-                made = await self._make(known, partition_count)
-                topic = await self.registry.grow(name, partition_count)
+                made = await self._make(draft, first)
+                topic = await self.registry.grow(draft)
             except REFUSED:
-                first = known.partition_count
-                await in_thread(lambda: self.partitions.remove_strays(known, first, partition_count))
+                await self._take_back(draft, first)
                 raise
             self.partitions.adopt(topic, made)
         log.info("topic_grown", topic=name, partitions=partition_count)
         self._tell_change(topic.name)
         return topic
 
-    async def _make(self, topic: Topic, up_to: int | None = None) -> list[Partition]:
+    async def _make(self, draft: Topic, first: int = 0) -> list[Partition]:
+        settings = self.partitions.settings_of(draft)
         try:
-            return await in_thread(lambda: self.partitions.make(topic, up_to))
+            return await in_thread(lambda: self.partitions.make(draft, settings, first))
         except TopicIdMismatch as error:
             # What another topic of this name has left, and what could not be removed just now.
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
 
+    async def _take_back(self, draft: Topic, first: int) -> None:
+        """What was made of it before it was refused. Where that cannot be, the next start removes it."""
+        await in_thread(lambda: self.partitions.remove_strays(draft, first, draft.partition_count))
+        try:
+            await self.registry.forget_unclaimed([draft.id])
+        except REFUSED as error:
+            log.warning("partitions_stay_noted", topic=draft.name, id=draft.id, reason=str(error))
+
     async def configure_topic(self, name: str, change: Change) -> Topic:
         """Read, change and write a topic's settings as one step, so that of two changes at once none is lost."""
         async with self._changing:
-            overrides = change(self.known_topic(name))
+            overrides = change(self.resolver.topic(name))
             parse(overrides, self.partitions.defaults)
             topic = await self.registry.configure(name, overrides)
             self.partitions.configure(topic, self.partitions.settings_of(topic))
@@ -188,12 +199,6 @@ class Broker:
         """Now and then this writes to the store; a change of the topics does not hold it up."""
         fresh = self._producer_ids.at_hand()
         return await self._producer_ids.next() if fresh is None else fresh
-
-    def known_topic(self, name: str) -> Topic:
-        topic = self.registry.find(name)
-        if topic is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
-        return topic
 
     def _tell_change(self, name: str, deleted: Topic | None = None) -> None:
         self.metadata.forget(name)

@@ -117,7 +117,7 @@ class DynamicSettings:
         broker.config = self.config()
         broker.partitions.defaults = self.defaults = self._read_defaults()
         by_overrides: dict[tuple[tuple[str, str], ...], TopicSettings] = {}
-        async for topic in broker.turns.each(list(broker.registry)):
+        async for topic in broker.turns.each(broker.image.topics.values()):
             key = tuple(sorted(topic.overrides.items()))
             if key not in by_overrides:
                 by_overrides[key] = broker.partitions.settings_of(topic)
@@ -147,7 +147,7 @@ class DynamicSettings:
             is_for_all = name == ALL_BROKERS
             layers = (self.of_this_broker, after) if is_for_all else (after, self.of_all_brokers)
             defaults = with_dynamic(self.static_defaults, *layers)
-            for topic in broker.registry:
+            for topic in broker.image.topics.values():
                 if not CHECKED_TOGETHER.isdisjoint(topic.overrides):
                     parse(topic.overrides, defaults)  # what it has set may not go with what it would inherit
         except KafkaError as error:

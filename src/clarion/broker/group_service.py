@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from clarion.broker.broker import RequestContext
 from clarion.broker.threads import in_thread
 from clarion.broker.waiting import WaitingReplies
-from clarion.cluster import Topic
+from clarion.cluster import BrokerRegistration, Topic
 from clarion.groups.config import GroupConfig
 from clarion.groups.coordinator import GroupCoordinator, GroupSummary
 from clarion.groups.memory import Ledger
@@ -61,7 +61,7 @@ class GroupService:
         self._overrides: dict[str, GroupConfig] = {}
         self._randomness = randomness
         self._loop = asyncio.get_running_loop()
-        self.shards: list[Shard] = []
+        self._shards: dict[int, Shard] = {}  # by the partition of `__consumer_offsets`; those that are led here
         self._creating = asyncio.Lock()
         self._telling: asyncio.TimerHandle | None = None
         self._told_in_order = asyncio.Lock()
@@ -71,8 +71,9 @@ class GroupService:
 
     def start(self) -> None:
         """Begin to load the groups; until a shard is loaded its groups answer COORDINATOR_LOAD_IN_PROGRESS."""
-        if self._broker.registry.find(OFFSETS_TOPIC) is not None:
-            self._make_shards()
+        topic = self._broker.image.topic(OFFSETS_TOPIC)
+        if topic is not None:
+            self._make_shards(topic)
             self._loading = self._loop.create_task(self._load_until_done())
 
     async def stop(self) -> None:
@@ -83,6 +84,10 @@ class GroupService:
             await asyncio.gather(self._loading, return_exceptions=True)
         for shard in self.shards:
             shard.stop()
+
+    @property
+    def shards(self) -> list[Shard]:
+        return list(self._shards.values())
 
     def is_loading(self, partition: Partition) -> bool:
         return any(shard.partition is partition and shard.is_loading for shard in self.shards)
@@ -105,10 +110,8 @@ class GroupService:
 
     def committed_offset(self, group_id: str, tp: TopicPartition) -> int | None:
         """What a group has committed, as far as it is known here and now; None also while its shard is loading."""
-        if not self.shards:
-            return None
-        shard = self.shards[partition_for(group_id, len(self.shards))]
-        if not shard.is_loaded:
+        shard = self._find_shard(group_id)
+        if shard is None or not shard.is_loaded:
             return None  # what was read so far may be further than where the group has gone back to since
         return shard.coordinator.committed_offsets(group_id).get(tp)
 
@@ -129,41 +132,61 @@ class GroupService:
 
     async def ensure_topic(self) -> None:
         """The internal topic is made when the first group appears."""
-        if self.shards:
+        if self._shards or self._is_led_elsewhere:
             return
         async with self._creating:
-            if self.shards:
+            if self._shards:
                 return
-            if self._broker.registry.find(OFFSETS_TOPIC) is None:
-                await self._create_topic()
-            self._make_shards()
+            topic = self._broker.image.topic(OFFSETS_TOPIC) or await self._create_topic()
+            self._make_shards(topic)
             await self._load()
             if any(shard.failure for shard in self.shards):
                 self._loading = self._loop.create_task(self._retry())
 
-    async def _create_topic(self) -> None:
+    @property
+    def _is_led_elsewhere(self) -> bool:
+        """All of it."""
+        topic = self._broker.image.topic(OFFSETS_TOPIC)
+        return topic is not None and not self._broker.partitions.of_topic(topic)
+
+    def coordinator_of(self, group_id: str) -> BrokerRegistration | None:
+        """The broker that leads the group's partition; None while nobody does."""
+        topic = self._broker.image.topic(OFFSETS_TOPIC)
+        if topic is None:
+            return None
+        state = topic.partitions[partition_for(group_id, topic.partition_count)]
+        return self._broker.image.brokers.get(state.leader)
+
+    async def _create_topic(self) -> Topic:
         count = self._broker.config.offsets_partitions
         try:
-            await self._broker.create_topic(OFFSETS_TOPIC, count, OFFSETS_TOPIC_SETTINGS)
+            return await self._broker.create_topic(OFFSETS_TOPIC, count, OFFSETS_TOPIC_SETTINGS)
         except OSError as error:
             log.error("offsets_topic_not_made", reason=str(error))
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE) from error
 
     async def _shard_of(self, group_id: str) -> Shard:
         await self.ensure_topic()
-        return self.shards[partition_for(group_id, len(self.shards))]
+        shard = self._find_shard(group_id)
+        if shard is None:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR, f"another broker coordinates group {group_id!r}")
+        return shard
 
-    def _make_shards(self) -> None:
+    def _find_shard(self, group_id: str) -> Shard | None:
+        topic = self._broker.image.topic(OFFSETS_TOPIC)
+        return None if topic is None else self._shards.get(partition_for(group_id, topic.partition_count))
+
+    def _make_shards(self, topic: Topic) -> None:
         def new_id() -> Any:
             return new_uuid(self._randomness)
 
         def new_coordinator() -> GroupCoordinator:
             return GroupCoordinator(self._config, new_id, self._overrides, self._ledger)
 
-        self.shards = [
-            Shard(self._broker, partition, new_coordinator)
-            for partition in self._broker.partitions.of_topic(OFFSETS_TOPIC)
-        ]
+        self._shards = {
+            partition.tp.partition: Shard(self._broker, partition, new_coordinator)
+            for partition in self._broker.partitions.of_topic(topic)
+        }
 
     async def _load_until_done(self) -> None:
         await self._load()
@@ -171,9 +194,10 @@ class GroupService:
 
     async def resolve_aside(self, group_id: str, regex: str | None) -> None:
         """Have a thread resolve what a heartbeat is going to need, unless that is known already."""
-        if not self.shards:
+        shard = self._find_shard(group_id)
+        if shard is None:
             return
-        coordinator = self.shards[partition_for(group_id, len(self.shards))].coordinator
+        coordinator = shard.coordinator
         for one in {*coordinator.regexes(group_id), *([regex] if regex else [])}:
             if one not in self._view.resolved:
                 await self._broker.turns.aside_slowly(resolve, one, self._view)
@@ -196,7 +220,7 @@ class GroupService:
         if deleted is not None:
             for shard in self.shards:
                 shard.forget_topics({deleted.name})
-        if self._telling is None and self.shards:
+        if self._telling is None and self._shards:
             self._telling = self._loop.call_later(_TELL_TOPICS_SECONDS, self._tell_topics_soon)
 
     def _tell_topics_soon(self) -> None:
@@ -205,7 +229,7 @@ class GroupService:
 
     async def _tell_topics(self) -> None:
         async with self._told_in_order:
-            topics = {one.name: TopicInfo(one.id, one.partition_count) for one in self._broker.registry}
+            topics = {one.name: TopicInfo(one.id, one.partition_count) for one in self._broker.image.topics.values()}
             view = TopicsView(topics, before=self._view)
             if view.resolved_before:
                 await self._broker.turns.aside_slowly(resolve_again, view)
@@ -289,7 +313,7 @@ class Shard:
     def _forget_missing_topics(self) -> None:
         """A topic may have been deleted just before a crash, or while we were loading, and made again since."""
         named = self.coordinator.committed_topics()
-        missing = {name for name in named if self._broker.registry.find(name) is None}
+        missing = {name for name in named if self._broker.image.topic(name) is None}
         self.forget_topics(missing)
 
     async def call(self, method: Method, request: Any, context: RequestContext) -> Any:

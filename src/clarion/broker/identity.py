@@ -9,7 +9,7 @@ import os
 from typing import Final
 
 from clarion.cluster import CoordinationStore
-from clarion.cluster.registry import CLUSTER_ID
+from clarion.cluster.schema import CLUSTER_ID
 from clarion.world import Disk, RealDisk, event_log, make_private, read_file, replace_file
 from clarion.world.lock import FolderLock
 

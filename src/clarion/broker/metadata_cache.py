@@ -5,9 +5,11 @@ A client with ten thousand topics asks for all of them every few minutes; encodi
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from clarion.cluster import Topic
+from clarion.cluster import BrokerRegistration, Topic
+from clarion.cluster.schema import NO_LEADER, PartitionState
 from clarion.model.errors import ErrorCode
 from clarion.model.ids import TopicId
 from clarion.model.names import is_internal
@@ -21,11 +23,15 @@ class MetadataCache:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._encoded: dict[str, tuple[Topic, dict[int, bytes]]] = {}
+        self._brokers: Mapping[int, BrokerRegistration] = {}  # those that were there when it was encoded
 
     def forget(self, name: str) -> None:
         self._encoded.pop(name, None)
 
     def topic(self, topic: Topic, version: int) -> bytes:
+        if self._brokers is not self._broker.image.brokers:
+            self._brokers = self._broker.image.brokers
+            self._encoded.clear()  # a leader may have come or gone
         known, by_version = self._encoded.get(topic.name, (None, {}))
         if known is not topic:  # changed, or another one of that name
             by_version = {}
@@ -40,10 +46,17 @@ class MetadataCache:
         return encode_topic(version, TopicMetadata(int(code), name, topic_id, is_internal(name or ""), []))
 
     def _describe(self, topic: Topic) -> TopicMetadata:
-        node = [self._broker.node_id]
-        epoch = self._broker.partitions.leader_epoch
-        partitions = [
-            PartitionMetadata(0, index, self._broker.node_id, epoch, node, node, [])
-            for index in range(topic.partition_count)
-        ]
+        partitions = [self._partition(index, state) for index, state in enumerate(topic.partitions)]
         return TopicMetadata(0, topic.name, topic.id, is_internal(topic.name), partitions)
+
+    def _partition(self, index: int, state: PartitionState) -> PartitionMetadata:
+        has_leader = state.leader in self._brokers
+        return PartitionMetadata(
+            int(ErrorCode.NONE if has_leader else ErrorCode.LEADER_NOT_AVAILABLE),
+            index,
+            state.leader if has_leader else NO_LEADER,
+            state.leader_epoch,
+            list(state.replicas),
+            list(state.in_sync),
+            [one for one in state.replicas if one not in self._brokers],
+        )

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from clarion.broker.broker import Address
 from clarion.broker.metrics_page import LEFT_OUT, Metric, MetricsPage, Sample
+from clarion.cluster import Endpoint
 from clarion.net.http import HttpServer, Page
 from clarion.replication import Partition
 from clarion.wire.apis import APIS
@@ -67,8 +67,8 @@ class MetricsEndpoint:
         self._page = MetricsPage(METRICS, lambda: _samples(server))
         self._http = HttpServer({"/healthz": self._healthz, "/readyz": self._readyz}, {"/metrics": self._metrics})
 
-    async def listen(self, host: str, port: int) -> Address:
-        return Address(*await self._http.listen(host, port))
+    async def listen(self, host: str, port: int) -> Endpoint:
+        return Endpoint(*await self._http.listen(host, port))
 
     async def stop(self) -> None:
         await self._http.stop()
@@ -98,8 +98,8 @@ class MetricsEndpoint:
 
 def _samples(server: BrokerServer) -> Iterator[Sample]:
     yield from _broker_samples(server)
-    for topic in server.broker.registry:
-        partitions = server.broker.partitions.of_topic(topic.name)
+    for topic in list(server.broker.image.topics.values()):
+        partitions = server.broker.partitions.of_topic(topic)
         yield from _topic_samples(topic.name, partitions)
         for partition in partitions:
             yield from _partition_samples(partition)
@@ -119,8 +119,8 @@ def _broker_samples(server: BrokerServer) -> Iterator[Sample]:
     yield "clarion_produces_waiting", (), len(broker.waiting_produces)
     yield "clarion_fetch_sessions", (), len(broker.sessions)
     yield "clarion_flushes_total", (), server.commits.flushes_total
-    yield "clarion_topics", (), len(broker.registry)
-    yield "clarion_partitions", (), broker.registry.partition_total
+    yield "clarion_topics", (), len(broker.image.topics)
+    yield "clarion_partitions", (), broker.image.partition_total
     yield "clarion_partitions_offline", (), sum(1 for one in broker.partitions if one.log.failed is not None)
     yield "clarion_disk_free_bytes", (), broker.partitions.room.free_bytes
     yield "clarion_disk_reserve_bytes", (), broker.partitions.room.reserve_bytes
@@ -148,7 +148,8 @@ def _group_samples(server: BrokerServer) -> Iterator[Sample]:
     for group, tp, offset in server.groups.committed():
         labels = (group, tp.topic, str(tp.partition))
         yield "clarion_group_committed_offset", labels, offset
-        partition = server.broker.partitions.find(tp.topic, tp.partition)
+        topic = server.broker.image.topic(tp.topic)
+        partition = None if topic is None else server.broker.partitions.find(topic.id, tp.partition)
         if partition is not None:
             lag = max(0, partition.high_watermark.offset - max(offset, partition.start_offset))
             yield "clarion_group_lag_messages", labels, lag

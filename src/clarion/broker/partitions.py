@@ -15,7 +15,7 @@ from clarion.log.config import LogConfig
 from clarion.log.files import FileCache
 from clarion.log.log import Log
 from clarion.log.room import Room
-from clarion.model.errors import ErrorCode, KafkaError
+from clarion.model.errors import ErrorCode
 from clarion.model.ids import TopicId, TopicPartition
 from clarion.model.topic_settings import TopicSettings, parse
 from clarion.replication import GroupCommit, Partition, ProducerLimits
@@ -37,7 +37,7 @@ class StartReport:
 
 
 class Partitions:
-    """Every partition by topic and index. Only `open_all`, `make` and `remove_files` touch the disk."""
+    """Those that this broker leads, by topic id and index; `open_all`, `make` and `remove_files` touch the disk."""
 
     def __init__(
         self,
@@ -49,36 +49,29 @@ class Partitions:
         commits: GroupCommit,
         producer_limits: ProducerLimits | None = None,
         room: Room | None = None,
+        node_id: int = 1,
     ) -> None:
         self._disk = disk
         self._clock = clock
         self._data_dir = data_dir
         self._files = files
         self._commits = commits
+        self._node_id = node_id
         self._producer_limits = producer_limits or ProducerLimits()
         self.room = room or Room()
         self.defaults = defaults
-        self.leader_epoch = -1  # until `lead`
-        self._by_topic: dict[str, list[Partition]] = {}
+        self._led: dict[TopicId, dict[int, Partition]] = {}
 
     def __iter__(self) -> Iterator[Partition]:
-        for partitions in list(self._by_topic.values()):
-            yield from partitions
+        for partitions in list(self._led.values()):
+            yield from list(partitions.values())
 
-    def of_topic(self, name: str) -> list[Partition]:
-        return self._by_topic.get(name, [])
+    def of_topic(self, topic: Topic) -> list[Partition]:
+        return list(self._led.get(topic.id, {}).values())
 
-    def find(self, topic: str, index: int) -> Partition | None:
-        partitions = self._by_topic.get(topic)
-        if partitions is None or not 0 <= index < len(partitions):
-            return None
-        return partitions[index]
-
-    def get(self, topic: str, index: int) -> Partition:
-        partition = self.find(topic, index)
-        if partition is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic}-{index} here")
-        return partition
+    def find(self, topic_id: TopicId, index: int) -> Partition | None:
+        partitions = self._led.get(topic_id)
+        return None if partitions is None else partitions.get(index)
 
     def settings_of(self, topic: Topic) -> TopicSettings:
         return parse(topic.overrides, self.defaults)
@@ -93,29 +86,28 @@ class Partitions:
         cut = 0
         for topic in topics:
             settings = self.settings_of(topic)
-            for index in range(topic.partition_count):
+            for index in topic.led_by(self._node_id):
                 tp = TopicPartition(topic.name, index)
                 known = saved.get((topic.id, index), NOTHING_SAVED)
                 opened = self._open(topic, tp, settings, was_clean, known.start, known.recovery_point, self._files)
                 cut += opened.log.recovery.cut_bytes
-                self._by_topic.setdefault(topic.name, []).append(opened)
+                self._led.setdefault(topic.id, {})[index] = opened
         return StartReport(sum(1 for _ in self), was_clean, cut)
 
-    @property
-    def latest_epoch(self) -> int:
-        """The latest in which a leader has written into any of these logs; -1 if none has."""
-        return max((partition.log.epochs.latest for partition in self), default=-1)
+    def latest_epoch(self, topic: Topic, index: int) -> int:
+        """The latest in which a leader has written into this log; -1 if none has."""
+        partition = self.find(topic.id, index)
+        return -1 if partition is None else partition.log.epochs.latest
 
-    def lead(self, leader_epoch: int) -> None:
-        """Begin a term: from here on messages may be written."""
-        self.leader_epoch = leader_epoch
-        for partition in self:
-            partition.leader_epoch = leader_epoch
+    def lead(self, topics: Iterable[Topic]) -> None:
+        """Begin the terms that the cluster has agreed on: from here on messages may be written."""
+        for topic in topics:
+            for index, partition in self._led.get(topic.id, {}).items():
+                partition.leader_epoch = topic.partitions[index].leader_epoch
 
-    def make(self, topic: Topic, up_to: int | None = None) -> list[Partition]:
-        """Make the files of a new topic, or of the partitions `up_to` which it grows; `adopt` puts them to use."""
-        settings = self.settings_of(topic)
-        indexes = range(topic.partition_count) if up_to is None else range(topic.partition_count, up_to)
+    def make(self, topic: Topic, settings: TopicSettings, first: int = 0) -> list[Partition]:
+        """Make the files of a new topic, or of the new partitions of one that grows; `adopt` puts them to use."""
+        indexes = range(first, topic.partition_count)
         self.remove_strays(topic, indexes.start, indexes.stop)
         # With a cache of its own: the shared one belongs to the loop, which goes on meanwhile.
         files = FileCache(self._disk, _FILES_WHILE_MAKING)
@@ -133,18 +125,19 @@ class Partitions:
                 log.warning("leftover_stays", folder=str(tp), reason=str(error))
 
     def adopt(self, topic: Topic, made: list[Partition]) -> None:
+        led = self._led.setdefault(topic.id, {})
         for partition in made:
             partition.log.share_files(self._files)
-        self._by_topic.setdefault(topic.name, []).extend(made)
+            led[partition.tp.partition] = partition
 
     def configure(self, topic: Topic, settings: TopicSettings) -> None:
-        for partition in self.of_topic(topic.name):
+        for partition in self.of_topic(topic):
             partition.configure(settings)
             partition.log.config = LogConfig.of(settings)
 
     def retire(self, topic: Topic) -> list[Partition]:
         """Take a topic out of service; `remove_files` follows."""
-        retired = self._by_topic.pop(topic.name, [])
+        retired = list(self._led.pop(topic.id, {}).values())
         for partition in retired:
             partition.retire(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             partition.log.abandon()
@@ -209,6 +202,5 @@ class Partitions:
             recovery_point=recovery_point,
             limits=self._producer_limits,
         )
-        return Partition(
-            tp, topic.id, opened, settings, self.leader_epoch, self._commits, self._disk, producers, self.room
-        )
+        epoch = topic.partitions[tp.partition].leader_epoch
+        return Partition(tp, topic.id, opened, settings, epoch, self._commits, self._disk, producers, self.room)

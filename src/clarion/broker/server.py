@@ -18,7 +18,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Final
 
-from clarion.broker.broker import Address, Broker
+from clarion.broker.broker import Broker
 from clarion.broker.cleaning import Cleaner
 from clarion.broker.clock_trust import ClockTrust
 from clarion.broker.config import BrokerConfig, Limits, ListenerConfig, TlsConfig
@@ -30,8 +30,7 @@ from clarion.broker.identity import claim_folder
 from clarion.broker.metrics import MetricsEndpoint
 from clarion.broker.offset_files import OffsetFiles
 from clarion.broker.partitions import Partitions
-from clarion.cluster import CoordinationStore, ProducerIds, SettingsRegistry, SqliteStore, TopicRegistry
-from clarion.cluster.broker_epoch import next_broker_epoch
+from clarion.cluster import CoordinationStore, Endpoint, ProducerIds, SettingsRegistry, SqliteStore, TopicRegistry
 from clarion.cluster.journal_import import import_journal
 from clarion.groups.config import GroupConfig
 from clarion.log.checkpoints import CleanShutdown
@@ -93,8 +92,8 @@ class BrokerServer:
         self._on_failure = on_failure
         self._intercept = intercept
         self.failure: Exception | None = None
-        self.addresses: list[Address] = []
-        self.metrics_address: Address | None = None
+        self.addresses: list[Endpoint] = []
+        self.metrics_address: Endpoint | None = None
         self._drain_seconds = 0.0
         self._taken = AsyncExitStack()  # what was taken, to be given back in the opposite order
 
@@ -134,10 +133,11 @@ class BrokerServer:
             lambda: new_uuid(self._randomness),
             partitions_max=config.limits.partitions_max,
             topic_partitions_max=config.limits.topic_partitions_max,
+            node_id=config.node_id,
         )
         self._settings = await SettingsRegistry.load(self.store)
         self._dynamic = DynamicSettings(config, self._settings)
-        self._claim.settle(self._registry.cluster_id, config.node_id)
+        self._claim.settle(self._registry.image.cluster_id, config.node_id)
 
     async def _open_sqlite(self, on_failure: OnFailure) -> CoordinationStore:
         return await SqliteStore.open(os.path.join(self.config.data_dir, REGISTRY_FILE), on_failure)
@@ -165,16 +165,18 @@ class BrokerServer:
             self.commits,
             ProducerLimits(config.limits.producers_max, config.limits.partition_producers_max),
             Room(config.reserve_bytes),
+            config.node_id,
         )
         self._clean_shutdown = CleanShutdown(self._disk, config.data_dir)
         was_clean = self._clean_shutdown.take()
-        topics, deleted = list(self._registry), self._registry.being_deleted
+        topics, deleted = list(self._registry.image.topics.values()), self._registry.being_deleted
         report = self._partitions.open_all(
             topics, self._offset_files.load(topics, was_clean=was_clean), was_clean=was_clean, deleted=deleted
         )
         self._taken.push_async_callback(self._close_files)
         await self._registry.forget_deleted(deleted)
-        self._partitions.lead(await next_broker_epoch(self.store, self._latest_epoch()))
+        await self._registry.forget_unclaimed()
+        await self._begin_term()
         log.info("partitions_opened", count=report.partitions, clean=report.was_clean, cut_bytes=report.cut_bytes)
 
     def _prepare(self) -> None:
@@ -220,8 +222,9 @@ class BrokerServer:
         contexts = [_tls_context(listener.tls) for listener in self.config.listeners]
         for listener, tls in zip(self.config.listeners, contexts, strict=True):
             host, port = await self.net.listen(listener.host, listener.port, tls)
-            self.addresses.append(Address(host, port))
-            self.broker.advertised.append(_advertised(listener, host, port))
+            self.addresses.append(Endpoint(host, port))
+            self._registry.announce(list(map(_advertised, self.config.listeners, self.addresses)))
+        await self._registry.register()
 
     def _limit_connections(self, config: BrokerConfig) -> None:
         """Those who are there may stay."""
@@ -237,14 +240,14 @@ class BrokerServer:
         try:
             self._offset_files.save(self._offset_files.take(partitions))
             if all(partition.log.failed is None for partition in partitions):
-                self._clean_shutdown.leave(partitions.leader_epoch)
+                self._clean_shutdown.leave(self._registry.broker_epoch)
         except OSError as error:  # a full disk, for one: the files of before are still there
             log.error("stop_not_clean", reason=str(error), consequence="the next start checks the logs")
 
-    def _latest_epoch(self) -> int:
-        """After a clean stop its mark says it; else the logs were read just now, and know. The store may be older."""
-        marked = self._clean_shutdown.broker_epoch
-        return self._partitions.latest_epoch if marked is None else marked
+    async def _begin_term(self) -> None:
+        """Lead, with higher epochs than ever before."""
+        await self._registry.begin_term(self._partitions.latest_epoch, self._clean_shutdown.broker_epoch)
+        self._partitions.lead(self._registry.image.topics.values())
 
 
 def _open_files_max(config: BrokerConfig) -> int:
@@ -295,8 +298,8 @@ def _net_limits(config: BrokerConfig) -> NetLimits:
     )
 
 
-def _advertised(listener: ListenerConfig, host: str, port: int) -> Address:
-    return Address(listener.advertised_host or host, listener.advertised_port or port)
+def _advertised(listener: ListenerConfig, address: Endpoint) -> Endpoint:
+    return Endpoint(listener.advertised_host or address.host, listener.advertised_port or address.port)
 
 
 def _tls_context(tls: TlsConfig | None) -> ssl.SSLContext | None:

@@ -13,7 +13,7 @@ implementations; here are SQLite (`sqlite_store`) and a simulated one (`simulate
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NewType, Protocol
 
@@ -162,6 +162,21 @@ def check_size(compares: Sequence[Compare], operations: Sequence[Operation]) -> 
     if size > TRANSACTION_BYTES_MAX:
         raise TransactionTooLargeError(f"a transaction of {size} bytes; at most {TRANSACTION_BYTES_MAX} are taken")
     assert len({one.key for one in operations}) == len(operations), "a key may be operated on once"
+
+
+def in_transactions(operations: Iterable[Operation]) -> Iterator[list[Operation]]:
+    """In order, as few as may be, none larger than a transaction may be with a compare for every operation."""
+    part: list[Operation] = []
+    size = 0
+    for operation in operations:
+        more = 2 * len(operation.key.encode()) + (len(operation.value) if isinstance(operation, Put) else 0)
+        if part and (len(part) == OPERATIONS_MAX or size + more > TRANSACTION_BYTES_MAX):
+            yield part
+            part, size = [], 0
+        part.append(operation)
+        size += more
+    if part:
+        yield part
 
 
 def decide(

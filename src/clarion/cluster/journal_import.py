@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from typing import Any, Final
 
-from clarion.cluster.coordination import OPERATIONS_MAX, CoordinationStore, Delete, Operation, Put
-from clarion.cluster.registry import CLUSTER_ID
+from clarion.cluster.coordination import CoordinationStore, Delete, Operation, Put, in_transactions
+from clarion.cluster.schema import CLUSTER_ID
 from clarion.cluster.sqlite_database import StoreDamagedError
 from clarion.wire.checksum import crc32c
 from clarion.world import Disk, event_log, make_lasting_folder, read_file
@@ -26,7 +25,6 @@ log = event_log("cluster")
 JOURNAL: Final = "registry.journal"
 IMPORTED: Final = "registry.journal.imported"
 _IGNORED: Final = "registry.journal.ignored"
-_BYTES_PER_TRANSACTION: Final = 256 * 1024  # of values; a line of the journal has at most a few hundred bytes
 _TEXTS: Final = (CLUSTER_ID, "deleting/")  # what stands in the store as plain text, and in the journal in quotes
 
 
@@ -63,24 +61,10 @@ async def _take_over(values: dict[str, Any], store: CoordinationStore) -> None:
     """The store becomes what the journal says; its cluster id comes last, and says that all the rest is there."""
     rest: list[Operation] = [Delete(entry.key) for entry in (await store.range("")).entries if entry.key not in values]
     rest += [Put(key, _as_bytes(key, value)) for key, value in values.items() if key != CLUSTER_ID]
-    for part in _in_parts(rest):
+    for part in in_transactions(rest):
         await store.transact((), part)
     if CLUSTER_ID in values:
         await store.transact((), [Put(CLUSTER_ID, _as_bytes(CLUSTER_ID, values[CLUSTER_ID]))])
-
-
-def _in_parts(operations: list[Operation]) -> Iterator[list[Operation]]:
-    part: list[Operation] = []
-    size = 0
-    for operation in operations:
-        bytes_more = len(operation.key) + (len(operation.value) if isinstance(operation, Put) else 0)
-        if part and (len(part) == OPERATIONS_MAX or size + bytes_more > _BYTES_PER_TRANSACTION):
-            yield part
-            part, size = [], 0
-        part.append(operation)
-        size += bytes_more
-    if part:
-        yield part
 
 
 def _put_aside(disk: Disk, data_dir: str) -> None:

@@ -37,11 +37,11 @@ async def write(
     timestamp: int | None,
 ) -> int:
     """Returns the offset, once the message is committed. A missing topic is made, if the broker makes topics."""
-    if broker.registry.find(topic) is None and broker.config.auto_create_topics:
+    if broker.image.topic(topic) is None and broker.config.auto_create_topics:
         await broker.create_topic(topic, broker.config.default_partitions, {})
     now_ms = broker.clock.now_ms()
     batch = encode_batch([(key, value, headers, now_ms if timestamp is None else timestamp)])
-    place = broker.partitions.get(topic, partition)
+    place = broker.resolver.partition(broker.resolver.topic(topic), partition)
     appended = place.append(memoryview(batch), now_ms)
     await _committed(place, appended.last_offset)
     return appended.base_offset
@@ -63,14 +63,14 @@ def read(broker: Broker, topic: str, index: int | None) -> list[Message]:
 
 def count(broker: Broker, topic: str) -> int:
     """How many offsets are between start and watermark: more than the messages only where some were compacted away."""
-    return sum(one.high_watermark.offset - one.start_offset for one in broker.partitions.of_topic(topic))
+    known = broker.image.topic(topic)
+    led = [] if known is None else broker.partitions.of_topic(known)
+    return sum(one.high_watermark.offset - one.start_offset for one in led)
 
 
 def _partitions(broker: Broker, topic: str, index: int | None) -> list[Partition]:
-    if index is not None:
-        return [broker.partitions.get(topic, index)]
-    broker.known_topic(topic)
-    return broker.partitions.of_topic(topic)
+    known = broker.resolver.topic(topic)
+    return broker.partitions.of_topic(known) if index is None else [broker.resolver.partition(known, index)]
 
 
 def _messages(partition: Partition) -> Iterable[Message]:

@@ -225,7 +225,9 @@ class EmbeddedBroker:
     def topics(self) -> dict[str, int]:
         """Names and numbers of partitions, without internal topics."""
         return self._call(
-            lambda broker: {one.name: one.partition_count for one in broker.registry if not is_internal(one.name)}
+            lambda broker: {
+                one.name: one.partition_count for one in broker.image.topics.values() if not is_internal(one.name)
+            }
         )
 
     def produce(

@@ -104,11 +104,12 @@ def _metadata(broker: Broker, version: int, request: Any, code: ErrorCode, liste
     asked = [] if is_for_all else _topics_asked(broker, version, request)
     if not asked and not (is_for_all and version >= _FIRST_METADATA_WITH_TOP):
         return None
-    address = broker.advertised[listener]
+    us = broker.image.brokers[broker.node_id]
+    host, port = us.endpoint(listener)
     return MetadataResponse(
-        brokers=(MetadataResponseBroker(node_id=broker.node_id, host=address.host, port=address.port),),
-        cluster_id=broker.cluster_id,
-        controller_id=broker.node_id,
+        brokers=(MetadataResponseBroker(node_id=us.id, host=host, port=port),),
+        cluster_id=broker.image.cluster_id,
+        controller_id=us.id,
         topics=tuple(
             MetadataResponseTopic(error_code=code, name=name, topic_id=topic_id, partitions=())
             for name, topic_id in asked
@@ -119,10 +120,10 @@ def _metadata(broker: Broker, version: int, request: Any, code: ErrorCode, liste
 
 def _topics_asked(broker: Broker, version: int, request: Any) -> list[tuple[str, UUID]]:
     if request.topics is None or (version == 0 and not request.topics):
-        return [(topic.name, topic.id) for topic in broker.registry]
+        return [(topic.name, topic.id) for topic in broker.image.topics.values()]
     found = []
     for asked in request.topics:
-        known = broker.registry.find_by_id(asked.topic_id)
+        known = broker.image.topic_by_id(asked.topic_id)
         found.append((asked.name or (known.name if known else ""), asked.topic_id))
     return found
 

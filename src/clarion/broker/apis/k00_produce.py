@@ -331,15 +331,17 @@ class Habit:
 
 
 def _find(broker: Broker, header: RequestHeader, topic: ProduceTopic, index: int) -> Partition:
-    name = topic.name
-    if header.api_version >= FIRST_VERSION_WITH_IDS:
-        known = broker.registry.find_by_id(topic.topic_id)
-        if known is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {topic.topic_id}")
-        name = known.name
-    if name in broker.closed_to_clients:
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is written by the broker alone")
-    return broker.partitions.get(name, index)
+    by_id = header.api_version >= FIRST_VERSION_WITH_IDS
+    if not by_id and topic.name in broker.closed_to_clients:
+        raise _closed(topic.name)
+    known = broker.resolver.topic_by_id(topic.topic_id) if by_id else broker.resolver.topic(topic.name)
+    if by_id and known.name in broker.closed_to_clients:
+        raise _closed(known.name)
+    return broker.resolver.partition(known, index)
+
+
+def _closed(name: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is written by the broker alone")
 
 
 def _checked(request: ProduceRequest, records: memoryview | None, version: int) -> memoryview:

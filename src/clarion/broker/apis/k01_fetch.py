@@ -16,8 +16,9 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from clarion.broker.apis.leader_epochs import UNKNOWN, check_leader_epoch, end_of_epoch
+from clarion.broker.apis.leader_epochs import UNKNOWN, end_of_epoch
 from clarion.broker.fetch_sessions import NO_SESSION, FetchSession, SessionPartition
+from clarion.broker.resolver import check_leader_epoch
 from clarion.log.hops import ColdRead, Reader, read_any, read_cached
 from clarion.log.slices import FileSlice
 from clarion.model.errors import ErrorCode, KafkaError, MalformedError
@@ -360,12 +361,10 @@ class Fetch:
         known = asked.partition
         if known is not None and not known.is_gone:
             return known
-        if self._header.api_version >= FIRST_VERSION_WITH_IDS:
-            topic = self._broker.registry.find_by_id(asked.topic_id)
-            if topic is None:
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-            return self._broker.partitions.get(topic.name, asked.index)
-        return self._broker.partitions.get(asked.name, asked.index)
+        resolver = self._broker.resolver
+        by_id = self._header.api_version >= FIRST_VERSION_WITH_IDS
+        topic = resolver.topic_by_id(asked.topic_id) if by_id else resolver.topic(asked.name)
+        return resolver.partition(topic, asked.index)
 
     # Replying
 

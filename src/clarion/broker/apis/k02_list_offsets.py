@@ -14,7 +14,6 @@ from collections import Counter
 from functools import partial
 from typing import Final, NamedTuple
 
-from clarion.broker.apis.leader_epochs import check_leader_epoch
 from clarion.broker.apis.refusals import REFUSALS, refusal_of
 from clarion.broker.broker import Broker, RequestContext
 from clarion.broker.threads import in_thread
@@ -74,8 +73,9 @@ async def _answer(
         if is_named_twice:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a partition is named twice")
         _check_version(asked.timestamp, version)
-        partition = broker.partitions.get(topic, asked.partition_index)
-        check_leader_epoch(asked.current_leader_epoch, partition)
+        partition = broker.resolver.partition(
+            broker.resolver.topic(topic), asked.partition_index, asked.current_leader_epoch
+        )
         found = await _find(broker, partition, asked.timestamp)
     except REFUSALS as error:
         code = refusal_of(error, f"{topic}-{asked.partition_index}").code

@@ -39,12 +39,13 @@ async def handle(broker: Broker, request: MetadataRequest, context: RequestConte
     topics = await _topics(broker, request, version)
     if request.include_topic_authorized_operations and version >= _FIRST_VERSION_WITH_OPERATIONS:
         topics = [_with_operations(topic, version, TOPIC_OPERATIONS) for topic in topics]
-    address = broker.advertised[context.listener]
     reply = encode_response(
         version,
         throttle_ms=0,
-        brokers=[BrokerMetadata(broker.node_id, address.host, address.port)],
-        cluster_id=broker.cluster_id,
+        brokers=[
+            BrokerMetadata(one.id, *one.endpoint(context.listener), one.rack) for one in broker.image.brokers.values()
+        ],
+        cluster_id=broker.image.cluster_id,
         controller_id=broker.node_id,
         topics=topics,
     )
@@ -56,7 +57,9 @@ async def handle(broker: Broker, request: MetadataRequest, context: RequestConte
 
 async def _topics(broker: Broker, request: MetadataRequest, version: int) -> list[bytes]:
     if request.topics is None or (version == 0 and not request.topics):
-        return [broker.metadata.topic(topic, version) async for topic in broker.turns.each(list(broker.registry))]
+        return [
+            broker.metadata.topic(topic, version) async for topic in broker.turns.each(broker.image.topics.values())
+        ]
     asked_once = list(dict.fromkeys(request.topics))  # whatever the client says twice
     may_create = request.allow_auto_topic_creation and broker.config.auto_create_topics
     granted = _granted(broker, asked_once) if may_create else None
@@ -73,7 +76,7 @@ def _granted(broker: Broker, asked: list[MetadataRequestTopic]) -> frozenset[str
 
 
 def _is_to_be_made(broker: Broker, name: str) -> bool:
-    return broker.registry.find(name) is None and is_topic_name(name) and name not in broker.closed_to_clients
+    return broker.image.topic(name) is None and is_topic_name(name) and name not in broker.closed_to_clients
 
 
 async def _topic(broker: Broker, asked: MetadataRequestTopic, version: int, granted: frozenset[str] | None) -> bytes:
@@ -82,7 +85,7 @@ async def _topic(broker: Broker, asked: MetadataRequestTopic, version: int, gran
             return broker.metadata.topic(_known_by_id(broker, asked, version), version)
         if asked.name is None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a topic without name and id")
-        topic = broker.registry.find(asked.name) or await _create(broker, asked.name, granted)
+        topic = broker.image.topic(asked.name) or await _create(broker, asked.name, granted)
     except KafkaError as error:
         name = (asked.name or "") if asked.topic_id == NO_TOPIC_ID else None  # of an unknown id nobody knows the name
         return broker.metadata.missing(error.code, version, name, asked.topic_id)
@@ -92,10 +95,7 @@ async def _topic(broker: Broker, asked: MetadataRequestTopic, version: int, gran
 def _known_by_id(broker: Broker, asked: MetadataRequestTopic, version: int) -> Topic:
     if version < _FIRST_VERSION_BY_ID:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"version {version} knows topics by name only")
-    topic = broker.registry.find_by_id(asked.topic_id)
-    if topic is None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-    return topic
+    return broker.resolver.topic_by_id(asked.topic_id)
 
 
 async def _create(broker: Broker, name: str, granted: frozenset[str] | None) -> Topic:
@@ -110,7 +110,7 @@ async def _create(broker: Broker, name: str, granted: frozenset[str] | None) -> 
         return await broker.create_topic(name, broker.config.default_partitions, {})
     except REFUSALS as error:
         refusal = refusal_of(error, name)
-    topic = broker.registry.find(name)
+    topic = broker.image.topic(name)
     if topic is not None and refusal.code is ErrorCode.TOPIC_ALREADY_EXISTS:
         return topic
     log.warning("topic_not_created", topic=name, reason=refusal.message)

@@ -63,12 +63,12 @@ def _known_topics(
     known: list[OffsetCommitRequestTopic] = []
     refused: list[OffsetCommitResponseTopic] = []
     for one in asked:
-        topic = broker.registry.find_by_id(one.topic_id) if version >= _FIRST_VERSION_WITH_IDS else None
-        name = topic.name if topic else one.name
-        if version >= _FIRST_VERSION_WITH_IDS and topic is None:
+        by_id = version >= _FIRST_VERSION_WITH_IDS
+        topic = broker.image.topic_by_id(one.topic_id) if by_id else broker.image.topic(one.name)
+        if by_id and topic is None:
             refused.append(_refuse(one, ErrorCode.UNKNOWN_TOPIC_ID))
             continue
-        count = len(broker.partitions.of_topic(name))
+        name, count = (one.name, 0) if topic is None else (topic.name, topic.partition_count)
         present = tuple(p for p in one.partitions if 0 <= p.partition_index < count)
         missing = tuple(p for p in one.partitions if not 0 <= p.partition_index < count)
         if missing:

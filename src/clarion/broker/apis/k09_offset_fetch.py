@@ -139,7 +139,7 @@ def _with_names(
         return group, ()
     known, unknown = [], []
     for asked in group.topics:
-        topic = broker.registry.find_by_id(asked.topic_id)
+        topic = broker.image.topic_by_id(asked.topic_id)
         if topic is not None:
             known.append(replace(asked, name=topic.name))
             continue
@@ -154,6 +154,6 @@ def _with_names(
 def _with_ids(broker: Broker, topics: tuple[OffsetFetchResponseTopics, ...]) -> tuple[OffsetFetchResponseTopics, ...]:
     found = []
     for one in topics:
-        topic = broker.registry.find(one.name)
+        topic = broker.image.topic(one.name)
         found.append(replace(one, topic_id=topic.id if topic else NO_TOPIC_ID))
     return tuple(found)

@@ -1,8 +1,8 @@
 """FindCoordinator v0-6: which broker coordinates a group.
 
-v1 key type, error message · v3 flexible · v4 several keys · v5 TRANSACTION_ABORTABLE · v6 share groups. With one broker
-the answer is always this one. Left out: transaction and share coordinators, refused at once with an error that clients
-take as final, so that nobody waits for what does not exist.
+v1 key type, error message · v3 flexible · v4 several keys · v5 TRANSACTION_ABORTABLE · v6 share groups. It is the one
+that leads the group's partition of `__consumer_offsets`. Left out: transaction and share coordinators, refused at once
+with an error that clients take as final, so that nobody waits for what does not exist.
 """
 
 from __future__ import annotations
@@ -52,8 +52,11 @@ def _find(broker: Broker, key: str, key_type: int, context: RequestContext) -> C
         return _refuse(key, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not supported yet")
     if key_type != _GROUP:
         return _refuse(key, ErrorCode.INVALID_REQUEST, f"there is no coordinator for key type {key_type}")
-    address = broker.advertised[context.listener]
-    return Coordinator(key=key, node_id=broker.node_id, host=address.host, port=address.port)
+    coordinator = broker.groups.coordinator_of(key)
+    if coordinator is None:
+        return _refuse(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "the coordinator is not available")
+    host, port = coordinator.endpoint(context.listener)
+    return Coordinator(key=key, node_id=coordinator.id, host=host, port=port)
 
 
 def _refuse(key: str, code: ErrorCode, message: str) -> Coordinator:

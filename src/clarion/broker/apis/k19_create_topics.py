@@ -40,6 +40,7 @@ class Wanted(NamedTuple):
     name: str
     partition_count: int
     overrides: Mapping[str, str]
+    replication_factor: int | None  # None: the client leaves it to the cluster
 
 
 async def handle(broker: Broker, request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
@@ -74,7 +75,7 @@ async def _create(broker: Broker, topic: CreatableTopic, *, validate_only: bool)
     if validate_only:
         broker.registry.check_new(wanted.name, wanted.partition_count)
         return _created(broker, wanted, NO_TOPIC_ID)
-    made = await broker.create_topic(wanted.name, wanted.partition_count, wanted.overrides)
+    made = await broker.create_topic(wanted.name, wanted.partition_count, wanted.overrides, wanted.replication_factor)
     return _created(broker, wanted, made.id)
 
 
@@ -88,7 +89,14 @@ def _wanted(broker: Broker, topic: CreatableTopic) -> Wanted:
     given = {config.name: config.value for config in topic.configs}
     parse(given, broker.partitions.defaults)
     count = _assigned_count(broker, topic) if topic.assignments else _asked_count(broker, topic)
-    return Wanted(topic.name, count, {name: value for name, value in given.items() if value is not None})
+    overrides = {name: value for name, value in given.items() if value is not None}
+    return Wanted(topic.name, count, overrides, _asked_factor(topic))
+
+
+def _asked_factor(topic: CreatableTopic) -> int | None:
+    if topic.assignments:
+        return len(topic.assignments[0].broker_ids)
+    return None if topic.replication_factor == DEFAULT else topic.replication_factor
 
 
 def _asked_count(broker: Broker, topic: CreatableTopic) -> int:

@@ -46,13 +46,10 @@ def _find(broker: Broker, asked: DeleteTopicState) -> Topic:
     if asked.name is not None and asked.topic_id != NO_TOPIC_ID:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a topic is named by its name or its id, not by both")
     if asked.name is not None:
-        return broker.known_topic(asked.name)
+        return broker.resolver.topic(asked.name)
     if asked.topic_id == NO_TOPIC_ID:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "neither a name nor an id")
-    topic = broker.registry.find_by_id(asked.topic_id)
-    if topic is None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with the id {asked.topic_id}")
-    return topic
+    return broker.resolver.topic_by_id(asked.topic_id)
 
 
 def _refused(asked: DeleteTopicState, error: KafkaError | OSError) -> DeletableTopicResult:

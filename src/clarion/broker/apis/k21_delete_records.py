@@ -57,7 +57,7 @@ def _raise_start(
 ) -> DeleteRecordsPartitionResult:
     """For readers at once, and not yet for good."""
     try:
-        partition = broker.partitions.get(topic, asked.partition_index)
+        partition = broker.resolver.partition(broker.resolver.topic(topic), asked.partition_index)
         offset = _new_start(partition, asked.offset)
         if offset > partition.start_offset:
             partition.log.raise_start(offset)

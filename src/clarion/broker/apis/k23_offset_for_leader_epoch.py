@@ -7,7 +7,7 @@ Left out: followers come with the cluster; who asks makes no difference until th
 
 from __future__ import annotations
 
-from clarion.broker.apis.leader_epochs import check_leader_epoch, end_of_epoch
+from clarion.broker.apis.leader_epochs import end_of_epoch
 from clarion.broker.apis.refusals import REFUSALS, refusal_of
 from clarion.broker.broker import Broker, RequestContext
 from clarion.wire.messages.k23_offset_for_leader_epoch import (
@@ -31,8 +31,7 @@ async def handle(
 
 def _answer(broker: Broker, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
     try:
-        partition = broker.partitions.get(topic, asked.partition)
-        check_leader_epoch(asked.current_leader_epoch, partition)
+        partition = broker.resolver.partition(broker.resolver.topic(topic), asked.partition, asked.current_leader_epoch)
         epoch, end_offset = end_of_epoch(partition, asked.leader_epoch)
     except REFUSALS as error:
         return EpochEndOffset(

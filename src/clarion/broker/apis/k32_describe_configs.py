@@ -83,7 +83,7 @@ class Description:
         match asked.resource_type:
             case ResourceType.TOPIC:
                 check_topic_name(name)
-                overrides = self._broker.known_topic(name).overrides
+                overrides = self._broker.resolver.topic(name).overrides
                 return self._tell(ResourceType.TOPIC, overrides, lambda: topic_entries(overrides, dynamic))
             case ResourceType.BROKER if name == ALL_BROKERS:
                 return self._tell(ResourceType.BROKER, {}, lambda: all_brokers_entries(self._broker))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 
 from clarion.broker.broker import Broker, RequestContext
-from clarion.model.errors import ErrorCode
+from clarion.model.errors import ErrorCode, KafkaError
 from clarion.wire.messages.k34_alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
     AlterReplicaLogDirsRequest,
@@ -40,9 +40,10 @@ def _is_ours(broker: Broker, path: str) -> bool:
 def _code(broker: Broker, topic: str, index: int, *, is_here: bool) -> ErrorCode:
     if not is_here:
         return ErrorCode.LOG_DIR_NOT_FOUND
-    partition = broker.partitions.find(topic, index)
-    if partition is None:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    try:
+        partition = broker.resolver.partition(broker.resolver.topic(topic), index)
+    except KafkaError as error:
+        return error.code
     return ErrorCode.NONE if partition.log.failed is None else ErrorCode.KAFKA_STORAGE_ERROR
 
 

@@ -47,11 +47,11 @@ def _asked(broker: Broker, request: DescribeLogDirsRequest) -> Iterator[Partitio
     if request.topics is None:
         yield from list(broker.partitions)
         return
-    for topic in request.topics:
-        for index in topic.partitions:
-            partition = broker.partitions.find(topic.topic, index)
-            if partition is not None:
-                yield partition
+    for asked in request.topics:
+        topic = broker.image.topic(asked.topic)
+        if topic is not None:
+            found = (broker.partitions.find(topic.id, index) for index in asked.partitions)
+            yield from (partition for partition in found if partition is not None)
 
 
 def _topic(name: str, size_by_index: dict[int, int]) -> DescribeLogDirsTopic:

@@ -42,12 +42,12 @@ async def handle(broker: Broker, request: CreatePartitionsRequest, context: Requ
 
 def _counted(broker: Broker, asked: CreatePartitionsTopic) -> int:
     """The partitions that it asks for and that are not there yet."""
-    topic = broker.registry.find(asked.name)
+    topic = broker.image.topic(asked.name)
     return max(asked.count - topic.partition_count, 0) if topic else 0
 
 
 async def _grow(broker: Broker, asked: CreatePartitionsTopic, *, validate_only: bool) -> None:
-    topic = broker.known_topic(asked.name)
+    topic = broker.resolver.topic(asked.name)
     if asked.name in broker.closed_to_clients:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"{asked.name} keeps its number of partitions for life")
     broker.registry.check_growth(topic, asked.count)

@@ -33,13 +33,14 @@ async def handle(broker: Broker, request: ElectLeadersRequest, context: RequestC
 
 
 def _result(broker: Broker, topic: str, index: int) -> PartitionResult:
-    if broker.partitions.find(topic, index) is not None:
+    known = broker.image.topic(topic)
+    if known is not None and 0 <= index < known.partition_count:
         return PartitionResult(
             partition_id=index,
             error_code=ErrorCode.ELECTION_NOT_NEEDED,
             error_message="Leader election not needed for topic partition.",
         )
-    missing = f"No such partition as {topic}-{index}" if broker.registry.find(topic) else f"No such topic as {topic}"
+    missing = f"No such topic as {topic}" if known is None else f"No such partition as {topic}-{index}"
     return PartitionResult(
         partition_id=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, error_message=missing[:400]
     )

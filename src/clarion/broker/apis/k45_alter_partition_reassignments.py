@@ -36,7 +36,7 @@ async def handle(
 def _answer(broker: Broker, topic: str, asked: ReassignablePartition) -> ReassignablePartitionResponse:
     code, message = ErrorCode.NONE, None
     try:
-        broker.partitions.get(topic, asked.partition_index)
+        broker.resolver.check_exists(broker.resolver.topic(topic), asked.partition_index)
         _check(broker, asked)
     except REFUSALS as error:
         code, message = refusal_of(error, f"{topic}-{asked.partition_index}")

@@ -24,7 +24,7 @@ async def handle(broker: Broker, request: OffsetDeleteRequest, context: RequestC
     known: list[OffsetDeleteRequestTopic] = []
     unknown: list[OffsetDeleteRequestTopic] = []
     async for topic in broker.turns.each(request.topics):
-        (unknown if broker.registry.find(topic.name) is None else known).append(topic)
+        (unknown if broker.image.topic(topic.name) is None else known).append(topic)
     response: OffsetDeleteResponse = await broker.groups.call(
         request.group_id, GroupCoordinator.offset_delete, replace(request, topics=tuple(known)), context
     )

@@ -55,7 +55,7 @@ def _quorum(broker: Broker, revision: int) -> PartitionData:
     return PartitionData(
         partition_index=0,
         leader_id=broker.node_id,
-        leader_epoch=broker.partitions.leader_epoch,
+        leader_epoch=broker.registry.broker_epoch,
         high_watermark=revision,
         current_voters=(voter,),
     )
@@ -66,6 +66,8 @@ def _node(broker: Broker) -> Node:
         node_id=broker.node_id,
         listeners=tuple(
             Listener(name=listener_protocol(listener), host=address.host, port=address.port)
-            for listener, address in zip(broker.config.listeners, broker.advertised, strict=False)
+            for listener, address in zip(
+                broker.config.listeners, broker.image.brokers[broker.node_id].endpoints, strict=False
+            )
         ),
     )

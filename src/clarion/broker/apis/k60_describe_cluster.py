@@ -12,6 +12,7 @@ from typing import Final
 
 from clarion.broker.apis.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED_FOR
 from clarion.broker.broker import Broker, RequestContext
+from clarion.cluster import BrokerRegistration
 from clarion.model.errors import ErrorCode
 from clarion.wire.messages.k60_describe_cluster import (
     DescribeClusterBroker,
@@ -28,16 +29,20 @@ async def handle(broker: Broker, request: DescribeClusterRequest, context: Reque
         return _refused(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this is a broker's endpoint, not a controller's")
     if request.endpoint_type != BROKERS:
         return _refused(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"unsupported endpoint type {request.endpoint_type}")
-    address = broker.advertised[context.listener]
     return DescribeClusterResponse(
         endpoint_type=BROKERS,
-        cluster_id=broker.cluster_id,
+        cluster_id=broker.image.cluster_id,
         controller_id=broker.node_id,
-        brokers=(DescribeClusterBroker(broker_id=broker.node_id, host=address.host, port=address.port),),
+        brokers=tuple(_broker(one, context.listener) for one in broker.image.brokers.values()),
         cluster_authorized_operations=(
             CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED_FOR
         ),
     )
+
+
+def _broker(one: BrokerRegistration, listener: int) -> DescribeClusterBroker:
+    host, port = one.endpoint(listener)
+    return DescribeClusterBroker(broker_id=one.id, host=host, port=port, rack=one.rack)
 
 
 def _refused(code: ErrorCode, message: str) -> DescribeClusterResponse:

@@ -38,7 +38,7 @@ async def handle(
 
 async def _answer(broker: Broker, topic: str, index: int, room: int) -> PartitionResponse:
     try:
-        partition = broker.partitions.get(topic, index)
+        partition = broker.resolver.partition(broker.resolver.topic(topic), index)
     except REFUSALS as error:
         code, message = refusal_of(error, f"{topic}-{index}")
         return PartitionResponse(partition_index=index, error_code=code, error_message=message)

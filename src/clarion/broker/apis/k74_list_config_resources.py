@@ -42,7 +42,7 @@ async def handle(
 def _names(broker: Broker, kind: ResourceType) -> list[str]:
     match kind:
         case ResourceType.TOPIC:
-            return [topic.name for topic in broker.registry]
+            return list(broker.image.topics)
         case ResourceType.BROKER | ResourceType.BROKER_LOGGER:
             return [str(broker.node_id)]
         case ResourceType.GROUP:

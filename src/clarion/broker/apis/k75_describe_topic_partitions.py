@@ -36,13 +36,13 @@ async def handle(
     async for name in broker.turns.each(_names(broker, request)):
         if room == 0:
             return _page(topics, Cursor(topic_name=name, partition_index=0))
-        topic = broker.registry.find(name)
+        topic = broker.image.topic(name)
         if topic is None:
             topics += _missing(name, is_told=bool(request.topics))
             continue
         first = _first_index(request.cursor, name)
         end = min(topic.partition_count, first + room)
-        topics.append(_described(broker, topic, range(first, end)))
+        topics.append(_described(topic, range(first, end)))
         room -= max(0, end - first)
         if end < topic.partition_count:
             return _page(topics, Cursor(topic_name=name, partition_index=end))
@@ -59,7 +59,7 @@ def _is_legal(request: DescribeTopicPartitionsRequest) -> bool:
 
 
 def _names(broker: Broker, request: DescribeTopicPartitionsRequest) -> list[str]:
-    names = {topic.name for topic in request.topics} or {topic.name for topic in broker.registry}
+    names = {topic.name for topic in request.topics} or set(broker.image.topics)
     start = request.cursor.topic_name if request.cursor is not None else ""
     return sorted(name for name in names if name >= start)
 
@@ -68,8 +68,7 @@ def _first_index(cursor: Cursor | None, name: str) -> int:
     return cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
 
 
-def _described(broker: Broker, topic: Topic, indexes: Sequence[int]) -> DescribeTopicPartitionsResponseTopic:
-    node = (broker.node_id,)
+def _described(topic: Topic, indexes: Sequence[int]) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.id,
@@ -77,10 +76,10 @@ def _described(broker: Broker, topic: Topic, indexes: Sequence[int]) -> Describe
         partitions=tuple(
             DescribeTopicPartitionsResponsePartition(
                 partition_index=index,
-                leader_id=broker.node_id,
-                leader_epoch=broker.partitions.leader_epoch,
-                replica_nodes=node,
-                isr_nodes=node,
+                leader_id=topic.partitions[index].leader,
+                leader_epoch=topic.partitions[index].leader_epoch,
+                replica_nodes=topic.partitions[index].replicas,
+                isr_nodes=topic.partitions[index].in_sync,
                 eligible_leader_replicas=(),
                 last_known_elr=(),
                 offline_replicas=(),

@@ -1,21 +1,12 @@
-"""What a client's idea of a leader's term is worth: fencing (KIP-320), and where a term ended."""
+"""Where a leader's term ended (KIP-320)."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from clarion.model.errors import ErrorCode, KafkaError
 from clarion.replication import Partition
 
 UNKNOWN: Final = (-1, -1)
-
-
-def check_leader_epoch(asked: int, partition: Partition) -> None:
-    """A client with stale metadata is fenced, one that knows a later term than we do has to wait; -1 knows nothing."""
-    if 0 <= asked < partition.leader_epoch:
-        raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, f"{partition.tp} is in epoch {partition.leader_epoch}")
-    if asked > partition.leader_epoch:
-        raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"{partition.tp} is in epoch {partition.leader_epoch}")
 
 
 def end_of_epoch(partition: Partition, epoch: int) -> tuple[int, int]:

@@ -76,7 +76,8 @@ async def _alter_topic(broker: Broker, name: str, edit: Edit, *, validate_only: 
         _check_topic(broker, topic, overrides)
         return overrides
 
-    if changed(broker.known_topic(name)) != broker.known_topic(name).overrides and not validate_only:
+    topic = broker.resolver.topic(name)
+    if changed(topic) != topic.overrides and not validate_only:
         await broker.configure_topic(name, changed)
 
 

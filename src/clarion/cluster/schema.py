@@ -1,0 +1,160 @@
+"""What lies in the coordination store under which key, and in which form.
+
+    cluster-id                         text
+    broker-epoch                       number: how often a broker has started, and above every leader epoch so far
+    brokers/<id>                       where a broker can be reached, its rack
+    topics/<name>                      id, number of partitions, settings, replication factor if somebody asked for one
+    partitions/<topic id>/<index>      leader, its epoch, replicas, those in sync
+    deleting/<topic id>                the name of a topic that is gone, and of which files may be left
+    next-producer-id                   number
+    settings/<kind>/<name>             settings of brokers, groups and the like
+
+A topic exists when its `topics/` key does. What it needs more transactions for than one (a thousand partitions) is
+written before that key and removed after it: a partition whose topic does not count it is the half of something, which
+nobody sees and the next start removes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from clarion.cluster.coordination import ABSENT, Revision
+from clarion.model.errors import ErrorCode, KafkaError
+from clarion.model.ids import TopicId
+
+CLUSTER_ID: Final = "cluster-id"
+BROKERS: Final = "brokers/"
+TOPICS: Final = "topics/"
+PARTITIONS: Final = "partitions/"
+DELETING: Final = "deleting/"
+
+NO_LEADER: Final = -1
+NO_EPOCH: Final = -1
+_TOPIC_BYTES_MAX: Final = 64 * 1024  # of a topic with its settings: far more than all that Kafka has
+
+
+class Endpoint(NamedTuple):
+    host: str
+    port: int
+
+
+class BrokerRegistration(NamedTuple):
+    id: int
+    epoch: int  # of this life of the broker: it grows with every start
+    endpoints: tuple[Endpoint, ...]  # one per listener, in the order of the listeners, which all brokers share
+    rack: str | None = None
+
+    def endpoint(self, listener: int) -> Endpoint:
+        """Where clients of this listener reach it."""
+        return self.endpoints[min(listener, len(self.endpoints) - 1)]
+
+
+class PartitionState(NamedTuple):
+    """Who leads a partition, and since when."""
+
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]  # brokers, the preferred leader first
+    in_sync: tuple[int, ...]
+    partition_epoch: int = 0  # grows with every change of this state
+    revision: Revision = ABSENT  # of that change in the store
+
+
+# Older versions wrote nothing of single partitions: there was one broker, which led all.
+UNSAID: Final = PartitionState(NO_LEADER, NO_EPOCH, (), (), -1)
+
+
+class TopicEntry(NamedTuple):
+    """A topic as its key says it."""
+
+    id: TopicId
+    partition_count: int
+    overrides: Mapping[str, str]
+    replication_factor: int | None  # None: nobody asked for one, so it is whatever the default becomes
+
+
+def topic_key(name: str) -> str:
+    return TOPICS + name
+
+
+def partition_key(topic_id: TopicId, index: int) -> str:
+    return f"{PARTITIONS}{topic_id.hex}/{index}"
+
+
+def deleting_key(topic_id: TopicId) -> str:
+    return DELETING + str(topic_id)
+
+
+def broker_key(broker_id: int) -> str:
+    return f"{BROKERS}{broker_id}"
+
+
+def split_partition_key(key: str) -> tuple[TopicId, int]:
+    topic_id, _, index = key.removeprefix(PARTITIONS).partition("/")
+    return UUID(hex=topic_id), int(index)
+
+
+def write_topic(topic: TopicEntry) -> bytes:
+    content: dict[str, Any] = {
+        "id": str(topic.id),
+        "partitions": topic.partition_count,
+        "settings": dict(topic.overrides),
+    }
+    if topic.replication_factor is not None:
+        content["replicationFactor"] = topic.replication_factor
+    value = _write(content)
+    if len(value) > _TOPIC_BYTES_MAX:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG, f"{len(value)} bytes of settings; a topic has at most {_TOPIC_BYTES_MAX}"
+        )
+    return value
+
+
+def read_topic(value: bytes) -> TopicEntry:
+    said = json.loads(value)
+    factor = said.get("replicationFactor")
+    return TopicEntry(
+        UUID(said["id"]), int(said["partitions"]), dict(said["settings"]), None if factor is None else int(factor)
+    )
+
+
+def write_partition(state: PartitionState) -> bytes:
+    return _write(
+        {
+            "leader": state.leader,
+            "leaderEpoch": state.leader_epoch,
+            "replicas": state.replicas,
+            "inSync": state.in_sync,
+            "partitionEpoch": state.partition_epoch,
+        }
+    )
+
+
+def read_partition(value: bytes, revision: Revision) -> PartitionState:
+    said = json.loads(value)
+    replicas, in_sync = tuple(said["replicas"]), tuple(said["inSync"])
+    return PartitionState(
+        int(said["leader"]),
+        int(said["leaderEpoch"]),
+        replicas,
+        replicas if in_sync == replicas else in_sync,  # mostly the same: ten thousand times one object less
+        int(said["partitionEpoch"]),
+        revision,
+    )
+
+
+def write_broker(broker: BrokerRegistration) -> bytes:
+    return _write({"epoch": broker.epoch, "endpoints": broker.endpoints, "rack": broker.rack})
+
+
+def read_broker(broker_id: int, value: bytes) -> BrokerRegistration:
+    said = json.loads(value)
+    endpoints = tuple(Endpoint(str(host), int(port)) for host, port in said["endpoints"])
+    return BrokerRegistration(broker_id, int(said["epoch"]), endpoints, said["rack"])
+
+
+def _write(content: dict[str, Any]) -> bytes:
+    return json.dumps(content, separators=(",", ":")).encode()
