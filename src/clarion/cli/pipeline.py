@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from clarion.cli import pipeline_quarantine
 from clarion.cli.errors import CliError, UsageError
 from clarion.cli.humane import duration_text
 from clarion.cli.link import BootstrapOption, JsonOption, Link
@@ -61,6 +62,7 @@ def add_to(app: typer.Typer) -> None:
     group.command("run", context_settings={"ignore_unknown_options": True}, add_help_option=False)(run)
     for command in (list_pipelines, status, stop, reset, explain):
         group.command(command.__name__.removesuffix("_pipelines"))(command)
+    pipeline_quarantine.add_to(group)
     app.add_typer(group, name="pipeline")
 
 
