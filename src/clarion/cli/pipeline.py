@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -114,6 +115,7 @@ def run(
         _show_help(context, what[0])
         return
     _need_spark()
+    _refuse_connect(master)
     link = Link.of(context, bootstrap)
     pipelines, is_batch = _asked_for(what, only)
     how = "batch" if is_batch or end is not None else "once" if once else "stream"
@@ -253,6 +255,7 @@ def explain(
     from clarion.pipeline.definition import Run
     from clarion.pipeline.spark_session import quiet_spark
 
+    _refuse_connect(master)
     link = Link.of(context, bootstrap)
     pipelines = _chosen(_load(files), only)
     with TemporaryDirectory() as folder, quiet_spark(Path(folder) / "spark.log"):
@@ -302,6 +305,16 @@ def _need_spark() -> None:
         raise CliError(
             f"pipelines need Spark ({error.name} is missing): pip install 'clarion-broker[spark]'"
         ) from error
+
+
+def _refuse_connect(master: str | None) -> None:
+    """Before anything is loaded or asked; PySpark would say it in a page, and later."""
+    from clarion.pipeline.spark_session import SparkConnectError, refuse_connect
+
+    try:
+        refuse_connect(master or os.environ.get("SPARK_REMOTE"))
+    except SparkConnectError as error:
+        raise UsageError(str(error)) from error
 
 
 def _ready_made(name: str, words: Sequence[str]) -> Pipeline:

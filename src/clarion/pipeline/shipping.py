@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
-from clarion.pipeline.spark_session import cores_of
+from clarion.pipeline.spark_session import cores_of, refuse_connect
 from clarion.pipeline.workers import CORES_VARIABLE
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ def ship(spark: SparkSession) -> Path:
 
     Spark looks for formats only in what is installed, so those in the zip are made known by hand.
     """
+    if not hasattr(spark, "_jsparkSession"):
+        refuse_connect("sc://…")
     path = build_zip()
     if spark.conf.get(_SHIPPED, "") != path.name:
         spark.sparkContext.addPyFile(str(path))

@@ -47,6 +47,10 @@ class SparkMissingError(Exception):
     """The `spark` extra is not installed; the message says how to get it."""
 
 
+class SparkConnectError(Exception):
+    """A Spark Connect client has no driver of its own, which pipelines need; the message says what to use."""
+
+
 def session(
     config: Mapping[str, object] | None = None, *, name: str = "clarion", master: str | None = None
 ) -> SparkSession:
@@ -58,6 +62,7 @@ def session(
     """
     builder = _builder()
     chosen = _texts(config or {})
+    refuse_connect(master or chosen.get("spark.remote") or chosen.get("spark.master") or os.environ.get("SPARK_REMOTE"))
     if _is_running():
         return _apply(chosen)
     prepare_java()
@@ -69,6 +74,15 @@ def session(
     spark = builder.config(map=settings).getOrCreate()
     _settle(spark, chosen)
     return spark
+
+
+def refuse_connect(address: str | None) -> None:
+    """Spark Connect has no JVM to start queries, send packages and look at checkpoints with."""
+    if address is not None and address.startswith("sc://"):
+        raise SparkConnectError(
+            f"{address} is Spark Connect, which cannot run pipelines: name the cluster itself "
+            "(--master spark://host:7077, yarn or k8s://…), or run this with spark-submit beside it"
+        )
 
 
 def make_active(spark: SparkSession) -> None:

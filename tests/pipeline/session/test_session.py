@@ -6,9 +6,10 @@ import sys
 
 import pytest
 
-from clarion.pipeline.shipping import configured_cores
+from clarion.pipeline.shipping import configured_cores, ship
 from clarion.pipeline.spark_session import (
     _STATE_STORE,
+    SparkConnectError,
     SparkMissingError,
     cores_here,
     cores_of,
@@ -123,3 +124,24 @@ def test_a_session_is_tuned_what_was_asked_for_wins_and_a_second_call_gives_it_a
     # When it ends, Spark's own workers may complain of a pipe that has gone.
     said, _, _ = done.stderr.partition("the end begins")
     assert [line for line in said.splitlines() if "incubator" not in line] == [], "a session starts without a word"
+
+
+@pytest.mark.parametrize("config", [{"spark.remote": "sc://host:15002"}, {"spark.master": "sc://host"}])
+def test_spark_connect_is_refused_in_one_line_that_says_what_to_use(config, monkeypatch):
+    with pytest.raises(
+        SparkConnectError, match=r"^sc://host\S* is Spark Connect.*--master spark://host:7077.*beside it$"
+    ):
+        session(config)
+    with pytest.raises(SparkConnectError):
+        session(master="sc://host")
+    monkeypatch.setenv("SPARK_REMOTE", "sc://host:15002")
+    with pytest.raises(SparkConnectError, match="sc://host:15002"):
+        session()
+
+
+def test_a_session_of_spark_connect_gets_no_package():
+    class Remote:
+        """What a Spark Connect session looks like from here: no JVM behind it."""
+
+    with pytest.raises(SparkConnectError):
+        ship(Remote())
