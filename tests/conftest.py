@@ -6,6 +6,7 @@ import re
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from clarion import compiled
@@ -13,6 +14,10 @@ from tests.patches import refuse_patches_of_compiled_code
 from tests.servers import ClarionProcess, KafkaProcess, start_peer
 
 _numbers = itertools.count(1)
+
+# Hypothesis would call an example a failure because the machine was busy for a fifth of a second.
+hypothesis.settings.register_profile("shared machines", deadline=None)
+hypothesis.settings.load_profile("shared machines")
 
 # Plain Python, in this process and in the brokers that it starts, unless CLARION_COMPILED=1 was said.
 os.environ.setdefault(compiled.VARIABLE, "0")

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from clarion.groups.codec import Writer
 from clarion.groups.consumer_protocol import read_assignment, read_subscription, write_assignment
 from clarion.model.errors import ErrorCode
+from clarion.wire.cursor import FieldWriter
 from tests.groups.driver import LOST, ClassicClient, Driver
 
 Places = frozenset[tuple[str, int]]  # (topic, partition)
@@ -20,7 +20,7 @@ FORGOTTEN = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID)
 
 
 def rich_subscription(topics: tuple[str, ...], owned: Places = frozenset(), *, version: int = 3) -> bytes:
-    writer = Writer(version).count(len(topics))
+    writer = FieldWriter().int16(version).count(len(topics))
     for topic in topics:
         writer.string(topic)
     writer.int32(-1)
@@ -33,7 +33,7 @@ def rich_subscription(topics: tuple[str, ...], owned: Places = frozenset(), *, v
     return writer.done()
 
 
-def _put_places(writer: Writer, places: Places) -> None:
+def _put_places(writer: FieldWriter, places: Places) -> None:
     by_topic = _by_topic(places)
     writer.count(len(by_topic))
     for topic, numbers in by_topic.items():

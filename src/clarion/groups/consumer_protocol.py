@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from clarion.groups.codec import Reader, Writer
 from clarion.model.errors import MalformedError
+from clarion.wire.cursor import FieldReader, FieldWriter
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 NEWEST_VERSION = 3  # a later one is read as this one: versions only add fields at the end
@@ -33,14 +33,14 @@ class Assignment(NamedTuple):
 def subscribed_topics(subscription: bytes) -> frozenset[str] | None:
     """The topics of a subscription of any version; None when it cannot be read."""
     try:
-        reader = Reader(subscription)
+        reader = FieldReader(subscription).with_version()
         return frozenset(reader.string() for _ in range(reader.count()))
     except MalformedError:
         return None
 
 
 def read_subscription(data: bytes) -> Subscription:
-    reader = Reader(data)
+    reader = FieldReader(data).with_version()
     version = _known(reader.version)
     topics = frozenset(reader.string() for _ in range(reader.count()))
     reader.nullable_bytes()  # user data, for the assignors among themselves
@@ -54,7 +54,7 @@ def read_subscription(data: bytes) -> Subscription:
 def read_assignment(data: bytes) -> Assignment:
     if not data:
         return Assignment({}, b"")  # a member that has joined and never got work
-    reader = Reader(data)
+    reader = FieldReader(data).with_version()
     _known(reader.version)
     return Assignment(_read_partitions(reader), reader.nullable_bytes() or b"")
 
@@ -65,7 +65,7 @@ def spoken_version(subscription: bytes) -> int:
 
 
 def write_assignment(partitions: NamedPartitions, version: int) -> bytes:
-    writer = Writer(version).count(len(partitions))
+    writer = FieldWriter().int16(version).count(len(partitions))
     for topic, numbers in sorted(partitions.items()):
         writer.string(topic).count(len(numbers))
         for number in sorted(numbers):
@@ -79,7 +79,7 @@ def _known(version: int) -> int:
     return min(version, NEWEST_VERSION)
 
 
-def _read_partitions(reader: Reader) -> NamedPartitions:
+def _read_partitions(reader: FieldReader) -> NamedPartitions:
     found: dict[str, frozenset[int]] = {}
     for _ in range(reader.count()):
         topic = reader.string()

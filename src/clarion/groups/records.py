@@ -7,11 +7,12 @@ null value is a tombstone. We write offsets and classic groups in version 3, as 
 
 from __future__ import annotations
 
+from struct import Struct
 from typing import NamedTuple
 
-from clarion.groups.codec import Reader, Writer, pack_int64, unpack_int64
 from clarion.groups.partitions import NOTHING, Partitions, collect
 from clarion.model.errors import MalformedError
+from clarion.wire.cursor import FieldReader, FieldWriter
 
 OFFSET_TYPES = (0, 1)
 CLASSIC_GROUP_TYPE = 2
@@ -21,6 +22,8 @@ TARGET_EPOCH_TYPE = 6
 TARGET_MEMBER_TYPE = 7
 CURRENT_TYPE = 8
 REGEX_TYPE = 16
+
+_INT64 = Struct(">q")
 
 
 class Key(NamedTuple):
@@ -110,7 +113,7 @@ class ResolvedRegex(NamedTuple):
 
 
 def encode_key(key: Key) -> bytes:
-    writer = Writer(key.type).string(key.group_id)
+    writer = FieldWriter().int16(key.type).string(key.group_id)
     if key.type in (*OFFSET_TYPES, MEMBER_TYPE, TARGET_MEMBER_TYPE, CURRENT_TYPE, REGEX_TYPE):
         writer.string(key.name)
     if key.type in OFFSET_TYPES:
@@ -120,7 +123,7 @@ def encode_key(key: Key) -> bytes:
 
 def decode_key(data: bytes) -> Key | None:
     """None for a type that is not ours to read."""
-    reader = Reader(data)
+    reader = FieldReader(data).with_version()
     match reader.version:
         case 0 | 1:
             return Key(1, reader.string(), reader.string(), reader.int32())
@@ -134,9 +137,9 @@ def decode_key(data: bytes) -> Key | None:
 
 def encode_offset(offset: CommittedOffset) -> bytes:
     if offset.expire_timestamp_ms == -1:
-        writer = Writer(3).int64(offset.offset).int32(offset.leader_epoch).string(offset.metadata)
+        writer = FieldWriter().int16(3).int64(offset.offset).int32(offset.leader_epoch).string(offset.metadata)
         return writer.int64(offset.commit_timestamp_ms).done()
-    writer = Writer(1).int64(offset.offset).string(offset.metadata)
+    writer = FieldWriter().int16(1).int64(offset.offset).string(offset.metadata)
     return writer.int64(offset.commit_timestamp_ms).int64(offset.expire_timestamp_ms).done()
 
 
@@ -149,7 +152,7 @@ def decode_offset(data: bytes) -> CommittedOffset:
 
 
 def encode_classic(group: ClassicSnapshot) -> bytes:
-    writer = Writer(3).string(group.protocol_type).int32(group.generation).string(group.protocol_name)
+    writer = FieldWriter().int16(3).string(group.protocol_type).int32(group.generation).string(group.protocol_name)
     writer.string(group.leader).int64(group.state_timestamp_ms).count(len(group.members))
     for member in group.members:
         writer.string(member.member_id).string(member.instance_id).string(member.client_id).string(member.client_host)
@@ -168,13 +171,13 @@ def decode_classic(data: bytes) -> ClassicSnapshot:
 
 
 def encode_group_epoch(group: GroupEpoch) -> bytes:
-    tags = {0: pack_int64(group.metadata_hash)} if group.metadata_hash else {}
+    tags = {0: _INT64.pack(group.metadata_hash)} if group.metadata_hash else {}
     return _flexible().int32(group.epoch).tags(tags).done()
 
 
 def decode_group_epoch(data: bytes) -> GroupEpoch:
     reader = _open(data)
-    return GroupEpoch(reader.int32(), unpack_int64(reader.tags().get(0), 0))
+    return GroupEpoch(reader.int32(), _tagged_int64(reader))
 
 
 def encode_member(member: MemberMetadata) -> bytes:
@@ -202,7 +205,7 @@ def decode_member(data: bytes) -> MemberMetadata:
 
 
 def _encode_terms(terms: ClassicTerms) -> bytes:
-    writer = Writer(None, flexible=True).int8(1)  # "not null"
+    writer = FieldWriter(flexible=True).int8(1)  # "not null"
     writer.int32(terms.session_timeout_ms).count(len(terms.protocols))
     for name, subscription in terms.protocols:
         writer.string(name).bytes_(subscription).tags()
@@ -212,8 +215,7 @@ def _encode_terms(terms: ClassicTerms) -> bytes:
 def _decode_terms(content: bytes | None) -> ClassicTerms | None:
     if content is None:
         return None
-    reader = Reader(content, has_version=False)
-    reader.flexible = True
+    reader = FieldReader(content, flexible=True)
     if reader.int8() < 0:
         return None
     terms = ClassicTerms(reader.int32(), tuple(_protocol(reader) for _ in range(reader.count())))
@@ -222,19 +224,19 @@ def _decode_terms(content: bytes | None) -> ClassicTerms | None:
     return terms
 
 
-def _protocol(reader: Reader) -> tuple[str, bytes]:
+def _protocol(reader: FieldReader) -> tuple[str, bytes]:
     name, subscription = reader.string(), reader.bytes_()
     reader.tags()
     return name, subscription
 
 
 def encode_target_epoch(target: TargetEpoch) -> bytes:
-    return _flexible().int32(target.epoch).tags({0: pack_int64(target.timestamp_ms)}).done()
+    return _flexible().int32(target.epoch).tags({0: _INT64.pack(target.timestamp_ms)}).done()
 
 
 def decode_target_epoch(data: bytes) -> TargetEpoch:
     reader = _open(data)
-    return TargetEpoch(reader.int32(), unpack_int64(reader.tags().get(0), 0))
+    return TargetEpoch(reader.int32(), _tagged_int64(reader))
 
 
 def encode_target(partitions: Partitions) -> bytes:
@@ -272,19 +274,26 @@ def decode_regex(data: bytes) -> ResolvedRegex:
     return ResolvedRegex(tuple(reader.string() for _ in range(reader.count())), reader.int64(), reader.int64())
 
 
-def _flexible() -> Writer:
-    return Writer(0, flexible=True)
+def _flexible() -> FieldWriter:
+    return FieldWriter(flexible=True).int16(0)
 
 
-def _open(data: bytes, *, newest: int = 0, flexible_from: int = 0) -> Reader:
-    reader = Reader(data)
+def _open(data: bytes, *, newest: int = 0, flexible_from: int = 0) -> FieldReader:
+    reader = FieldReader(data).with_version()
     if not 0 <= reader.version <= newest:
         raise MalformedError(f"a group record of version {reader.version}, newest known is {newest}")
     reader.flexible = reader.version >= flexible_from
     return reader
 
 
-def _classic_member(reader: Reader) -> ClassicMemberSnapshot:
+def _tagged_int64(reader: FieldReader) -> int:
+    """The one tagged field of some records; 0 where it is not there."""
+    content = reader.tags().get(0, b"")
+    value: int = _INT64.unpack(content)[0] if len(content) == _INT64.size else 0
+    return value
+
+
+def _classic_member(reader: FieldReader) -> ClassicMemberSnapshot:
     member_id = reader.string()
     instance_id = reader.nullable_string() if reader.version >= 3 else None
     client_id, client_host = reader.string(), reader.string()
@@ -304,7 +313,7 @@ def _classic_member(reader: Reader) -> ClassicMemberSnapshot:
     )
 
 
-def _write_partitions(writer: Writer, partitions: Partitions) -> None:
+def _write_partitions(writer: FieldWriter, partitions: Partitions) -> None:
     writer.count(len(partitions))
     for topic_id, numbers in sorted(partitions.items()):
         writer.uuid(topic_id).count(len(numbers))
@@ -313,7 +322,7 @@ def _write_partitions(writer: Writer, partitions: Partitions) -> None:
         writer.tags()
 
 
-def _read_partitions(reader: Reader) -> Partitions:
+def _read_partitions(reader: FieldReader) -> Partitions:
     pairs = []
     for _ in range(reader.count()):
         topic_id = reader.uuid()

@@ -12,7 +12,8 @@ from struct import error as StructError
 from typing import Any, TypeVar, get_origin, get_type_hints
 
 from clarion.model.errors import MalformedError
-from clarion.wire.cursor import Cursor
+from clarion.wire.apis import APIS
+from clarion.wire.cursor import FieldReader
 from clarion.wire.limits import ELEMENTS_MAX, request_elements_max
 from clarion.wire.plan import Direction, plan_of, strip_optional
 from clarion.wire.reader import Read, compile_reader
@@ -31,7 +32,8 @@ def decode(
     wanted: Any = neutral
     read = _reader(wanted, api_key, version, direction)
     elements_max = request_elements_max(api_key) if direction == "request" else ELEMENTS_MAX
-    cursor = Cursor(bytes(body), elements_max)
+    is_flexible = APIS[api_key].is_flexible(version)
+    cursor = FieldReader(bytes(body), flexible=is_flexible, elements_max=elements_max)
     try:
         message: Message = read(cursor)
     except (StructError, IndexError) as end_reached:

@@ -14,19 +14,11 @@ from struct import Struct, unpack_from
 from typing import Any, Final, get_args, get_origin, get_type_hints
 
 from clarion.model.errors import MalformedError
-from clarion.wire.cursor import (
-    Cursor,
-    read_compact_length,
-    read_int16_length,
-    read_int32_length,
-    read_uuid,
-    read_uvarint,
-    skip_tagged_fields,
-)
+from clarion.wire.cursor import FieldReader
 from clarion.wire.plan import FIXED, FieldPlan, StructPlan, strip_optional
 
-Read = Callable[[Cursor], Any]
-ReadInto = Callable[[Cursor, list[Any]], None]
+Read = Callable[[FieldReader], Any]
+ReadInto = Callable[[FieldReader, list[Any]], None]
 
 
 @cache
@@ -41,7 +33,7 @@ def compile_reader(plan: StructPlan, neutral: Any) -> Read:
     is_flexible = plan.flexible
     build: Callable[..., Any] = neutral if neutral is not None else _nothing
 
-    def read_struct(cursor: Cursor) -> Any:
+    def read_struct(cursor: FieldReader) -> Any:
         values: list[Any] = []
         for step in steps:
             step(cursor, values)
@@ -95,7 +87,7 @@ def _numbers_step(run: list[FieldPlan]) -> ReadInto:
     numbers = Struct(">" + "".join(FIXED[field.kind][0] for field in run))
     unpack, size = numbers.unpack_from, numbers.size
 
-    def read_numbers(cursor: Cursor, values: list[Any]) -> None:
+    def read_numbers(cursor: FieldReader, values: list[Any]) -> None:
         values += unpack(cursor.data, cursor.at)
         cursor.at += size
 
@@ -103,22 +95,22 @@ def _numbers_step(run: list[FieldPlan]) -> ReadInto:
 
 
 def _value_step(read: Read) -> ReadInto:
-    def read_value(cursor: Cursor, values: list[Any]) -> None:
+    def read_value(cursor: FieldReader, values: list[Any]) -> None:
         values.append(read(cursor))
 
     return read_value
 
 
-def _tags_reader(plan: StructPlan, hints: dict[str, Any]) -> Callable[[Cursor, dict[str, Any]], None]:
+def _tags_reader(plan: StructPlan, hints: dict[str, Any]) -> Callable[[FieldReader, dict[str, Any]], None]:
     known = {field.tag: (field.name, _field_reader(field, hints)) for field in plan.tagged if field.name in hints}
     if not known:
-        return lambda cursor, _: skip_tagged_fields(cursor)
+        return _skip_tags
 
-    def read_tags(cursor: Cursor, named: dict[str, Any]) -> None:
-        count = read_uvarint(cursor)
+    def read_tags(cursor: FieldReader, named: dict[str, Any]) -> None:
+        count = cursor.uvarint()
         cursor.expect_elements(count, _TAGGED_FIELD_BYTES_MIN)
         for _ in range(count):
-            tag, length = read_uvarint(cursor), read_uvarint(cursor)
+            tag, length = cursor.uvarint(), cursor.uvarint()
             if tag in known:
                 name, read = known[tag]
                 named[name] = _read_exactly(cursor, length, read)
@@ -128,10 +120,18 @@ def _tags_reader(plan: StructPlan, hints: dict[str, Any]) -> Callable[[Cursor, d
     return read_tags
 
 
+def _skip_tags(cursor: FieldReader, _: dict[str, Any]) -> None:
+    count = cursor.uvarint()
+    cursor.expect_elements(count, _TAGGED_FIELD_BYTES_MIN)
+    for _each in range(count):
+        cursor.uvarint()
+        cursor.take(cursor.uvarint())
+
+
 _TAGGED_FIELD_BYTES_MIN: Final = 2  # tag and length
 
 
-def _read_exactly(cursor: Cursor, length: int, read: Read) -> Any:
+def _read_exactly(cursor: FieldReader, length: int, read: Read) -> Any:
     end = cursor.at + length
     value = read(cursor)
     if cursor.at != end:
@@ -153,7 +153,7 @@ def _element_reader(field: FieldPlan, hints: dict[str, Any]) -> Read:
     if field.kind in FIXED:
         return _number_reader(field.kind)
     if field.kind == "uuid":
-        return read_uuid
+        return FieldReader.uuid
     is_nullable = field.is_nullable and not field.is_array
     return _text_reader(field, is_nullable) if field.kind == "string" else _bytes_reader(field, is_nullable)
 
@@ -161,7 +161,7 @@ def _element_reader(field: FieldPlan, hints: dict[str, Any]) -> Read:
 def _nullable_struct_reader(read_struct: Read) -> Read:
     """KIP-893: one byte before the struct, negative for null."""
 
-    def read_nullable_struct(cursor: Cursor) -> Any:
+    def read_nullable_struct(cursor: FieldReader) -> Any:
         return None if cursor.take(1)[0] >= 0x80 else read_struct(cursor)
 
     return read_nullable_struct
@@ -170,7 +170,7 @@ def _nullable_struct_reader(read_struct: Read) -> Read:
 def _number_reader(kind: str) -> Read:
     number = Struct(">" + FIXED[kind][0])
 
-    def read_number(cursor: Cursor) -> Any:
+    def read_number(cursor: FieldReader) -> Any:
         (value,) = number.unpack_from(cursor.data, cursor.at)
         cursor.at += number.size
         return value
@@ -179,27 +179,23 @@ def _number_reader(kind: str) -> Read:
 
 
 def _text_reader(field: FieldPlan, is_nullable: bool) -> Read:
-    read_length = read_compact_length if field.flexible else read_int16_length
-
-    def read_text(cursor: Cursor) -> str | None:
-        length = read_length(cursor)
+    def read_text(cursor: FieldReader) -> str | None:
+        length = cursor.string_length()
         if length < 0:
             _check_null(field, is_nullable)
             return None
-        return cursor.take(length).decode()
+        return str(cursor.take(length), "utf-8")
 
     return read_text
 
 
 def _bytes_reader(field: FieldPlan, is_nullable: bool) -> Read:
-    read_length = read_compact_length if field.flexible else read_int32_length
-
-    def read_bytes(cursor: Cursor) -> bytes | None:
-        length = read_length(cursor)
+    def read_bytes(cursor: FieldReader) -> bytes | None:
+        length = cursor.length()
         if length < 0:
             _check_null(field, is_nullable)
             return None
-        return cursor.take(length)
+        return bytes(cursor.take(length))
 
     return read_bytes
 
@@ -210,13 +206,12 @@ def _check_null(field: FieldPlan, is_nullable: bool) -> None:
 
 
 def _array_reader(field: FieldPlan, hints: dict[str, Any]) -> Read:
-    read_length = read_compact_length if field.flexible else read_int32_length
     read_elements = _numbers_reader(field.kind) if field.kind in FIXED else _each(_element_reader(field, hints))
     bytes_min = field.element_bytes_min
     assert bytes_min > 0, f"elements of {field.name} take no bytes, so their count cannot be bounded"
 
-    def read_array(cursor: Cursor) -> tuple[Any, ...] | None:
-        count = read_length(cursor)
+    def read_array(cursor: FieldReader) -> tuple[Any, ...] | None:
+        count = cursor.length()
         if count < 0:
             _check_null(field, field.is_nullable)
             return None
@@ -226,10 +221,10 @@ def _array_reader(field: FieldPlan, hints: dict[str, Any]) -> Read:
     return read_array
 
 
-def _numbers_reader(kind: str) -> Callable[[Cursor, int], tuple[Any, ...]]:
+def _numbers_reader(kind: str) -> Callable[[FieldReader, int], tuple[Any, ...]]:
     code, size = FIXED[kind]
 
-    def read_numbers(cursor: Cursor, count: int) -> tuple[Any, ...]:
+    def read_numbers(cursor: FieldReader, count: int) -> tuple[Any, ...]:
         values = unpack_from(f">{count}{code}", cursor.data, cursor.at)
         cursor.at += count * size
         return values
@@ -237,8 +232,8 @@ def _numbers_reader(kind: str) -> Callable[[Cursor, int], tuple[Any, ...]]:
     return read_numbers
 
 
-def _each(read: Read) -> Callable[[Cursor, int], tuple[Any, ...]]:
-    def read_each(cursor: Cursor, count: int) -> tuple[Any, ...]:
+def _each(read: Read) -> Callable[[FieldReader, int], tuple[Any, ...]]:
+    def read_each(cursor: FieldReader, count: int) -> tuple[Any, ...]:
         return tuple([read(cursor) for _ in range(count)])
 
     return read_each

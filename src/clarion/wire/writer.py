@@ -13,6 +13,7 @@ from operator import attrgetter
 from struct import Struct, pack
 from typing import Any, Final, get_type_hints
 
+from clarion.wire.cursor import write_uvarint
 from clarion.wire.plan import FIXED, FieldPlan, StructPlan
 from clarion.wire.reader import neutral_struct
 
@@ -141,13 +142,6 @@ def _tagged_writer(field: FieldPlan, hints: Hints) -> Callable[[Any], bytes]:
         return bytes(part + content)
 
     return write_tagged
-
-
-def write_uvarint(out: Out, value: int) -> None:
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
 
 
 def _field_writer(field: FieldPlan, hints: Hints) -> Write:
