@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import random
+import threading
 from uuid import UUID
 
 from clarion.broker.partitions import Partitions
@@ -48,12 +50,12 @@ def append(partition: Partition, sequence: int) -> int:
 async def test_a_crash_at_any_point_of_a_stop_leaves_no_snapshot_of_batches_that_are_not_there():
     disk, partitions = filled()
     first = len(disk.operations)
-    partitions.close_all()
+    await partitions.close_all()
     for crash_at in range(first, len(disk.operations) + 1):
         cut_short, partitions = filled()
         cut_short.crash_at = crash_at
         try:
-            partitions.close_all()
+            await partitions.close_all()
         except PowerLoss:
             pass
         for seed in range(5):
@@ -68,7 +70,7 @@ async def test_trouble_with_a_snapshot_at_the_end_counts_as_a_failed_close():
     """Else the next start would trust the files, and take a retried batch for a new one."""
     disk, partitions = filled()
     disk.fail_when(lambda what: what.kind == "write" and ".snapshot" in what.path, errno.ENOSPC)
-    partitions.close_all()
+    await partitions.close_all()
     assert [partition.log.failed is not None for partition in partitions] == [True, False]
     for partition in opened(disk, was_clean=False):
         assert append(partition, 2) == 2, "a retried batch is recognised"
@@ -79,8 +81,42 @@ async def test_a_stop_leaves_partitions_alone_in_which_nothing_was_ever_written(
     disk.make_folder("/data")
     partitions = opened(disk, count=50)
     before = len(disk.operations)
-    partitions.close_all()
+    await partitions.close_all()
     assert len(disk.operations) - before < 50, "their files can be made again"
     after = disk.power_loss()
     after.make_folder("/data")
     assert [one.next_offset for one in opened(after, count=50)] == [0] * 50
+
+
+async def test_partitions_are_closed_side_by_side_and_only_their_flushes_leave_the_loop():
+    class Crowd(SimDisk):
+        inside = most = 0
+
+        def sync_folder(self, path: str) -> None:
+            self.inside += 1
+            self.most = max(self.most, self.inside)
+            barrier.wait(10)
+            self.inside -= 1
+            super().sync_folder(path)
+
+    barrier = threading.Barrier(2)  # nobody gets through alone
+    disk = Crowd()
+    disk.make_folder("/data")
+    partitions = opened(disk)
+    for partition in partitions:
+        append(partition, 0)
+    await partitions.close_all()
+    assert disk.most == 2
+    barrier.reset()
+
+
+async def test_a_stop_without_a_thread_to_be_had_closes_the_partitions_all_the_same(monkeypatch):
+    disk, partitions = filled()
+
+    def no_thread(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "run_in_executor", no_thread)
+    await partitions.close_all()
+    assert not any(one.log.failed for one in partitions)
+    assert [one.next_offset for one in opened(disk.power_loss())] == [3, 3]

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from clarion.log.producer_snapshot import snapshot_offsets
+from clarion.log.producer_snapshot import save_snapshot, snapshot_offsets
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.replication import Partition
+from clarion.replication.producer_files import producer_entries
 from clarion.world import DiskFile, RealDisk
 from clarion.world.disk import RealFile
 from tests.replication.bench import NOW_MS, Bench, append, turns
@@ -19,8 +20,14 @@ DAY_MS = 86_400_000
 
 async def close(bench: Bench, partition: Partition) -> None:
     await flush_all(bench)
-    partition.log.close(NOW_MS)
-    partition.save_producers()
+    ticket = partition.begin_close()
+    if ticket is not None:
+        ticket.run()
+    partition.finish_close(ticket)
+
+
+def save_snapshot_now(bench: Bench, partition: Partition) -> None:
+    save_snapshot(bench.disk, partition.log.folder, partition.next_offset, producer_entries(partition.producers))
 
 
 async def flush_all(bench: Bench) -> None:
@@ -205,7 +212,7 @@ async def test_a_snapshot_of_a_lost_tail_is_never_believed() -> None:
     append(partition, producer=7, sequence=0)
     await flush_all(bench)
     append(partition, producer=7, sequence=1)
-    partition.save_producers()  # and here the power goes, before the log is flushed
+    save_snapshot_now(bench, partition)  # and here the power goes, before the log is flushed
     bench = Bench(Path("/data"), disk=disk.power_loss())
     partition = bench.partition(clean=False, recovery_point=1)
     assert partition.next_offset == 1
@@ -221,7 +228,7 @@ async def test_a_cut_takes_the_snapshots_behind_it_along(tmp_path: Path) -> None
     partition = bench.partition()
     for number in range(4):
         append(partition, producer=7, sequence=number)
-        partition.save_producers()
+        save_snapshot_now(bench, partition)
     await flush_all(bench)
     partition.log.truncate_to(3)
     assert snapshot_offsets(bench.disk, partition.log.folder) == [3]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
@@ -9,10 +10,12 @@ from typing import Final
 
 from clarion.broker.leftovers import DELETED, clear_way, new_name, settle_leftovers
 from clarion.broker.offset_files import Snapshot
+from clarion.broker.threads import in_thread
 from clarion.cluster import Topic
 from clarion.log.checkpoints import NOTHING_SAVED
 from clarion.log.config import LogConfig
 from clarion.log.files import FileCache
+from clarion.log.flush import FlushTicket
 from clarion.log.log import Log
 from clarion.log.room import Room
 from clarion.model.errors import ErrorCode
@@ -25,6 +28,7 @@ from clarion.world import Clock, Disk, event_log
 log = event_log("broker")
 
 _FILES_WHILE_MAKING: Final = 16  # open at once while a topic's files are made
+_CLOSING_AT_ONCE: Final = 16  # flushes overlap in the device up to about here, and a few wait for their thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,18 +162,10 @@ class Partitions:
         for path in doomed:
             self._disk.remove_folder(path)
 
-    def close_all(self) -> None:
+    async def close_all(self) -> None:
         """Trouble with one partition keeps none of the others from being closed; it counts as failed afterwards."""
-        now_ms = self._clock.now_ms()
-        for partition in self:
-            if partition.log.failed is not None:
-                continue
-            try:
-                partition.log.close(now_ms)
-                partition.save_producers()  # behind the log: it must know of no batch that is not on disk
-            except OSError as error:
-                log.error("close_failed", partition=partition.tp, reason=str(error))
-                partition.log.fail(error)
+        waiting = iter(list(self))
+        await asyncio.gather(*(_close_each(waiting) for _ in range(_CLOSING_AT_ONCE)))
 
     def _open(
         self,
@@ -204,3 +200,25 @@ class Partitions:
         )
         epoch = topic.partitions[tp.partition].leader_epoch
         return Partition(tp, topic.id, opened, settings, epoch, self._commits, self._disk, producers, self.room)
+
+
+async def _close_each(waiting: Iterator[Partition]) -> None:
+    for partition in waiting:
+        if partition.log.failed is None:
+            try:
+                ticket = partition.begin_close()
+                if ticket is not None:
+                    await _run(ticket)
+                partition.finish_close(ticket)
+            except OSError as error:
+                log.error("close_failed", partition=partition.tp, reason=str(error))
+                partition.log.fail(error)
+
+
+async def _run(ticket: FlushTicket) -> None:
+    try:
+        await in_thread(ticket.run)
+    except OSError:
+        if ticket.error is not None:
+            raise
+        ticket.run()  # at a program's end there may be no thread to have, and nobody waits for the loop any more

@@ -236,7 +236,7 @@ class BrokerServer:
     async def _close_files(self) -> None:
         partitions = self._partitions
         await partitions.settle(partitions)
-        partitions.close_all()
+        await partitions.close_all()
         try:
             self._offset_files.save(self._offset_files.take(partitions))
             if all(partition.log.failed is None for partition in partitions):

@@ -1,7 +1,8 @@
 """A flush: taken in the loop, run in a thread while appends go on, given back in the loop.
 
 The ticket captures everything it needs when it is taken: the handles of the files with unsynced bytes, and the end of
-the log at that moment. What is appended later belongs to the next ticket.
+the log at that moment. What is appended later belongs to the next ticket. It may take a snapshot of the producers
+along, which is written last: it must know of no batch that is not on disk.
 """
 
 from __future__ import annotations
@@ -9,9 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from clarion.log.folder import EPOCHS, Folder, sync_files
+from clarion.log.producer_snapshot import ProducerEntry, save_snapshot
 from clarion.log.segment import Segment
 from clarion.model.ids import LogPosition
-from clarion.world import NO_DESCRIPTOR, NO_ROOM, Disk, DiskFile, replace_file
+from clarion.world import NO_DESCRIPTOR, NO_ROOM, Disk, DiskFile, event_log, replace_file
+
+log = event_log("log")
 
 
 class NameSync:
@@ -39,16 +43,20 @@ class FlushTicket:
     __slots__ = (
         "_files",
         "_folder",
+        "_must_save_snapshot",
         "cuts",
         "end",
         "epoch_changes",
         "epochs",
         "error",
         "has_run",
+        "is_snapshot_saved",
         "may_try_again",
         "names",
         "paths",
         "sizes",
+        "snapshot",
+        "snapshot_offset",
         "truncations",
     )
 
@@ -64,8 +72,17 @@ class FlushTicket:
         self.error: OSError | None = None
         self.has_run = False
         self.may_try_again = False
+        self.snapshot: list[ProducerEntry] | None = None
+        self.snapshot_offset = -1
+        self.is_snapshot_saved = False
+        self._must_save_snapshot = False
         self._folder = folder
         self._files: list[DiskFile] = [segment.handle() for segment in dirty]
+
+    def take_along(self, offset: int, producers: list[ProducerEntry], *, must_be_saved: bool = False) -> None:
+        """The producers as they are at the offset. `must_be_saved`: the flush counts as failed without them."""
+        self.snapshot, self.snapshot_offset = producers, offset
+        self._must_save_snapshot = must_be_saved
 
     def run(self) -> None:
         """Everything up to `end` is on disk afterwards, or OSError is raised (and kept for `Log.finish_flush`)."""
@@ -77,12 +94,25 @@ class FlushTicket:
             self._save_epochs()
             if self.names is not None:
                 self.names.run()
+            self._save_snapshot()
         except OSError as error:
             self.error = error
             # Only an open fails like this: no byte was given up by the kernel.
             self.may_try_again = self.may_try_again or error.errno in NO_DESCRIPTOR
             raise
         self.has_run = True
+
+    def _save_snapshot(self) -> None:
+        if self.snapshot is None:
+            return
+        try:
+            save_snapshot(self._folder.disk, self._folder.path, self.snapshot_offset, self.snapshot)
+            self.is_snapshot_saved = True
+        except OSError as error:
+            if self._must_save_snapshot:
+                raise
+            # The recovery point stays where it is: a start has more to read, and finds the same.
+            log.warning("snapshot_not_saved", folder=self._folder.path, reason=str(error))
 
     def _save_epochs(self) -> None:
         if self.epochs is None:

@@ -16,7 +16,7 @@ A log belongs to the loop's thread. What others may do in theirs: run a flush ti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from uuid import UUID
 
@@ -31,7 +31,7 @@ from clarion.log.folder import METADATA, SYNC_FAILED, Folder, parent_of, remove_
 from clarion.log.hops import SWEEP_BYTES, Reader, read_any
 from clarion.log.index import OFFSET_DELTA_MAX
 from clarion.log.leftovers import segment_bases
-from clarion.log.producer_snapshot import ProducerEntry, drop_snapshots, save_snapshot
+from clarion.log.producer_snapshot import drop_snapshots
 from clarion.log.recovery import Opened, RecoveryReport, open_clean, recover
 from clarion.log.segment import Segment
 from clarion.log.segments import Segments, create, end_in
@@ -355,7 +355,9 @@ class Log:
 
     def flush(self) -> None:
         """All three steps at once; blocks."""
-        ticket = self.begin_flush()
+        self._run(self.begin_flush())
+
+    def _run(self, ticket: FlushTicket) -> None:
         try:
             ticket.run()
         except OSError as error:
@@ -489,17 +491,23 @@ class Log:
 
     # The end
 
-    def save_producers(self, offset: int, entries: Iterable[ProducerEntry]) -> None:
-        """Keep the producers as they are at the offset; the oldest snapshots go."""
-        save_snapshot(self._folder.disk, self.folder, offset, entries)
+    def begin_close(self) -> FlushTicket | None:
+        """Everything is to be flushed, indexes and epochs too, so that the next start need not scan.
 
-    def close(self, now_ms: int = 0) -> None:
-        """Flush everything, indexes and epochs too, and close the files: the next start need not scan."""
-        if self.failed is None:
-            with self._failing():
-                self._unsynced_paths += self._segments.active.save()
-            if self.flushed != self.end or (self._has_unsynced and not self._is_untouched):
-                self.flush()
+        In the loop, as `begin_flush`; `abandon` follows `finish_flush`. None if it is on disk already.
+        """
+        if self.failed is not None:
+            return None
+        with self._failing():
+            self._unsynced_paths += self._segments.active.save()
+        has_news = self.flushed != self.end or (self._has_unsynced and not self._is_untouched)
+        return self.begin_flush() if has_news else None
+
+    def close(self) -> None:
+        """All steps of closing at once; blocks."""
+        ticket = self.begin_close()
+        if ticket is not None:
+            self._run(ticket)
         self.abandon()
 
     def abandon(self) -> None:

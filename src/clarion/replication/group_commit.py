@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Final, Protocol
 
+from clarion.log.flush import FlushTicket
 from clarion.model.ids import TopicPartition
 from clarion.replication.flush_threads import LoopThreads, Threads
 from clarion.world import NO_DESCRIPTOR, event_log
@@ -25,17 +26,6 @@ log = event_log("replication")
 
 _TRY_AGAIN_SECONDS: Final = 0.2  # descriptors, threads and room come back when somebody lets go of something
 _UNDER_WAY_MAX: Final = 16  # each holds its files open; as many as the threads work on, and the next for each
-
-
-class FlushTicket(Protocol):
-    """One flush: taken in the loop, run in a thread, given back in the loop."""
-
-    @property
-    def may_try_again(self) -> bool:
-        """It failed in a way that leaves nothing in doubt."""
-        ...
-
-    def run(self) -> None: ...
 
 
 class Flushable(Protocol):

@@ -16,15 +16,16 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from clarion.log.flush import FlushTicket
 from clarion.log.hops import DamagedSegment
 from clarion.log.log import Log
 from clarion.log.room import Room
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import LogPosition, TopicId, TopicPartition
 from clarion.model.topic_settings import TopicSettings
-from clarion.replication.group_commit import FlushTicket, GroupCommit
+from clarion.replication.group_commit import GroupCommit
 from clarion.replication.preparation import Preparation, check_size, preparation_for
-from clarion.replication.producer_files import FlushWithProducers, recall_older, save_producers
+from clarion.replication.producer_files import producer_entries, recall_older
 from clarion.replication.producers import KnownBatch, ProducerStates
 from clarion.wire.batch import (
     HEADER_BYTES,
@@ -314,19 +315,17 @@ class Partition:
             return None
         self._is_flush_wanted = False
         ticket = self.log.begin_flush()
-        if self._snapshot_due_at < 0:
-            return ticket
-        self.producers.has_snapshot = True
-        return FlushWithProducers(ticket, self._disk, self.log, self.producers)
+        if self._snapshot_due_at >= 0:
+            self.producers.has_snapshot = True
+            ticket.take_along(self.log.next_offset, producer_entries(self.producers))
+        return ticket
 
     def finish_flush(self, ticket: FlushTicket) -> None:
         if self.is_gone:
             return
-        if isinstance(ticket, FlushWithProducers):
-            if ticket.is_saved and ticket.offset >= self._snapshot_due_at:
-                self._snapshot_due_at = self._snapshot_due_from = -1
-            ticket = ticket.of_log
-        self.log.finish_flush(ticket)  # type: ignore[arg-type]
+        if ticket.is_snapshot_saved and ticket.snapshot_offset >= self._snapshot_due_at:
+            self._snapshot_due_at = self._snapshot_due_from = -1
+        self.log.finish_flush(ticket)
         if self._is_durable and self.high_watermark < self.log.flushed:
             self._advance(self.log.flushed)
         assert self.log.start_offset <= self.high_watermark.offset, "what readers may not see yet was deleted"
@@ -357,9 +356,21 @@ class Partition:
 
     # The end
 
-    def save_producers(self) -> None:
-        """Write a snapshot at the log's end: a start need not read the log before it."""
-        save_producers(self._disk, self.log, self.producers)
+    def begin_close(self) -> FlushTicket | None:
+        """The broker stops: what a flush and a snapshot at the log's end have to write, so that a start reads nothing.
+
+        `run` in a thread, then `finish_close`. None if there is nothing to write.
+        """
+        ticket = self.log.begin_close()
+        if self.log.failed is None and (len(self.producers) or self.producers.has_snapshot):
+            ticket = ticket or self.log.begin_flush()
+            ticket.take_along(self.log.next_offset, producer_entries(self.producers), must_be_saved=True)
+        return ticket
+
+    def finish_close(self, ticket: FlushTicket | None) -> None:
+        if ticket is not None:
+            self.log.finish_flush(ticket)
+        self.log.abandon()
 
     def retire(self, code: ErrorCode) -> None:
         """The topic is deleted or the broker stops: nobody waits for this partition any longer."""

@@ -12,7 +12,6 @@ from typing import Final
 from clarion.log.hops import DamagedSegment
 from clarion.log.log import Log
 from clarion.log.producer_snapshot import ProducerEntry, drop_snapshots, load_latest_snapshot, save_snapshot
-from clarion.replication.group_commit import FlushTicket
 from clarion.replication.producers import (
     BATCHES_REMEMBERED,
     KnownBatch,
@@ -27,39 +26,6 @@ journal = event_log("replication")
 
 _LOOK_BACK_OFFSETS: Final = 10_000  # a few milliseconds' worth of headers
 _LOOK_BACK_BATCHES: Final = 20  # of the size of the last one: five in a row, and what others wrote in between
-
-
-class FlushWithProducers:
-    """A flush after a roll: the producers are written down beside it, in the same thread, before the flush counts."""
-
-    __slots__ = ("_disk", "_entries", "_folder", "is_saved", "of_log", "offset")
-
-    def __init__(self, of_log: FlushTicket, disk: Disk, log: Log, producers: ProducerStates) -> None:
-        self.of_log = of_log
-        self.offset = log.next_offset
-        self.is_saved = False
-        self._disk = disk
-        self._folder = log.folder
-        self._entries = _entries(producers)
-
-    @property
-    def may_try_again(self) -> bool:
-        return self.of_log.may_try_again
-
-    def run(self) -> None:
-        self.of_log.run()
-        try:
-            save_snapshot(self._disk, self._folder, self.offset, self._entries)
-            self.is_saved = True
-        except OSError as error:
-            # The recovery point stays where it is: a start has more to read, and finds the same.
-            journal.warning("snapshot_not_saved", folder=self._folder, reason=str(error))
-
-
-def save_producers(disk: Disk, log: Log, producers: ProducerStates) -> None:
-    """Write a snapshot at the log's end, unless there is nothing to remember and nothing to be forgotten."""
-    if len(producers) or producers.has_snapshot:
-        save_snapshot(disk, log.folder, log.next_offset, _entries(producers))
 
 
 def load_producers(
@@ -96,7 +62,7 @@ def load_producers(
         except DamagedSegment as damage:
             journal.error("producers_incomplete", folder=log.folder, reason=str(damage))
         if not clean and len(producers):
-            save_producers(disk, log, producers)
+            save_snapshot(disk, log.folder, log.next_offset, producer_entries(producers))
             producers.has_snapshot = True
     return producers
 
@@ -121,7 +87,7 @@ def _first_without_snapshot(log: Log, recovery_point: int) -> int:
     return bases[-1] if bases else log.segments[0].base_offset
 
 
-def _entries(producers: ProducerStates) -> list[ProducerEntry]:
+def producer_entries(producers: ProducerStates) -> list[ProducerEntry]:
     return [_entry(one) for one in producers if one.batches]
 
 
