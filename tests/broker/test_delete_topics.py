@@ -70,6 +70,20 @@ async def test_a_topic_whose_files_cannot_be_removed_is_deleted_and_the_next_sta
         assert not node.broker.registry.being_deleted
 
 
+async def test_a_name_whose_old_files_could_not_be_removed_can_be_used_again_and_they_are_not_kept(tmp_path):
+    disk = NoRename()
+    async with running(tmp_path, disk=disk) as node:
+        await node.topic("t")
+        await node.client.produce({("t", 0): batch(b"old")})
+        disk.is_bad = True
+        await delete(node, "t")
+        disk.is_bad = False
+        await node.topic("t")
+        assert (await node.client.produce({("t", 0): batch(b"new")}))["t", 0].base_offset == 0
+        assert (await node.client.fetch({("t", 0): 0})).values() == [b"new"]
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("t-")] == ["t-0"]
+
+
 async def test_of_two_who_delete_by_id_at_once_the_second_is_told_that_the_id_is_gone(tmp_path):
     async with running(tmp_path) as node:
         await node.topic("t")

@@ -171,7 +171,8 @@ class Broker:
     async def _make(self, draft: Topic, first: int = 0) -> list[Partition]:
         settings = self.partitions.settings_of(draft)
         try:
-            return await in_thread(lambda: self.partitions.make(draft, settings, first))
+            deleted = self.registry.being_deleted
+            return await in_thread(lambda: self.partitions.make(draft, settings, first, deleted=deleted))
         except TopicIdMismatch as error:
             # What another topic of this name has left, and what could not be removed just now.
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error

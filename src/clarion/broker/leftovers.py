@@ -54,17 +54,21 @@ def _settle(disk: Disk, data_dir: str, name: str, tp: TopicPartition, deleted: C
         _put_aside(disk, data_dir, tp, topic_id)
 
 
-def clear_way(disk: Disk, data_dir: str, tp: TopicPartition) -> None:
-    """A partition is going to be made where a folder stands: without messages it goes, with some it is put aside."""
+def clear_way(disk: Disk, data_dir: str, tp: TopicPartition, deleted: Collection[TopicId]) -> None:
+    """A partition is going to be made where a folder stands: without messages it goes, with some it is put aside.
+
+    Unless they are those of a topic that was deleted, and whose files could not be removed then.
+    """
     path = os.path.join(data_dir, str(tp))
     try:
         sizes = {one: disk.size(f"{path}/{one}") for one in disk.names(path)}
     except FileNotFoundError:
         return
-    if _has_messages(sizes):
-        _put_aside(disk, data_dir, tp, _topic_id(disk, path) if METADATA in sizes else None)
-    else:
+    topic_id = _topic_id(disk, path) if METADATA in sizes else None
+    if topic_id in deleted or not _has_messages(sizes):
         _remove(disk, data_dir, str(tp))
+    else:
+        _put_aside(disk, data_dir, tp, topic_id)
 
 
 def _has_messages(sizes: Mapping[str, int]) -> bool:

@@ -109,22 +109,27 @@ class Partitions:
             for index, partition in self._led.get(topic.id, {}).items():
                 partition.leader_epoch = topic.partitions[index].leader_epoch
 
-    def make(self, topic: Topic, settings: TopicSettings, first: int = 0) -> list[Partition]:
-        """Make the files of a new topic, or of the new partitions of one that grows; `adopt` puts them to use."""
+    def make(
+        self, topic: Topic, settings: TopicSettings, first: int = 0, *, deleted: Collection[TopicId] = ()
+    ) -> list[Partition]:
+        """Make the files of a new topic, or of the new partitions of one that grows; `adopt` puts them to use.
+
+        `deleted`: the ids of topics whose files could not be removed.
+        """
         indexes = range(first, topic.partition_count)
-        self.remove_strays(topic, indexes.start, indexes.stop)
+        self.remove_strays(topic, indexes.start, indexes.stop, deleted)
         # With a cache of its own: the shared one belongs to the loop, which goes on meanwhile.
         files = FileCache(self._disk, _FILES_WHILE_MAKING)
         made = [self._open(topic, TopicPartition(topic.name, index), settings, True, 0, 0, files) for index in indexes]
         self._disk.sync_folder(self._data_dir)
         return made
 
-    def remove_strays(self, topic: Topic, first: int, end: int) -> None:
+    def remove_strays(self, topic: Topic, first: int, end: int, deleted: Collection[TopicId] = ()) -> None:
         """What an attempt to make, grow or delete a topic of this name has left behind of these partitions."""
         for index in range(first, end):
             tp = TopicPartition(topic.name, index)
             try:
-                clear_way(self._disk, self._data_dir, tp)
+                clear_way(self._disk, self._data_dir, tp, deleted)
             except OSError as error:
                 log.warning("leftover_stays", folder=str(tp), reason=str(error))
 

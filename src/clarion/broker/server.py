@@ -168,8 +168,8 @@ class BrokerServer:
             config.node_id,
         )
         self._clean_shutdown = CleanShutdown(self._disk, config.data_dir)
-        was_clean = self._clean_shutdown.take()
         topics, deleted = list(self._registry.image.topics.values()), self._registry.being_deleted
+        was_clean = self._clean_shutdown.take() or not topics  # nothing was left unclean where there is nothing
         report = self._partitions.open_all(
             topics, self._offset_files.load(topics, was_clean=was_clean), was_clean=was_clean, deleted=deleted
         )
