@@ -46,6 +46,8 @@ class BrokerRegistration(NamedTuple):
     epoch: int  # of this life of the broker: it grows with every start
     endpoints: tuple[Endpoint, ...]  # one per listener, in the order of the listeners, which all brokers share
     rack: str | None = None
+    clean_since: int = 0  # the first life, by its epoch, since which every stop was clean: nothing is lost from then on
+    is_leaving: bool = False  # it is about to stop, or being drained: it should lead nothing
 
     def endpoint(self, listener: int) -> Endpoint:
         """Where clients of this listener reach it."""
@@ -61,6 +63,16 @@ class PartitionState(NamedTuple):
     in_sync: tuple[int, ...]
     partition_epoch: int = 0  # grows with every change of this state
     revision: Revision = ABSENT  # of that change in the store
+    lives: tuple[int, ...] = ()  # the broker epoch in which each replica was last known to hold everything; by replica
+    eligible: tuple[int, ...] = ()  # not in sync, but as good as: they left when too few were to acknowledge anything
+    adding: tuple[int, ...] = ()  # replicas that are being filled, to take the place of
+    removing: tuple[int, ...] = ()  # these
+    min_in_sync: int = 1  # what `min.insync.replicas` is if nobody has set it: 2 since a third replica was in sync
+
+    def life_of(self, replica: int) -> int:
+        """-1: it was never known to hold everything."""
+        lives = dict(zip(self.replicas, self.lives, strict=False))
+        return lives.get(replica, NO_EPOCH)
 
 
 # Older versions wrote nothing of single partitions: there was one broker, which led all.
@@ -122,15 +134,20 @@ def read_topic(value: bytes) -> TopicEntry:
 
 
 def write_partition(state: PartitionState) -> bytes:
-    return _write(
-        {
-            "leader": state.leader,
-            "leaderEpoch": state.leader_epoch,
-            "replicas": state.replicas,
-            "inSync": state.in_sync,
-            "partitionEpoch": state.partition_epoch,
-        }
-    )
+    content: dict[str, Any] = {
+        "leader": state.leader,
+        "leaderEpoch": state.leader_epoch,
+        "replicas": state.replicas,
+        "inSync": state.in_sync,
+        "partitionEpoch": state.partition_epoch,
+    }
+    if state.lives:
+        content["lives"] = state.lives
+    some = {"eligible": state.eligible, "adding": state.adding, "removing": state.removing}
+    content |= {name: replicas for name, replicas in some.items() if replicas}
+    if state.min_in_sync != 1:
+        content["minInSync"] = state.min_in_sync
+    return _write(content)
 
 
 def read_partition(value: bytes, revision: Revision) -> PartitionState:
@@ -143,17 +160,34 @@ def read_partition(value: bytes, revision: Revision) -> PartitionState:
         replicas if in_sync == replicas else in_sync,  # mostly the same: ten thousand times one object less
         int(said["partitionEpoch"]),
         revision,
+        tuple(said.get("lives", ())),
+        tuple(said.get("eligible", ())),
+        tuple(said.get("adding", ())),
+        tuple(said.get("removing", ())),
+        int(said.get("minInSync", 1)),
     )
 
 
 def write_broker(broker: BrokerRegistration) -> bytes:
-    return _write({"epoch": broker.epoch, "endpoints": broker.endpoints, "rack": broker.rack})
+    content: dict[str, Any] = {"epoch": broker.epoch, "endpoints": broker.endpoints, "rack": broker.rack}
+    if broker.clean_since:
+        content["cleanSince"] = broker.clean_since
+    if broker.is_leaving:
+        content["isLeaving"] = True
+    return _write(content)
 
 
 def read_broker(broker_id: int, value: bytes) -> BrokerRegistration:
     said = json.loads(value)
     endpoints = tuple(Endpoint(str(host), int(port)) for host, port in said["endpoints"])
-    return BrokerRegistration(broker_id, int(said["epoch"]), endpoints, said["rack"])
+    return BrokerRegistration(
+        broker_id,
+        int(said["epoch"]),
+        endpoints,
+        said["rack"],
+        int(said.get("cleanSince", 0)),
+        bool(said.get("isLeaving", False)),
+    )
 
 
 def _write(content: dict[str, Any]) -> bytes:

@@ -1,0 +1,252 @@
+"""Who leads a partition, and who is in sync: the rules that keep what was acknowledged.
+
+Pure: the state of a partition and who is alive in, the next state and the reason out. The rules are
+
+- Only a replica that holds everything acknowledged may lead: one that is in sync, or that was when so few were left
+  that nothing could be acknowledged without it any more (`eligible`).
+- A broker that comes back is in another life, with another broker epoch. Leadership ends with the life in which it
+  was given, so that a leader which lost its newest messages never goes on in the same leader epoch.
+- With messages in the page cache alone (`is_flushed` is false), a life that did not end with a clean stop may have
+  lost some: such a replica is in sync no longer. Every life since it was known to hold everything has to have ended
+  cleanly (`clean_since`), not only the last one. Flushed ones are what they were.
+- If nobody is left who may lead, the partition waits without a leader. Only where the topic says so
+  (`unclean.leader.election.enable`), or where all who could hold everything are back and each may have lost
+  something, is one elected all the same; the reason then says what that means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from clarion.cluster.schema import NO_LEADER, BrokerRegistration, PartitionState
+
+_THREE: Final = 3  # replicas in sync: from then on two of them acknowledge, if nobody has set how many should
+
+Alive = Mapping[int, BrokerRegistration]
+
+
+class ElectionRules(NamedTuple):
+    """What a topic's settings say about it."""
+
+    min_in_sync: int | None = None  # None: not set
+    is_flushed: bool = True  # acknowledged means flushed, on every replica in sync
+    may_lose: bool = False  # rather a leader without everything than none
+
+
+class Verdict(NamedTuple):
+    state: PartitionState
+    reason: str
+
+
+def settle(state: PartitionState, rules: ElectionRules, alive: Alive) -> Verdict | None:
+    """What becomes of a partition now that these brokers are alive. None: it stays as it is."""
+    trusted = [one for one in state.in_sync if _holds_everything(state, rules, alive, one)]
+    verdict = _go_on(state, rules, alive, trusted) if trusted else _without_in_sync(state, rules, alive)
+    return verdict if verdict is not None and _differs(verdict.state, state) else None
+
+
+def prefer(state: PartitionState, rules: ElectionRules, alive: Alive) -> Verdict | None:
+    """Lead by the first of the replicas again, if it can."""
+    first = state.replicas[0]
+    if state.leader in (first, NO_LEADER) or first not in state.in_sync:
+        return None
+    if not _holds_everything(state, rules, alive, first) or alive[first].is_leaving:
+        return None
+    led = _led_by(state, alive, first, state.in_sync)
+    return Verdict(led, f"broker {first} leads again: it is the preferred leader, and in sync")
+
+
+def shrink(state: PartitionState, rules: ElectionRules, out: Iterable[int]) -> PartitionState:
+    """The leader no longer waits for these followers. It may not leave itself out."""
+    gone = set(out)
+    assert state.leader not in gone, "a leader is in sync with itself"
+    return _with_in_sync(state, rules, [one for one in state.in_sync if one not in gone])
+
+
+def expand(state: PartitionState, rules: ElectionRules, follower: int, life: int) -> PartitionState:
+    """The leader has seen this follower, in this life of it, with all that it has itself."""
+    assert follower in state.replicas
+    assert follower not in state.in_sync
+    joined = _with_life(state, {follower: life})
+    in_sync = [one for one in state.replicas if one in state.in_sync or one == follower]
+    return _with_in_sync(joined, rules, in_sync)
+
+
+def reassign(state: PartitionState, target: tuple[int, ...]) -> PartitionState:
+    """Begin to move the partition to these replicas: new ones are filled first, old ones go when they are in sync.
+
+    Another target than before replaces it; the present replicas as a target end the move.
+    """
+    staying = tuple(one for one in state.replicas if one not in state.adding)
+    adding = tuple(one for one in target if one not in staying)
+    removing = tuple(one for one in staying if one not in target)
+    replicas = (*target, *removing)
+    lives = tuple(state.life_of(one) for one in replicas)
+    in_sync = tuple(one for one in state.in_sync if one in replicas)
+    eligible = tuple(one for one in state.eligible if one in replicas)
+    return state._replace(
+        replicas=replicas,
+        lives=lives,
+        in_sync=in_sync,
+        eligible=eligible,
+        adding=adding,
+        removing=removing,
+        partition_epoch=state.partition_epoch + 1,
+    )
+
+
+def min_in_sync(state: PartitionState, rules: ElectionRules) -> int:
+    """How many have to be in sync for anything to be acknowledged to all."""
+    return rules.min_in_sync if rules.min_in_sync is not None else state.min_in_sync
+
+
+def _go_on(state: PartitionState, rules: ElectionRules, alive: Alive, trusted: list[int]) -> Verdict:
+    gone = [one for one in state.in_sync if one not in trusted]
+    settled = _with_in_sync(state, rules, trusted, doubted=_doubted(state, rules, alive))
+    reasons = [f"broker {one} {_fate(state, alive, one)}" for one in gone]
+    if not _may_go_on_leading(state, alive, trusted):
+        leader = _best(state.replicas, trusted, alive)
+        reasons.append(_why_elected(state, alive, leader))
+        settled = _led_by(settled, alive, leader, settled.in_sync)
+    settled, moved = _finish_move(settled, alive)
+    return Verdict(settled, "; ".join([*reasons, *moved]))
+
+
+def _without_in_sync(state: PartitionState, rules: ElectionRules, alive: Alive) -> Verdict | None:
+    """Nobody in sync is alive with everything."""
+    eligible = _eligible(state, rules)
+    elected = [one for one in eligible if _holds_everything(state, rules, alive, one)]
+    if elected:
+        leader = _best(state.replicas, elected, alive)
+        reason = f"broker {leader} leads: it was in sync when nothing could be acknowledged without it any more"
+        return Verdict(_led_by(state, alive, leader, (leader,))._replace(eligible=()), reason)
+    could = (*state.in_sync, *eligible)
+    if could and all(one in alive for one in could):
+        leader = state.leader if state.leader in could else could[0]
+        reason = (
+            f"broker {leader} leads: everybody who was in sync has restarted without a clean stop; messages that were"
+            " in no more than their page caches may be missing"
+        )
+        return Verdict(_led_by(state, alive, leader, (leader,))._replace(eligible=()), reason)
+    if rules.may_lose and (here := [one for one in state.replicas if one in alive]):
+        leader = _best(state.replicas, here, alive)
+        reason = (
+            f"broker {leader} leads though it was not in sync: unclean.leader.election.enable allows losing messages"
+        )
+        return Verdict(_led_by(state, alive, leader, (leader,))._replace(eligible=()), reason)
+    if state.leader == NO_LEADER:
+        return None
+    waits_for = ", ".join(str(one) for one in could)
+    without = state._replace(leader=NO_LEADER, partition_epoch=state.partition_epoch + 1)
+    return Verdict(without, f"nobody may lead: waiting for one of the brokers {waits_for}, who hold everything")
+
+
+def _eligible(state: PartitionState, rules: ElectionRules) -> tuple[int, ...]:
+    """Only as long as those in sync can acknowledge nothing: the minimum may have been lowered since."""
+    return state.eligible if len(state.in_sync) < min_in_sync(state, rules) else ()
+
+
+def _holds_everything(state: PartitionState, rules: ElectionRules, alive: Alive, replica: int) -> bool:
+    """It is alive, and nothing that it held has been lost since."""
+    broker = alive.get(replica)
+    if broker is None:
+        return False
+    return rules.is_flushed or broker.clean_since <= state.life_of(replica)
+
+
+def _doubted(state: PartitionState, rules: ElectionRules, alive: Alive) -> list[int]:
+    """They are back, and may have lost something."""
+    return [one for one in state.replicas if one in alive and not _holds_everything(state, rules, alive, one)]
+
+
+def _is_here(state: PartitionState, alive: Alive, replica: int) -> bool:
+    return replica in alive and alive[replica].epoch == state.life_of(replica)
+
+
+def _may_go_on_leading(state: PartitionState, alive: Alive, trusted: list[int]) -> bool:
+    leader = state.leader
+    if leader not in trusted or not _is_here(state, alive, leader):
+        return False
+    return not alive[leader].is_leaving or all(alive[one].is_leaving for one in trusted)
+
+
+def _best(order: Iterable[int], candidates: Iterable[int], alive: Alive) -> int:
+    """The most preferred one that is not about to leave; else the most preferred one."""
+    places = {replica: at for at, replica in enumerate(order)}
+    return min(candidates, key=lambda one: (alive[one].is_leaving, places[one]))
+
+
+def _led_by(state: PartitionState, alive: Alive, leader: int, in_sync: Iterable[int]) -> PartitionState:
+    lives = {one: alive[one].epoch for one in in_sync if one in alive}
+    return _with_life(state, lives)._replace(
+        leader=leader,
+        leader_epoch=state.leader_epoch + 1,
+        in_sync=tuple(in_sync),
+        partition_epoch=state.partition_epoch + 1,
+    )
+
+
+def _with_life(state: PartitionState, lives: Mapping[int, int]) -> PartitionState:
+    return state._replace(lives=tuple(lives.get(one, state.life_of(one)) for one in state.replicas))
+
+
+def _with_in_sync(
+    state: PartitionState, rules: ElectionRules, in_sync: Iterable[int], doubted: Iterable[int] = ()
+) -> PartitionState:
+    """Who leaves when fewer than the minimum are left stays eligible: nothing is acknowledged from there on."""
+    now = tuple(in_sync)
+    settled = sum(one not in state.adding for one in now)
+    minimum = 2 if settled >= _THREE else state.min_in_sync
+    state = state._replace(min_in_sync=minimum)
+    eligible: tuple[int, ...] = ()
+    if len(now) < min_in_sync(state, rules):
+        left = (*state.eligible, *(one for one in state.in_sync if one not in state.eligible))
+        eligible = tuple(one for one in left if one not in now and one not in tuple(doubted))
+    return state._replace(in_sync=now, eligible=eligible, partition_epoch=state.partition_epoch + 1)
+
+
+def _finish_move(state: PartitionState, alive: Alive) -> tuple[PartitionState, list[str]]:
+    """The move to other replicas is over when all new ones are in sync."""
+    if not (state.adding or state.removing) or not set(state.adding) <= set(state.in_sync):
+        return state, []
+    kept = tuple(one for one in state.in_sync if one not in state.removing)
+    if not kept:
+        return state, []
+    target = tuple(one for one in state.replicas if one not in state.removing)
+    done = state._replace(
+        replicas=target,
+        lives=tuple(state.life_of(one) for one in target),
+        in_sync=kept,
+        eligible=tuple(one for one in state.eligible if one in target),
+        adding=(),
+        removing=(),
+        partition_epoch=state.partition_epoch + 1,
+    )
+    reasons = [f"its move to the brokers {', '.join(map(str, target))} is complete"]
+    if state.leader in state.removing:
+        leader = _best(target, kept, alive)
+        done = _led_by(done, alive, leader, kept)
+        reasons.append(f"broker {leader} leads, since broker {state.leader} is a replica no longer")
+    return done, reasons
+
+
+def _fate(state: PartitionState, alive: Alive, replica: int) -> str:
+    return "has restarted without a clean stop" if replica in alive else "is gone"
+
+
+def _why_elected(state: PartitionState, alive: Alive, leader: int) -> str:
+    before = state.leader
+    if before == NO_LEADER:
+        return f"broker {leader} leads: it is back with everything"
+    if before == leader:
+        return f"broker {leader} leads on in a new epoch: it has restarted"
+    if before in alive and alive[before].is_leaving:
+        return f"broker {leader} leads, because broker {before} is about to stop"
+    if before in alive:
+        return f"broker {leader} leads, because broker {before} has restarted"
+    return f"broker {leader} leads, because broker {before} is gone"
+
+
+def _differs(new: PartitionState, old: PartitionState) -> bool:
+    return new._replace(partition_epoch=0, lives=()) != old._replace(partition_epoch=0, lives=())

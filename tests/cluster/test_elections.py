@@ -1,0 +1,386 @@
+"""Elections keep what was acknowledged: single rules first, then random histories of a partition against a model."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+import pytest
+
+from clarion.cluster import elections
+from clarion.cluster.elections import ElectionRules, expand, prefer, reassign, settle, shrink
+from clarion.cluster.schema import NO_LEADER, BrokerRegistration, Endpoint, PartitionState
+
+FLUSHED = ElectionRules()
+CACHED = ElectionRules(is_flushed=False)
+LOSSY = ElectionRules(is_flushed=False, may_lose=True)
+
+
+def broker(number: int, epoch: int = 10, *, clean_since: int = 0, is_leaving: bool = False) -> BrokerRegistration:
+    return BrokerRegistration(number, epoch, (Endpoint("h", 1),), None, clean_since, is_leaving)
+
+
+def alive(*brokers: BrokerRegistration | int) -> dict[int, BrokerRegistration]:
+    registrations = [broker(one) if isinstance(one, int) else one for one in brokers]
+    return {one.id: one for one in registrations}
+
+
+def state(**changes: object) -> PartitionState:
+    whole = PartitionState(1, 5, (1, 2, 3), (1, 2, 3), lives=(10, 10, 10), min_in_sync=2)
+    return whole._replace(**changes)
+
+
+def test_nothing_changes_while_everybody_is_alive():
+    assert settle(state(), FLUSHED, alive(1, 2, 3)) is None
+
+
+def test_the_next_in_sync_replica_leads_when_the_leader_is_gone():
+    settled, reason = settle(state(), FLUSHED, alive(2, 3))
+    assert (settled.leader, settled.leader_epoch, settled.in_sync, settled.eligible) == (2, 6, (2, 3), ())
+    assert reason == "broker 1 is gone; broker 2 leads, because broker 1 is gone"
+
+
+def test_a_follower_that_is_gone_leaves_the_in_sync_set_and_nobody_is_elected():
+    settled, _ = settle(state(), FLUSHED, alive(1, 3))
+    assert (settled.leader, settled.leader_epoch, settled.in_sync) == (1, 5, (1, 3))
+
+
+def test_a_replica_that_is_not_in_sync_is_never_elected():
+    settled, reason = settle(state(in_sync=(1,)), FLUSHED, alive(2, 3))
+    assert (settled.leader, settled.in_sync) == (NO_LEADER, (1,))
+    assert "waiting for one of the brokers 1" in reason
+    back, _ = settle(settled, FLUSHED, alive(broker(1, 11), 2, 3))
+    assert (back.leader, back.leader_epoch) == (1, 6)
+
+
+def test_a_leader_that_has_restarted_leads_in_a_new_epoch_or_another_does():
+    settled, _ = settle(state(in_sync=(1,)), FLUSHED, alive(broker(1, 11)))
+    assert (settled.leader, settled.leader_epoch, settled.life_of(1)) == (1, 6, 11)
+
+
+def test_with_page_cache_durability_a_replica_that_crashed_is_in_sync_no_longer():
+    crashed = broker(2, 12, clean_since=12)
+    settled, reason = settle(state(), CACHED, alive(1, crashed, 3))
+    assert settled.in_sync == (1, 3)
+    assert "broker 2 has restarted without a clean stop" in reason
+    assert settle(state(), FLUSHED, alive(1, crashed, 3)) is None
+
+
+def test_one_clean_stop_does_not_make_up_for_the_crash_before_it():
+    """It crashed into life 12, and stopped cleanly before life 13: nobody had looked in between."""
+    settled, _ = settle(state(), CACHED, alive(1, broker(2, 13, clean_since=12), 3))
+    assert settled.in_sync == (1, 3)
+
+
+def test_who_leaves_when_too_few_are_left_stays_eligible_and_may_lead():
+    lonely, _ = settle(state(in_sync=(1, 2)), FLUSHED, alive(1))
+    assert (lonely.in_sync, lonely.eligible) == ((1,), (2,))
+    settled, reason = settle(lonely, FLUSHED, alive(broker(2, 11)))
+    assert (settled.leader, settled.in_sync, settled.eligible) == (2, (2,), ())
+    assert "nothing could be acknowledged without it" in reason
+
+
+def test_an_eligible_replica_is_none_when_the_minimum_was_lowered_since():
+    lonely = state(in_sync=(1,), eligible=(2,))
+    settled, _ = settle(lonely, ElectionRules(min_in_sync=1), alive(2))
+    assert settled.leader == NO_LEADER
+
+
+def test_when_all_crashed_at_once_and_are_back_one_leads_and_the_reason_warns():
+    back = alive(*(broker(one, 20, clean_since=20) for one in (1, 2, 3)))
+    settled, reason = settle(state(), CACHED, back)
+    assert (settled.leader, settled.in_sync, settled.leader_epoch) == (1, (1,), 6)
+    assert "may be missing" in reason
+    some = {number: back[number] for number in (2, 3)}
+    waiting, _ = settle(state(), CACHED, some)
+    assert waiting.leader == NO_LEADER, "the one that is away may have everything"
+
+
+def test_losing_messages_has_to_be_asked_for():
+    settled, reason = settle(state(in_sync=(1,), min_in_sync=1), LOSSY, alive(2, 3))
+    assert (settled.leader, settled.in_sync) == (2, (2,))
+    assert "unclean.leader.election.enable" in reason
+
+
+def test_a_broker_that_is_about_to_stop_leads_nothing_if_another_can():
+    settled, _ = settle(state(), FLUSHED, alive(broker(1, is_leaving=True), 2, 3))
+    assert (settled.leader, settled.in_sync) == (2, (1, 2, 3))
+    everybody = alive(*(broker(one, is_leaving=True) for one in (1, 2, 3)))
+    assert settle(state(), FLUSHED, everybody) is None
+
+
+def test_the_preferred_leader_leads_again_when_it_is_in_sync():
+    led_by_2 = state(leader=2)
+    again, _ = prefer(led_by_2, FLUSHED, alive(1, 2, 3))
+    assert (again.leader, again.leader_epoch) == (1, 6)
+    assert prefer(led_by_2._replace(in_sync=(2, 3)), FLUSHED, alive(1, 2, 3)) is None
+    assert prefer(led_by_2, FLUSHED, alive(broker(1, is_leaving=True), 2, 3)) is None
+    assert prefer(led_by_2, CACHED, alive(broker(1, 12, clean_since=12), 2, 3)) is None
+
+
+def test_two_have_to_acknowledge_once_a_third_was_in_sync_unless_somebody_set_it():
+    young = PartitionState(1, 0, (1, 2, 3), (1,), lives=(10, -1, -1))
+    two = expand(young, FLUSHED, 2, 10)
+    three = expand(two, FLUSHED, 3, 10)
+    assert [one.min_in_sync for one in (young, two, three)] == [1, 1, 2]
+    assert shrink(three, FLUSHED, [2, 3]).min_in_sync == 2
+    filled = young._replace(adding=(3,))
+    assert expand(expand(filled, FLUSHED, 2, 10), FLUSHED, 3, 10).min_in_sync == 1, "replicas being added do not count"
+
+
+def test_a_move_ends_when_all_new_replicas_are_in_sync():
+    moving = reassign(state(), (4, 5, 1))
+    assert (moving.replicas, moving.adding, moving.removing) == ((4, 5, 1, 2, 3), (4, 5), (2, 3))
+    assert settle(moving, FLUSHED, alive(1, 2, 3, 4, 5)) is None
+    half = expand(moving, FLUSHED, 4, 10)
+    assert settle(half, FLUSHED, alive(1, 2, 3, 4, 5)) is None
+    done, reason = settle(expand(half, FLUSHED, 5, 10), FLUSHED, alive(1, 2, 3, 4, 5))
+    assert (done.replicas, done.in_sync, done.adding, done.removing) == ((4, 5, 1), (4, 5, 1), (), ())
+    assert (done.leader, done.leader_epoch) == (1, 5)
+    assert "complete" in reason
+
+
+def test_a_leader_that_moves_away_hands_over_when_the_move_is_complete():
+    moving = reassign(state(replicas=(1,), in_sync=(1,), lives=(10,), min_in_sync=1), (2,))
+    done, _ = settle(expand(moving, FLUSHED, 2, 10), FLUSHED, alive(1, 2))
+    assert (done.leader, done.leader_epoch, done.replicas, done.in_sync) == (2, 6, (2,), (2,))
+
+
+def test_a_move_can_be_taken_back_and_changed():
+    moving = reassign(state(), (4, 2, 3))
+    back = reassign(moving, (1, 2, 3))
+    assert (back.replicas, back.adding, back.removing) == ((1, 2, 3), (), ())
+    other = reassign(moving, (5, 2, 3))
+    assert (other.adding, other.removing) == ((5,), (1,))
+
+
+# Random histories
+
+Message = tuple[int, int]  # leader epoch, number
+
+
+@dataclass
+class Replica:
+    log: list[Message] = field(default_factory=list)
+    flushed: int = 0
+    is_up: bool = True
+    life: int = 1
+    clean_since: int = 1
+    view: PartitionState | None = None  # the state that it knows of
+    positions: dict[int, tuple[int, int]] = field(
+        default_factory=dict
+    )  # of its followers, and in which life they said so
+    epoch_start: int = 0
+    committed: int = 0
+
+
+def agreed(leader: list[Message], follower: list[Message]) -> int:
+    """How much of its log a follower keeps: as the protocol finds out, by epochs, not by what messages say."""
+    kept = len(follower)
+    while kept:
+        epoch = follower[kept - 1][0]
+        end = sum(1 for known, _ in leader if known <= epoch)
+        if end and leader[end - 1][0] == epoch:
+            return min(kept, end)
+        below = leader[end - 1][0] if end else 0
+        kept = min(end, sum(1 for known, _ in follower[:kept] if known <= below))
+    return 0
+
+
+class Story:
+    """One partition on three brokers: who does what next is chance, what must hold is not.
+
+    Brokers that are down do nothing; those that are up know the state of the store, or an older one.
+    """
+
+    knows_lives = True  # leaders know that their leadership ends with their life
+
+    def __init__(self, seed: int, rules: ElectionRules, steps: int) -> None:
+        self.chance = random.Random(seed)
+        self.rules = rules
+        self.store = PartitionState(1, 1, (1, 2, 3), (1,), lives=(1, -1, -1))
+        self.replicas = {number: Replica(view=self.store) for number in (1, 2, 3)}
+        self.committed: list[Message] = []
+        self.next_number = 0
+        self.commits = 0
+        self.steps = steps
+        self.trouble = self.chance.choice((0.1, 0.3, 0.8))
+
+    def run(self) -> int:
+        moves = [self.append] * 3 + [self.fetch] * 8 + [self.flush] * 4 + [self.commit] * 3
+        moves += [self.learn] * 4 + [self.settle] * 2 + [self.expand] * 2 + [self.start] * 2
+        moves += [self.shrink, self.crash, self.stop]
+        for _ in range(self.steps):
+            self.chance.choice(moves)()
+        return self.commits
+
+    @property
+    def alive(self) -> dict[int, BrokerRegistration]:
+        return {
+            number: broker(number, one.life, clean_since=one.clean_since)
+            for number, one in self.replicas.items()
+            if one.is_up
+        }
+
+    def leader(self) -> tuple[int, Replica] | None:
+        """Somebody who takes itself for the leader."""
+        found = [
+            (number, one)
+            for number, one in self.replicas.items()
+            if one.is_up and one.view is not None and one.view.leader == number and self._is_its_life(number)
+        ]
+        return self.chance.choice(found) if found else None
+
+    def _is_its_life(self, number: int) -> bool:
+        one = self.replicas[number]
+        return one.view is not None and (one.view.life_of(number) == one.life or not self.knows_lives)
+
+    def append(self) -> None:
+        if (leading := self.leader()) is not None:
+            _, one = leading
+            one.log.append((one.view.leader_epoch, self.next_number))
+            self.next_number += 1
+
+    def fetch(self) -> None:
+        """A follower of the same epoch: what it has otherwise goes first, then it copies a little."""
+        if (leading := self.leader()) is None:
+            return
+        number, one = leading
+        follower = self.chance.choice([other for other in (1, 2, 3) if other != number])
+        other = self.replicas[follower]
+        if not other.is_up or other.view is None or other.view.leader_epoch != one.view.leader_epoch:
+            return
+        kept = agreed(one.log, other.log)
+        del other.log[kept:]
+        other.flushed = min(other.flushed, kept)
+        one.positions[follower] = (other.flushed if self.rules.is_flushed else len(other.log), other.life)
+        other.log += one.log[len(other.log) : len(other.log) + self.chance.randint(0, 3)]
+
+    def flush(self) -> None:
+        one = self.replicas[self.chance.randint(1, 3)]
+        one.flushed = len(one.log) if one.is_up else one.flushed
+
+    def commit(self) -> None:
+        if (leading := self.leader()) is None:
+            return
+        number, one = leading
+        if len(one.view.in_sync) < elections.min_in_sync(one.view, self.rules):
+            return
+        own = one.flushed if self.rules.is_flushed else len(one.log)
+        others = [one.positions.get(other, (0, 0))[0] for other in one.view.in_sync if other != number]
+        mark = min([own, *others])
+        if mark > len(self.committed):
+            assert one.log[: len(self.committed)] == self.committed, "what was acknowledged is gone"
+            self.committed = one.log[:mark]
+            self.commits += 1
+        one.committed = max(one.committed, mark)
+
+    def learn(self) -> None:
+        number = self.chance.randint(1, 3)
+        one = self.replicas[number]
+        if one.is_up:
+            self._see(number)
+
+    def _see(self, number: int) -> None:
+        one = self.replicas[number]
+        is_new = one.view is None or self.store.leader_epoch > one.view.leader_epoch
+        one.view = self.store
+        if is_new:
+            one.positions = {}
+            one.epoch_start = len(one.log)
+            one.committed = 0
+            if self.store.leader == number and self._is_its_life(number):
+                assert one.log[: len(self.committed)] == self.committed, "a leader without what was acknowledged"
+
+    def settle(self) -> None:
+        if (verdict := settle(self.store, self.rules, self.alive)) is not None:
+            self.store = verdict.state
+            if "may be missing" in verdict.reason:  # all crashed, and it was said
+                kept = self.replicas[self.store.leader].log
+                while self.committed != kept[: len(self.committed)]:
+                    self.committed.pop()
+
+    def shrink(self) -> None:
+        if (leading := self.leader()) is None or leading[1].view != self.store:
+            return
+        others = [other for other in self.store.in_sync if other != leading[0]]
+        if others and self.chance.random() < 0.3:
+            self.store = shrink(self.store, self.rules, [self.chance.choice(others)])
+            leading[1].view = self.store
+
+    def expand(self) -> None:
+        """By compare-and-set of the state and of the follower's life."""
+        if (leading := self.leader()) is None or leading[1].view != self.store:
+            return
+        one = leading[1]
+        for other, (position, life) in one.positions.items():
+            is_caught_up = position >= max(one.epoch_start, one.committed)
+            is_that_life = self.replicas[other].is_up and self.replicas[other].life == life
+            if other not in self.store.in_sync and is_caught_up and is_that_life:
+                self.store = expand(self.store, self.rules, other, life)
+                one.view = self.store
+
+    def crash(self) -> None:
+        number = self.chance.randint(1, 3)
+        one = self.replicas[number]
+        if one.is_up and self.chance.random() < self.trouble:
+            one.is_up, one.view = False, None
+            one.flushed = kept = self.chance.randint(one.flushed, len(one.log))
+            del one.log[kept:]
+            one.clean_since = one.life + 1
+
+    def stop(self) -> None:
+        number = self.chance.randint(1, 3)
+        one = self.replicas[number]
+        if one.is_up and self.chance.random() < self.trouble / 2:
+            one.is_up, one.view = False, None
+            one.flushed = len(one.log)
+
+    def start(self) -> None:
+        number = self.chance.randint(1, 3)
+        one = self.replicas[number]
+        if not one.is_up:
+            one.is_up = True
+            one.life += 1
+            one.positions = {}
+            self._see(number)
+
+
+def run_many(rules: ElectionRules) -> int:
+    return sum(Story(seed, rules, 400).run() for seed in range(300))
+
+
+@pytest.mark.parametrize("rules", [FLUSHED, CACHED, ElectionRules(2), ElectionRules(2, is_flushed=False)])
+def test_no_history_loses_what_was_acknowledged(rules):
+    assert run_many(rules) > 1000, "they do get something done"
+
+
+def _everybody_stays_eligible(
+    state: PartitionState, rules: ElectionRules, in_sync: list[int], doubted: tuple[int, ...] = ()
+) -> PartitionState:
+    now = tuple(in_sync)
+    eligible = tuple(one for one in state.replicas if one not in now)
+    return state._replace(in_sync=now, eligible=eligible, partition_epoch=state.partition_epoch + 1)
+
+
+SWITCHED_OFF = {
+    "only in-sync or eligible replicas lead": ("may_lose", CACHED._replace(may_lose=True)),
+    "a crash ends being in sync": ("_holds_everything", CACHED),
+    "leadership ends with the life": ("_is_here", CACHED),
+    "who left while others could acknowledge is not eligible": ("_with_in_sync", ElectionRules(2)),
+}
+
+
+@pytest.mark.parametrize("rule", SWITCHED_OFF)
+def test_without_one_of_the_rules_something_is_lost(rule, monkeypatch):
+    name, rules = SWITCHED_OFF[rule]
+    match name:
+        case "_holds_everything":
+            monkeypatch.setattr(elections, name, lambda state, rules, alive, one: one in alive)
+        case "_is_here":
+            monkeypatch.setattr(elections, name, lambda state, alive, one: one in alive)
+            monkeypatch.setattr(Story, "knows_lives", False)
+        case "_with_in_sync":
+            monkeypatch.setattr(elections, name, _everybody_stays_eligible)
+    with pytest.raises(AssertionError, match="acknowledged"):
+        run_many(rules)
