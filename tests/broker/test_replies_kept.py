@@ -3,14 +3,17 @@
 import asyncio
 import random
 import struct
+from dataclasses import replace
 
 import pytest
 
+from clarion.broker.apis.config_entries import ResourceType
 from clarion.broker.config import Durability, Limits
 from clarion.wire.apis import APIS, DESCRIBE_CONFIGS, JOIN_GROUP, OFFSET_COMMIT, SYNC_GROUP, Api
 from clarion.wire.bridge import encode
 from clarion.wire.frames import parse_response_header, request_frame
 from clarion.wire.messages.k11_join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from clarion.wire.messages.k18_api_versions import ApiVersionsRequest
 from clarion.wire.messages.k32_describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from tests.broker.disks import StoryDisk
 from tests.broker.harness import Client, running, until
@@ -173,3 +176,28 @@ def _varint(number: int) -> bytes:
         out += bytes([number & 0x7F | 0x80])
         number >>= 7
     return out + bytes([number])
+
+
+async def test_a_crowd_that_asks_for_large_replies_and_reads_none_holds_no_more_than_the_budget(tmp_path):
+    """Each of them may have one reply, and all together only so much."""
+    limits = replace(Limits(), frames_memory_max=8 << 20, frame_seconds_max=600.0)
+    groups = tuple(
+        DescribeConfigsResource(resource_type=ResourceType.GROUP, resource_name=f"group-{n}") for n in range(9_000)
+    )
+    body = encode(DescribeConfigsRequest(resources=groups, include_synonyms=True), DESCRIBE_CONFIGS, 1, "request")
+    frame = request_frame(DESCRIBE_CONFIGS, 1, 1, "tests", body)
+    async with running(tmp_path, limits=limits, **QUICK) as node:
+        room = node.server.net.reply_room
+        deaf = [await lazy_socket(node.server.addresses[0].port) for _ in range(5)]
+        for sock in deaf:
+            await asyncio.get_running_loop().sock_sendall(sock, frame)
+        await until(lambda: room.is_waited_for)
+        assert (await node.ask(ApiVersionsRequest(), 0)).error_code == 0, "others are served"
+        most = reply_bytes = 0
+        for sock in deaf:
+            most = max(most, room.unsent_bytes)
+            (reply_bytes,) = struct.unpack(">i", await read_exactly(sock, 4))
+            await read_exactly(sock, reply_bytes)
+            sock.close()
+        assert room.unsent_bytes == 0
+        assert 1 << 20 < most <= (4 << 20) + reply_bytes

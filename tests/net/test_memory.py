@@ -3,13 +3,15 @@
 import asyncio
 import socket
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from clarion.net import Connection, PendingReply, Reply, Server
 from clarion.net.budget import SMALL_BYTES
 from clarion.net.frames import LENGTH
-from tests.net.serving import LIMITS, framed, lazy_socket, read_frame, serving, until
+from clarion.net.outbox import PIECE_BYTES
+from tests.net.serving import LIMITS, ColdFile, Slice, framed, lazy_socket, read_frame, serving, until
 
 FRAME = 900_000
 PATIENT = replace(LIMITS, frame_seconds_max=600)
@@ -185,6 +187,92 @@ async def test_replies_that_nobody_reads_are_counted_and_stop_further_requests()
                 got += len(await asyncio.wait_for(loop.sock_recv(sock, 1 << 20), 10))
             await until(lambda: len(taken) == 50)
             assert server.budget.held_bytes == 0
+
+
+class Making:
+    """A service whose replies are larger than a socket's buffer, and pass the gate for large ones."""
+
+    reply = framed(bytes(8_000_000))
+
+    def __init__(self) -> None:
+        self.made = 0
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def __call__(self, connection: Connection, frame: memoryview) -> PendingReply:
+        pending = PendingReply(connection)
+        connection.hold(pending)
+        self._tasks.append(asyncio.create_task(self._make(connection, pending)))
+        return pending
+
+    async def _make(self, connection: Connection, pending: PendingReply) -> None:
+        async with connection.reply_room:
+            self.made += 1
+            pending.resolve(self.reply)
+        connection.release(pending)
+
+
+async def read_all(sock: socket.socket, count: int) -> None:
+    while count:
+        got = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(sock, 1 << 20), 10)
+        assert got
+        count -= len(got)
+
+
+async def test_the_next_large_reply_is_made_when_those_before_it_have_been_read() -> None:
+    service = Making()
+
+    def is_made(count: int) -> bool:
+        return service.made == count and server.reply_room.unsent_bytes > 0
+
+    async with serving(service, PATIENT) as (server, port):
+        socks = [await lazy_socket(port) for _ in range(6)]
+        for sock in socks:
+            await asyncio.get_running_loop().sock_sendall(sock, framed(b"x"))
+        for number, sock in enumerate(socks, start=1):
+            await until(partial(is_made, number))
+            assert server.reply_room.unsent_bytes <= len(service.reply)
+            await read_all(sock, len(service.reply))
+        await until(lambda: not server.reply_room.unsent_bytes)
+        assert len(server.connections) == len(socks), "nobody was reset"
+        close_all(socks)
+
+
+async def test_who_does_not_read_a_large_reply_makes_way_for_those_who_wait() -> None:
+    service = Making()
+    async with serving(service, QUICK) as (server, port):
+        with await lazy_socket(port) as deaf, await lazy_socket(port) as other:
+            await asyncio.get_running_loop().sock_sendall(deaf, framed(b"x"))
+            await until(lambda: server.reply_room.unsent_bytes)
+            await asyncio.get_running_loop().sock_sendall(other, framed(b"x"))
+            await read_all(other, len(service.reply))
+        await until(lambda: not server.connections)
+        assert server.reply_room.unsent_bytes == 0
+
+
+async def test_while_memory_is_short_a_cold_file_is_read_in_small_pieces() -> None:
+    content = bytes(3_000_000)
+    lengths: list[int] = []
+
+    class Watched(ColdFile):
+        def read(self, length: int, position: int) -> bytes:
+            lengths.append(length)
+            return super().read(length, position)
+
+    file = Watched(content)
+    file.is_warm.set()
+
+    def service(connection: Connection, frame: memoryview) -> Reply:
+        return [LENGTH.pack(len(content)), Slice(file, 0, len(content))]
+
+    async with serving(service, PATIENT) as (server, port):
+        socks = await crowd(server, port, 6, FRAME - 1)
+        await until(lambda: server.budget.is_short)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(framed(b"x"))
+        assert await asyncio.wait_for(read_frame(reader), 10) == content
+        assert max(lengths) <= PIECE_BYTES
+        close_all(socks)
+        writer.close()
 
 
 async def test_a_backlog_does_not_lie_in_the_buffer_that_all_connections_share() -> None:

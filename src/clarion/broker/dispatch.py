@@ -2,16 +2,18 @@
 
 Produce and Fetch are served inside the call, on views of the socket's buffer. Everything else is decoded by the bridge
 and handled by a coroutine of its own, `handle(broker, request, context)` in the API's module. Long requests and long
-replies are decoded and encoded in a thread; while a long request is under way, its connection takes no other. Loops in
-handlers go through `Turns.each`, so that no request keeps the others waiting. A KafkaError that a
-handler lets through becomes a reply here, and only here; any other exception is our own mistake: it is logged with its
-traceback, the client's connection ends, and everybody else goes on.
+replies are decoded and encoded in a thread. A connection with a long request under way takes no other, and of all
+connections a few are under way at a time; large replies are made when those before them have left room
+(`net/reply_room`). Loops in handlers go through `Turns.each`, so that no request keeps the others waiting. A KafkaError
+that a handler lets through becomes a reply here, and only here; any other exception is our own mistake: it is logged
+with its traceback, the client's connection ends, and everybody else goes on.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from dataclasses import MISSING, fields
 from importlib import import_module
 from typing import Any, Final
@@ -34,6 +36,7 @@ _DECODED_AT_ONCE_BYTES: Final = 4 * 1024  # two milliseconds at worst, with stru
 _ENCODED_AT_ONCE_ELEMENTS: Final = 500  # about a millisecond
 _JOINED_BYTES_MAX: Final = 1024 * 1024  # a longer reply is not copied once more only to get its head
 _WAITS_FOR_OTHERS: Final = frozenset({JOIN_GROUP, SYNC_GROUP})  # a held connection could not send a heartbeat
+_LONG_AT_A_TIME: Final = 8  # requests with thousands of names, and what is found about them: tens of megabytes each
 _FALLBACK_VERSION: Final = 0  # of ApiVersions, for clients that ask in a version we do not know
 
 
@@ -45,6 +48,7 @@ class Dispatch:
         self._handlers: dict[int, Handler] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._limits = broker.config.limits
+        self._long = asyncio.Semaphore(_LONG_AT_A_TIME)
         self.requests_total: dict[int, int] = dict.fromkeys(APIS, 0)
         self.errors_total = 0
 
@@ -85,10 +89,10 @@ class Dispatch:
         context = RequestContext(header.api_version, header.client_id or "", connection.peer, connection.listener)
         pending = PendingReply(connection)
         if is_long:
-            connection.hold(pending)
+            connection.hold(pending, len(request))
             handling = self._handle_long(connection, api, header, request, context, pending)
         else:
-            handling = self._handle(api, header, request, context, pending)
+            handling = self._handle(connection, api, header, request, context, pending)
         task = asyncio.get_running_loop().create_task(handling)
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
@@ -108,41 +112,51 @@ class Dispatch:
     ) -> None:
         """One such request at a time from each connection."""
         try:
-            request = await self._broker.turns.aside(decode, api.request, api.key, header.api_version, "request", body)
-            if api.key in _WAITS_FOR_OTHERS:
-                connection.release(pending)
-            await self._handle(api, header, request, context, pending)
+            async with self._long if is_answered_alone(api.key) else nullcontext():
+                message = await self._broker.turns.aside(
+                    decode, api.request, api.key, header.api_version, "request", body
+                )
+                if api.key in _WAITS_FOR_OTHERS:
+                    connection.release(pending)
+                await self._handle(connection, api, header, message, context, pending)
         except MalformedError as error:
             connection.refuse_later(pending, error)
         finally:
             connection.release(pending)
 
     async def _handle(
-        self, api: Api, header: RequestHeader, request: Any, context: RequestContext, pending: PendingReply
+        self,
+        connection: Connection,
+        api: Api,
+        header: RequestHeader,
+        request: Any,
+        context: RequestContext,
+        pending: PendingReply,
     ) -> None:
         """The boundary of one request: whatever goes wrong inside ends here."""
         try:
-            body = await self._answer(api, header, request, context)
+            response = await self._respond(api, request, context)
+            if isinstance(response, bytes) or not has_more_elements(response, _ENCODED_AT_ONCE_ELEMENTS):
+                _reply(api, header, pending, _encoded(api, header, response))
+                return
+            async with connection.reply_room:
+                if not connection.is_closed:
+                    body = await self._broker.turns.aside(_encoded, api, header, response)
+                    _reply(api, header, pending, body)
         except Exception as error:
             self.errors_total += 1
             log.error("request_failed", api=api.name, version=header.api_version, client=context.client_id, error=error)
-            pending.fail()
-            return
-        head = reply_head(api.key, header.api_version, header.correlation_id, len(body))
-        pending.resolve(head + body if len(body) <= _JOINED_BYTES_MAX else (head, body))
+            if pending.parts is None:
+                pending.fail()
 
-    async def _answer(self, api: Api, header: RequestHeader, request: Any, context: RequestContext) -> bytes:
+    async def _respond(self, api: Api, request: Any, context: RequestContext) -> Any:
         try:
-            response = await self._handler(api)(self._broker, request, context)
+            return await self._handler(api)(self._broker, request, context)
         except KafkaError as error:
             response = _refusal(api, error)
             if response is None:
                 raise  # nowhere in the reply could it be told
-        if isinstance(response, bytes):
             return response
-        if has_more_elements(response, _ENCODED_AT_ONCE_ELEMENTS):
-            return await self._broker.turns.aside(encode, response, api.key, header.api_version, "response")
-        return encode(response, api.key, header.api_version, "response")
 
     def _handler(self, api: Api) -> Handler:
         handler = self._handlers.get(api.key)
@@ -155,6 +169,15 @@ class Dispatch:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _encoded(api: Api, header: RequestHeader, response: Any) -> bytes:
+    return response if isinstance(response, bytes) else encode(response, api.key, header.api_version, "response")
+
+
+def _reply(api: Api, header: RequestHeader, pending: PendingReply, body: bytes) -> None:
+    head = reply_head(api.key, header.api_version, header.correlation_id, len(body))
+    pending.resolve(head + body if len(body) <= _JOINED_BYTES_MAX else (head, body))
 
 
 def _answer_unknown_version(api: Api, header: RequestHeader) -> Reply:

@@ -169,10 +169,14 @@ class ByteBudget(Generic[Holder]):
 
     # Too slow
 
-    def too_slow(self, now: float) -> list[Holder]:
-        """Who is to be closed. To be asked about ten times in `slow_seconds_max`, or more often."""
+    def too_slow(self, now: float, *, is_waited_for: bool = False) -> list[Holder]:
+        """Who is to be closed. To be asked about ten times in `slow_seconds_max`, or more often.
+
+        `is_waited_for` says that somebody waits for memory of whom the budget does not know.
+        """
+        is_waited_for = is_waited_for or self.is_waited_for
         slot = self.limits.slow_seconds_max / _SLOTS
-        patience = slot if self.is_waited_for else self.limits.slow_seconds_max
+        patience = slot if is_waited_for else self.limits.slow_seconds_max
         slow: list[Holder] = []
         for holder, account in self._arriving.items():
             account.arrival.look(now, slot, self.limits.bytes_per_second_min)
@@ -182,7 +186,7 @@ class ByteBudget(Generic[Holder]):
         for holder, account in self._leaving.items():
             account.leaving.look(now, slot, self.limits.bytes_per_second_min)
             # A consumer may leave its replies unread while it works. It is in nobody's way unless somebody waits.
-            if self.is_waited_for and account.leaving.slow_seconds >= slot and account.held_bytes > SMALL_BYTES:
+            if is_waited_for and account.leaving.slow_seconds >= slot and account.held_bytes > SMALL_BYTES:
                 slow.append(holder)
         return list(dict.fromkeys(slow))
 

@@ -25,6 +25,7 @@ from clarion.net.budget import SMALL_BYTES
 from clarion.net.frames import FrameReader
 from clarion.net.outbox import Outbox
 from clarion.net.replies import PendingReply, Reply, memory_bytes
+from clarion.net.reply_room import ReplyRoom
 from clarion.world import event_log
 
 if TYPE_CHECKING:
@@ -50,12 +51,14 @@ class Connection(asyncio.BufferedProtocol):
         "_queued_bytes",
         "_ready",
         "_replies",
+        "_request_bytes",
         "_server",
         "_service",
         "_transport",
         "_will_end",
         "_will_go_on",
         "client_id",
+        "counted_reply_bytes",
         "habit_at",
         "held_bytes",
         "last_active",
@@ -77,6 +80,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._is_reading = True
         self._held_by: tuple[object, ...] = ()  # requests that the service is busy with
+        self._request_bytes = 0  # of those, where they are large
         self._is_held_up = False  # its unfinished frame waits for room in the budget
         self._is_counted = False  # an unfinished frame is known to the budget
         self._is_ending = False  # no more requests are taken
@@ -86,6 +90,7 @@ class Connection(asyncio.BufferedProtocol):
         self.client_id = ""
         self.habit_at = 0  # the service's own: how much of a request is likely to come again
         self.held_bytes = 0  # of our memory
+        self.counted_reply_bytes = 0  # of those, replies that are not sent
         self.last_active = 0.0
 
     # Coming and going
@@ -200,12 +205,16 @@ class Connection(asyncio.BufferedProtocol):
         """A frame that may be kept beyond this turn: a copy, if it lies in the buffer that all connections share."""
         return memoryview(bytearray(frame)) if frame.obj is self._server.scratch.whole.obj else frame
 
-    def hold(self, by: object) -> None:
+    def hold(self, by: object, request_bytes: int = 0) -> None:
         """Begin no further request until `release`: the one just taken is heavy, or must not be overtaken.
 
         `by` stands for that request. One that waits for others lets go early, and must not let go for another later.
+        `request_bytes` are kept of it meanwhile.
         """
         self._held_by += (by,)
+        if request_bytes:
+            self._request_bytes += request_bytes
+            self._count()
 
     def release(self, by: object) -> None:
         """Does nothing the second time."""
@@ -214,6 +223,9 @@ class Connection(asyncio.BufferedProtocol):
         self._held_by = tuple(one for one in self._held_by if one is not by)
         if self._held_by:
             return
+        if self._request_bytes:
+            self._request_bytes = 0
+            self._count()
         if not self._is_reading:
             self._go_on_soon()
         self._end_if_nothing_is_owed()
@@ -373,12 +385,21 @@ class Connection(asyncio.BufferedProtocol):
 
     def _count(self) -> None:
         """Tell the budget what is held, if that has changed."""
-        held = self._frames.held_bytes + self._backlog_bytes + self._queued_bytes
+        replies = self._queued_bytes
         if self._outbox.is_paused or self._outbox.parts:
-            held += self._outbox.waiting_bytes
+            replies += self._outbox.waiting_bytes
+        if replies != self.counted_reply_bytes and not self.is_closed:
+            self._server.reply_room.count(replies - self.counted_reply_bytes)
+            self.counted_reply_bytes = replies
+        held = self._frames.held_bytes + self._backlog_bytes + self._request_bytes + replies
         if held != self.held_bytes:
             self.held_bytes = held
             self._server.hold(self, held)
+
+    @property
+    def reply_room(self) -> ReplyRoom:
+        """For who is about to make a large reply."""
+        return self._server.reply_room
 
     @property
     def unsent_bytes(self) -> int:

@@ -175,7 +175,7 @@ class Outbox:
     def _send_cold(self, part: FilePart, position: int, end: int) -> None:
         """The device must be asked: in a thread, so that nobody else waits for it."""
         self.is_reading_file = True
-        want = min(CHUNK_BYTES, end - position)
+        want = min(PIECE_BYTES if self._server.budget.is_short else CHUNK_BYTES, end - position)
         # Also where nothing is left: as long as something lies in `parts`, no other reply is sent.
         self._put_back(part, position + want, end)
         reading = asyncio.get_running_loop().run_in_executor(None, part.file.read, want, position)

@@ -14,6 +14,7 @@ from clarion.net.connection import Connection
 from clarion.net.frames import Scratch
 from clarion.net.outbox import CHUNK_BYTES
 from clarion.net.replies import Service
+from clarion.net.reply_room import ReplyRoom
 from clarion.net.tls import Handshakes, TlsListener
 from clarion.world import DiskFile, event_log
 from clarion.world.events import Repeats
@@ -21,6 +22,7 @@ from clarion.world.events import Repeats
 log = event_log("net")
 
 SWEEP_SECONDS: Final = 5.0
+REPLIES_SHARE: Final = 2  # of the memory for frames: so much of unsent replies, and no further large one is made
 LOOKS: Final = 20  # at those who are slow, in the time that the slow are given
 DRAIN_LOOK_SECONDS: Final = 0.005
 LAST_BYTES_SECONDS: Final = 0.5  # for what is already in the sockets' buffers when the connections are closed
@@ -48,6 +50,7 @@ class Server:
         self.budget: ByteBudget[Connection] = ByteBudget(
             BudgetLimits(limits.frames_memory_max, limits.frame_bytes_per_second_min, limits.frame_seconds_max)
         )
+        self.reply_room = ReplyRoom(limits.frames_memory_max // REPLIES_SHARE)
         self._chunk = memoryview(bytearray(CHUNK_BYTES))
         self._in_chunk: tuple[DiskFile, int, int] | None = None
         self.connections: dict[Connection, None] = {}
@@ -101,6 +104,7 @@ class Server:
     def closed(self, connection: Connection) -> None:
         self.connections.pop(connection, None)
         self.budget.forget(connection)
+        self.reply_room.count(-connection.counted_reply_bytes)
         self.settle()
 
     def refused(self, connection: Connection, reason: str) -> None:
@@ -171,7 +175,7 @@ class Server:
         self._looking = self._loop.call_later(self.limits.frame_seconds_max / LOOKS, self._look_at_the_slow)
         for connection in self.budget.leaving:
             self.budget.sent(connection, connection.left_total, now)
-        for connection in self.budget.too_slow(now):
+        for connection in self.budget.too_slow(now, is_waited_for=self.reply_room.is_waited_for):
             self._sweep_out(connection, "too slow")
         self.settle()
 

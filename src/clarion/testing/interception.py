@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from clarion.model.errors import ErrorCode, MalformedError
 from clarion.net import Connection, PendingReply, Reply, Service
+from clarion.net.reply_room import ReplyRoom
 from clarion.testing.fault import Fault
 from clarion.testing.refusals import expects_reply, refuse
 from clarion.wire.apis import APIS
@@ -196,8 +197,16 @@ class Relay(Connection):
         else:
             self._pass_on(reply.parts)
 
-    def hold(self, by: object) -> None:
-        self._real.hold(by)
+    @property
+    def is_closed(self) -> bool:
+        return self._real.is_closed
+
+    @property
+    def reply_room(self) -> ReplyRoom:
+        return self._real.reply_room
+
+    def hold(self, by: object, request_bytes: int = 0) -> None:
+        self._real.hold(by, request_bytes)
 
     def release(self, by: object) -> None:
         self._real.release(by)
