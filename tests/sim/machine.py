@@ -87,10 +87,17 @@ class Machine:
             self.registry,
             self._loop.random,
             self._weather(),
-            before_change=lambda: drive.happen("write", REGISTRY),
-            after_change=lambda: drive.happen("commit", REGISTRY),
+            before_change=lambda: self._happen_to_store(drive, "write"),
+            after_change=lambda: self._happen_to_store(drive, "commit"),
         )
         return self._store
+
+    def _happen_to_store(self, drive: Drive, kind: str) -> None:
+        try:
+            drive.happen(kind, REGISTRY)
+        except OSError:
+            if not self._store_losses:
+                raise  # else it is a store elsewhere, with a disk of its own
 
     @property
     def store_losses(self) -> float:
