@@ -55,8 +55,11 @@ class Machine:
         return self.process is not None and self.process.is_running
 
     @property
-    def is_starting(self) -> bool:
-        return self.is_up and self._starting is not None and not self._starting.done()
+    def is_serving(self) -> bool:
+        """It has started, and was not told to stop."""
+        starting = self._starting
+        has_started = starting is not None and starting.done() and not starting.cancelled() and not starting.exception()
+        return self.is_up and has_started and not self.is_stopping
 
     def boot(self) -> Awaitable[None]:
         """Start a broker on what the disk holds. The awaitable ends when it serves, or raises why it does not."""

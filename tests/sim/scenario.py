@@ -274,8 +274,8 @@ class Nemesis:
         self._machine.store_losses = 0.0
         self._life.network.latency_seconds = (0.0001, 0.001)
         self._loop.thread_seconds = (0.0001, 0.002)
-        if self._machine.is_starting or (self._machine.is_up and self._machine.is_stopping):
-            self._machine.kill()  # it was told to stop when the time was over, and will not serve any more
+        if self._machine.is_up and not self._machine.is_serving:
+            self._machine.kill()  # the time was over in the middle of a start, or of a stop
         if self._machine.is_up and any(one.log.failed for one in self._machine.server.broker.partitions):
             self._machine.cut_power()  # after a failed sync the page cache cannot be trusted, so the machine goes too
         if not self._machine.is_up:
