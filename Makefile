@@ -8,6 +8,8 @@ READY := $(VENV)/.ready
 SECONDS ?=
 SEEDS ?= 2000
 PYTEST := $(BIN)/pytest
+# One more than there are cores, up to a point: tests wait for other processes half of their time.
+WORKERS ?= $(shell n=$$(nproc); echo $$((n < 7 ? n + 1 : 8)))
 
 .PHONY: help setup demo test check lint types rooms unit compile bench bench-quick campaign sim test-pipeline docs lock clean
 
@@ -46,10 +48,10 @@ rooms: setup
 	@$(BIN)/lint-imports --no-cache 2>&1 | tail -n 4
 
 unit: setup
-	@$(PYTEST) -m "not campaign" -n 2 --dist loadfile --ignore tests/pipeline
+	@$(PYTEST) -m "not campaign and not spark" -n $(WORKERS) --dist loadfile
 
 test-pipeline: setup ## The pipeline on a real Spark, one test at a time: it takes both cores by itself
-	@$(PYTEST) -m "not campaign" tests/pipeline
+	@$(PYTEST) -m "spark and not campaign" tests/pipeline
 
 compile: setup ## Compile the hot path with mypyc; `clarion` uses it as long as the sources stay as they are
 	@$(BIN)/python -m tools.compile

@@ -12,6 +12,13 @@ SMALL = {
 }
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Who asks for Spark is marked so; who starts one in a process of its own says it himself."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
+
+
 @pytest.fixture(scope="session")
 def spark():
     from clarion.pipeline import session

@@ -15,7 +15,8 @@ from tests.pipeline.topics import contents, create, fill, numbered
 
 TOUR_SECONDS_MAX = 280  # 30 on a quiet machine
 VALUES = numbered(1000)
-pytestmark = [pytest.mark.xdist_group("spark-drivers"), pytest.mark.timeout(420)]
+# Two more JVMs and a minute each; what executors get and import, `connector/test_shipping` shows in every run.
+pytestmark = [pytest.mark.campaign, pytest.mark.spark, pytest.mark.timeout(420)]
 
 
 def test_a_standalone_master_with_two_workers(bootstrap, unique, tmp_path):
@@ -23,7 +24,6 @@ def test_a_standalone_master_with_two_workers(bootstrap, unique, tmp_path):
         take_the_tour(cluster.url, bootstrap, unique, tmp_path)
 
 
-@pytest.mark.campaign
 def test_a_local_cluster_of_two_executors(bootstrap, unique, tmp_path):
     take_the_tour("local-cluster[2,1,1024]", bootstrap, unique, tmp_path)
 

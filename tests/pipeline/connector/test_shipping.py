@@ -24,6 +24,7 @@ def test_the_same_sources_make_the_same_zip(tmp_path):
 
 
 @pytest.mark.timeout(240)
+@pytest.mark.spark
 def test_workers_with_nothing_else_read_and_write(bootstrap, tmp_path):
     create(bootstrap, "in", 2)
     create(bootstrap, "out")

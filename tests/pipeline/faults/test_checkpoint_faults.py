@@ -7,9 +7,10 @@ import pytest
 from tests.pipeline.faults.scene import Scene
 from tests.waiting import wait_for
 
-pytestmark = [pytest.mark.xdist_group("spark-faults"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 
+@pytest.mark.campaign  # the connector loses its checkpoint in every run
 def test_without_its_checkpoint_a_copy_begins_again_and_says_everything_twice(scene: Scene) -> None:
     """Nobody starts from the group's offsets; they are for people to see. (An archive starts where its table ends.)"""
     values = scene.fill(300)

@@ -16,7 +16,7 @@ from tests.pipeline.faults.processes import executors_of, jvm_of, kill, process_
 from tests.pipeline.faults.scene import SOURCE, TARGET, Scene, last_commit, last_plan, query_id
 from tests.waiting import wait_for
 
-pytestmark = [pytest.mark.xdist_group("spark-faults"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 DRIVER_SECONDS_MAX = 120
 FILE = """

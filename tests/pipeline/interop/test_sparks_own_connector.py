@@ -13,7 +13,8 @@ from confluent_kafka import Producer
 from tests.pipeline import topics
 
 DRIVER_SECONDS_MAX = 280  # 25 on a quiet machine
-pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("spark-drivers"), pytest.mark.timeout(300)]
+# A driver of its own, and a connector that must be fetched first: a minute, where it can be had at all.
+pytestmark = [pytest.mark.campaign, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(300)]
 
 COPIES = ("batch", "stream", "there", "back")
 MESSAGES = [(f"key-{n}", f"value {n}", [("n", str(n)), ("kind", "test")], n % 2) for n in range(60)]

@@ -20,7 +20,7 @@ CLARION = str(Path(sys.executable).with_name("clarion"))
 SMALL = ["--master", "local[2,4]", "--conf", "spark.ui.enabled=false", "--conf", "spark.driver.memory=1g"]
 SLOW = 240  # a busy machine takes a minute to start Spark
 
-pytestmark = [pytest.mark.xdist_group("spark-drivers"), pytest.mark.timeout(SLOW)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(SLOW)]
 
 LINES = """
 from clarion.pipeline import pipeline, topic, table
@@ -101,6 +101,7 @@ def test_a_stream_from_its_start_through_stop_and_restart_to_its_end(desk, broke
     assert (status["state"], status["pid"], status["rows_in"]) == ("new", None, None)
 
 
+@pytest.mark.campaign  # half a minute for one line; the demo meets a Spark that fails in every run
 def test_a_spark_that_dies_is_told_in_one_line(desk, broker):
     create(broker.bootstrap, "unheard")
     (desk.folder / "lines.py").write_text(LINES.replace("spoken", "unheard"))

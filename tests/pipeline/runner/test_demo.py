@@ -13,7 +13,7 @@ from clarion.cli.link import Link
 from tests.waiting import wait_for
 
 
-@pytest.mark.xdist_group("spark-drivers")
+@pytest.mark.spark
 @pytest.mark.timeout(500)
 def test_every_log_line_is_in_the_table_exactly_once(tmp_path):
     command = [sys.executable, "-m", "clarion.cli.main", "demo", "--seconds", "3", "--rate", "200"]

@@ -16,7 +16,7 @@ from tests.pipeline.topics import create
 from tests.waiting import wait_for
 
 # A busy machine takes a minute for a first batch; and one Spark is enough.
-pytestmark = [pytest.mark.timeout(400), pytest.mark.xdist_group("spark-runner")]
+pytestmark = [pytest.mark.timeout(400), pytest.mark.spark]
 
 START = datetime(2026, 11, 15, 10, 0, tzinfo=UTC)
 

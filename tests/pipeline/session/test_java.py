@@ -101,7 +101,7 @@ def test_java_home_is_set_for_the_gateway(tmp_path: Path) -> None:
     assert java._major(chosen.version) >= 17
 
 
-@pytest.mark.xdist_group("spark-drivers")
+@pytest.mark.spark
 @pytest.mark.timeout(300)
 def test_a_spark_job_runs_where_no_java_is_installed(tmp_path: Path) -> None:
     """Only what pip brought: PATH holds a shell's few tools and no java."""

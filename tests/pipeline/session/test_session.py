@@ -103,7 +103,7 @@ print("the end begins", file=sys.stderr, flush=True)
 """
 
 
-@pytest.mark.xdist_group("spark-drivers")
+@pytest.mark.spark
 @pytest.mark.timeout(300)
 def test_a_session_is_tuned_what_was_asked_for_wins_and_a_second_call_gives_it_again():
     command = [sys.executable, "-c", LOOK]
