@@ -13,7 +13,7 @@ implementations; here are SQLite (`sqlite_store`) and a simulated one (`simulate
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NewType, Protocol
 
@@ -125,7 +125,7 @@ class CoordinationStore(Protocol):
         """
         ...
 
-    def watch(self, prefix: str, from_revision: int) -> AsyncIterator[Change]:
+    def watch(self, prefix: str, from_revision: int) -> AsyncGenerator[Change, None]:
         """Every change of such keys from that revision on, in order, for ever. May raise CompactedError any time."""
         ...
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import math
 from base64 import b64decode, b64encode
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from itertools import groupby
 from typing import Any, Final
 
@@ -103,7 +103,7 @@ class EtcdStore:
             raise self._reason(error) from error
         return Outcome(bool(answer.get("succeeded")), _revision(answer))
 
-    async def watch(self, prefix: str, from_revision: int) -> AsyncIterator[Change]:
+    async def watch(self, prefix: str, from_revision: int) -> AsyncGenerator[Change, None]:
         next_revision = from_revision
         while True:
             self._check_usable()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Final
 
 from clarion.cluster.coordination import Change, CompactedError, Revision, StoreFailedError
@@ -46,7 +46,7 @@ class History:
         self._is_closed = True
         self._wake()
 
-    async def watch(self, prefix: str, from_revision: int) -> AsyncIterator[Change]:
+    async def watch(self, prefix: str, from_revision: int) -> AsyncGenerator[Change, None]:
         next_revision = from_revision
         while True:
             news = self._news

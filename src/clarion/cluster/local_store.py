@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
@@ -86,7 +86,7 @@ class LocalStore:
         check_size(compares, operations)
         return await self._ask(lambda store: store.transact(compares, operations))
 
-    async def watch(self, prefix: str, from_revision: int) -> AsyncIterator[Change]:
+    async def watch(self, prefix: str, from_revision: int) -> AsyncGenerator[Change, None]:
         """A new owner knows no history: whoever had not heard of everything is told so, and reads anew."""
         next_revision = from_revision
         while True:
@@ -249,7 +249,7 @@ class _Remote:
         answer = await self._call("transact", **packed)
         return Outcome(answer["succeeded"], Revision(answer["revision"]))
 
-    async def watch(self, prefix: str, from_revision: int) -> AsyncIterator[Change]:
+    async def watch(self, prefix: str, from_revision: int) -> AsyncGenerator[Change, None]:
         number = self._number()
         told = self._watching[number] = asyncio.Queue()
         try:

@@ -8,7 +8,7 @@ on the way back has, and never heard of it. All chance comes from the generator 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -166,7 +166,7 @@ class SimulatedStore:
         check_size(compares, operations)
         return await self._ask(lambda: self._change(lambda: self._service.transact(compares, operations)))
 
-    def watch(self, prefix: str, from_revision: int) -> AsyncIterator[Change]:
+    def watch(self, prefix: str, from_revision: int) -> AsyncGenerator[Change, None]:
         return self._service.history.watch(prefix, from_revision)
 
     async def compact(self, revision: int) -> None:

@@ -17,7 +17,7 @@ import asyncio
 import errno
 import os
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
@@ -85,7 +85,7 @@ class SqliteStore:
     async def transact(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> Outcome:
         return await self._in_thread(lambda: self._transact(compares, operations))
 
-    def watch(self, prefix: str, from_revision: int) -> AsyncIterator[Change]:
+    def watch(self, prefix: str, from_revision: int) -> AsyncGenerator[Change, None]:
         return self._history.watch(prefix, from_revision)
 
     async def compact(self, revision: int) -> None:

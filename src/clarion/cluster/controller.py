@@ -1,0 +1,184 @@
+"""The cluster manager: one broker at a time decides for all, and everything it writes is fenced.
+
+It is elected by a key in the store that is bound to its lease. Every change that it makes demands that this very key
+is still there, so that one who has been replaced without noticing changes nothing any more. It follows the store by
+watching it; what it decides is in `decisions`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable
+from contextlib import aclosing
+from itertools import islice
+from typing import Final
+
+from clarion.cluster.changes import change, until_answered
+from clarion.cluster.coordination import (
+    OPERATIONS_MAX,
+    CompactedError,
+    Compare,
+    CoordinationStore,
+    Entry,
+    LeaseId,
+    OutcomeUnknownError,
+    Put,
+    absent,
+    unchanged,
+)
+from clarion.cluster.decisions import (
+    Absences,
+    Decision,
+    Policy,
+    RulesOf,
+    elections,
+    preferences,
+    repairs,
+    summary,
+)
+from clarion.cluster.image import ClusterImage
+from clarion.cluster.schema import partition_key, write_partition
+from clarion.world import event_log
+
+log = event_log("cluster")
+
+CONTROLLER: Final = "controller"
+_AT_ONCE: Final = OPERATIONS_MAX - 1  # one compare is the controller's own key
+_PAUSE_SECONDS: Final = 0.2  # before what went wrong is tried anew
+_BALANCE_SECONDS: Final = 10.0  # between two looks at whether preferred leaders lead: nothing is lost meanwhile
+_SENTENCES_MAX: Final = 1000
+
+
+class Controller:
+    """`run` until the broker stops. It decides only while it is the one (`is_active`)."""
+
+    def __init__(
+        self,
+        store: CoordinationStore,
+        broker_id: int,
+        lease: LeaseId,
+        rules_of: RulesOf,
+        policy: Policy,
+        *,
+        balance_seconds: float = _BALANCE_SECONDS,
+    ) -> None:
+        self._store = store
+        self._broker_id = broker_id
+        self._lease = lease
+        self._rules_of = rules_of
+        self._policy = policy
+        self._balance_seconds = balance_seconds
+        self._loop = asyncio.get_running_loop()
+        self._key: Entry | None = None
+        self._image: ClusterImage
+        self._news = asyncio.Event()
+        self._absences = Absences()
+        self.sentences: deque[str] = deque(maxlen=_SENTENCES_MAX)  # what it decided, and why; the latest last
+
+    @property
+    def is_active(self) -> bool:
+        return self._key is not None
+
+    async def run(self) -> None:
+        while True:
+            try:
+                if await self._campaign():
+                    await self._govern()
+            except (OutcomeUnknownError, CompactedError) as error:
+                log.warning("controller_interrupted", reason=str(error))
+            self._key = None
+            await asyncio.sleep(_PAUSE_SECONDS)
+
+    async def _campaign(self) -> bool:
+        """Wait until nobody is the controller, and try to be it. LeaseNotFoundError: this broker's time is over."""
+        found = await until_answered(lambda: self._store.range(CONTROLLER))
+        held = next((entry for entry in found.entries if entry.key == CONTROLLER), None)
+        if held is not None and held.lease != self._lease:
+            await self._until_vacant(found.revision + 1)
+            return False
+        if held is None:
+            put = Put(CONTROLLER, str(self._broker_id).encode(), self._lease)
+            if not await change(self._store, [absent(CONTROLLER)], [put], lambda _: None):
+                return False
+            held = await until_answered(lambda: self._store.get(CONTROLLER))
+            if held is None or held.lease != self._lease:
+                return False
+        self._key = held
+        self._say(f"broker {self._broker_id} is the controller")
+        return True
+
+    async def _until_vacant(self, from_revision: int) -> None:
+        async with aclosing(self._store.watch(CONTROLLER, from_revision)) as changes:
+            async for one in changes:
+                if any(event.key == CONTROLLER and event.entry is None for event in one.events):
+                    return
+
+    async def _govern(self) -> None:
+        found = await until_answered(lambda: self._store.range(""))
+        self._image = ClusterImage.of(found)
+        self._absences = Absences()
+        following = self._loop.create_task(self._follow(found.revision + 1))
+        try:
+            while self.is_active and not following.done():
+                self._news.clear()
+                await self._decide()
+                await self._until_something_is_due()
+        finally:
+            following.cancel()
+            await asyncio.wait([following])
+        if not following.cancelled() and (error := following.exception()) is not None:
+            raise error
+
+    async def _follow(self, from_revision: int) -> None:
+        """The image is what the store is, a little later."""
+        async with aclosing(self._store.watch("", from_revision)) as changes:
+            async for one in changes:
+                self._image = self._image.after(one)
+                if any(event.key == CONTROLLER for event in one.events):
+                    self._key = None  # somebody else's, or nobody's: not this one
+                self._news.set()
+        self._news.set()
+
+    async def _until_something_is_due(self) -> None:
+        due = self._absences.next_deadline(self._policy.replace_after_seconds)
+        wait = self._balance_seconds if due is None else min(self._balance_seconds, max(0.0, due - self._loop.time()))
+        try:
+            async with asyncio.timeout(wait):
+                await self._news.wait()
+        except TimeoutError:
+            pass
+
+    async def _decide(self) -> None:
+        """Elections first, all of them; the rest only when there are none, and from an image that shows them."""
+        now = self._loop.time()
+        self._absences.note(self._image, now)
+        if not await self._apply(elections(self._image, self._rules_of)):
+            gone = self._absences.longer_than(self._policy.replace_after_seconds, now)
+            if not await self._apply(repairs(self._image, self._policy, gone)):
+                await self._apply(preferences(self._image, self._rules_of))
+
+    async def _apply(self, decisions: Iterable[Decision]) -> bool:
+        """Whether there were any."""
+        upcoming = iter(decisions)
+        were_any = False
+        while part := list(islice(upcoming, _AT_ONCE)):
+            were_any = True
+            await self._write(part)
+        return were_any
+
+    async def _write(self, part: list[Decision]) -> None:
+        """All of them or none: if one of the partitions was changed meanwhile, the next image will show it."""
+        if self._key is None:
+            return
+        keys = [partition_key(one.topic.id, one.partition) for one in part]
+        compares = [Compare(key, one.state.revision) for key, one in zip(keys, part, strict=True)]
+        puts = [Put(key, write_partition(one.state)) for key, one in zip(keys, part, strict=True)]
+        if await change(self._store, [unchanged(self._key), *compares], puts, lambda _: None):
+            self._say(summary(part))
+            for one in part:
+                log.debug("decided", what=one.sentence)
+
+    def _say(self, sentence: str) -> None:
+        self.sentences.append(sentence)
+        log.info("cluster_decision", what=sentence)

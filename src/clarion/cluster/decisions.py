@@ -1,0 +1,136 @@
+"""What the cluster manager decides: pure, from an image of the cluster, and each decision with its reason in words.
+
+Decisions look at how things are, not at what happened: a controller that takes over in the middle of anything comes to
+the same ones. What it has to remember is only since when brokers have been gone; a new controller counts from its own
+beginning.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from clarion.cluster.elections import ElectionRules, Verdict, prefer, reassign, settle
+from clarion.cluster.image import ClusterImage, Topic
+from clarion.cluster.placement import Load, Racks, add_replica
+from clarion.cluster.schema import UNSAID, PartitionState
+
+RulesOf = Callable[[Topic], ElectionRules]
+
+_FILLED_AT_ONCE_MAX: Final = 50  # replicas being filled in the whole cluster: more would only share the same disks
+
+
+class Policy(NamedTuple):
+    """What operators decide for the whole cluster."""
+
+    replication_factor: int = 3  # of topics for which nobody has asked for another
+    replace_after_seconds: float = 600.0  # a broker that was gone for so long is not expected back
+
+
+class Decision(NamedTuple):
+    topic: Topic
+    partition: int
+    state: PartitionState  # to be; its `revision` is that of the state it replaces
+    reason: str
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.topic.name}-{self.partition}: {self.reason}"
+
+
+class Absences:
+    """Since when brokers that hold replicas have been gone."""
+
+    def __init__(self) -> None:
+        self._since: dict[int, float] = {}
+
+    def note(self, image: ClusterImage, now: float) -> None:
+        holders = {one for topic in image.topics.values() for state in topic.partitions for one in state.replicas}
+        gone = holders - image.brokers.keys()
+        self._since = {one: self._since.get(one, now) for one in sorted(gone)}
+
+    def longer_than(self, seconds: float, now: float) -> frozenset[int]:
+        return frozenset(one for one, since in self._since.items() if now - since >= seconds)
+
+    def next_deadline(self, seconds: float) -> float | None:
+        """When the next of them will have been gone for so long."""
+        return min((since + seconds for since in self._since.values()), default=None)
+
+
+def elections(image: ClusterImage, rules_of: RulesOf) -> Iterator[Decision]:
+    """What cannot wait: partitions whose leader is gone, in-sync sets with somebody in them who is."""
+    for topic, index, state in _partitions(image):
+        verdict = settle(state, rules_of(topic), image.brokers)
+        if verdict is not None:
+            yield _decision(topic, index, verdict)
+
+
+def preferences(image: ClusterImage, rules_of: RulesOf) -> Iterator[Decision]:
+    """Back to preferred leaders, where nothing else is to be done."""
+    for topic, index, state in _partitions(image):
+        verdict = prefer(state, rules_of(topic), image.brokers)
+        if verdict is not None and not state.adding:
+            yield _decision(topic, index, verdict)
+
+
+def repairs(image: ClusterImage, policy: Policy, written_off: frozenset[int]) -> Iterator[Decision]:
+    """Replicas to be filled: where there are too few, and in place of those whose brokers will not come back."""
+    racks: Racks = {one.id: one.rack for one in image.brokers.values() if not one.is_leaving}
+    load = Load.of(state.replicas for _, _, state in _partitions(image))
+    room = _FILLED_AT_ONCE_MAX - sum(len(state.adding) for _, _, state in _partitions(image))
+    for topic, index, state in _partitions(image):
+        if room <= 0:
+            return
+        target = _repaired(topic, state, policy, racks, load, written_off)
+        if target is None:
+            continue
+        begun = reassign(state, target)
+        room -= len(begun.adding)
+        load.replicas.update(begun.adding)
+        yield Decision(topic, index, begun, _why_moved(begun, written_off))
+
+
+def _repaired(
+    topic: Topic, state: PartitionState, policy: Policy, racks: Racks, load: Load, written_off: frozenset[int]
+) -> tuple[int, ...] | None:
+    """The replicas that a partition should have; None if it has them, or is about to."""
+    if state.adding or state.leader not in racks:
+        return None
+    wanted = topic.replication_factor or policy.replication_factor
+    target = tuple(one for one in state.replicas if one not in written_off)
+    while len(target) < min(wanted, len(racks)):
+        one_more = add_replica(target, racks, load)
+        if one_more is None:
+            break
+        target += (one_more,)
+    is_better = len(target) >= len(state.replicas) and set(target) != set(state.replicas)
+    return target if is_better else None
+
+
+def _why_moved(begun: PartitionState, written_off: frozenset[int]) -> str:
+    filled = ", ".join(map(str, begun.adding))
+    gone = [one for one in begun.removing if one in written_off]
+    if gone:
+        return f"a replica is being filled on broker {filled}, because broker {', '.join(map(str, gone))} stays away"
+    return f"a replica is being filled on broker {filled}, because there are too few"
+
+
+def summary(decisions: list[Decision]) -> str:
+    """Many of one kind in one line."""
+    if len(decisions) == 1:
+        return decisions[0].sentence
+    counts = Counter(decision.reason for decision in decisions)
+    return "; ".join(f"{count} partitions: {reason}" for reason, count in counts.most_common(5))
+
+
+def _partitions(image: ClusterImage) -> Iterator[tuple[Topic, int, PartitionState]]:
+    """Those of which it is said who leads them."""
+    for topic in image.topics.values():
+        for index, state in enumerate(topic.partitions):
+            if state is not UNSAID:
+                yield topic, index, state
+
+
+def _decision(topic: Topic, index: int, verdict: Verdict) -> Decision:
+    return Decision(topic, index, verdict.state, verdict.reason)

@@ -1,0 +1,234 @@
+"""The cluster manager over a store: who decides, what it decides when brokers come and go, and that zombies do not."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from uuid import UUID
+
+import pytest
+
+from clarion.cluster.controller import CONTROLLER, Controller
+from clarion.cluster.coordination import CoordinationStore, LeaseId, Put
+from clarion.cluster.decisions import Policy
+from clarion.cluster.elections import ElectionRules
+from clarion.cluster.image import ClusterImage
+from clarion.cluster.schema import (
+    NO_LEADER,
+    BrokerRegistration,
+    Endpoint,
+    PartitionState,
+    TopicEntry,
+    broker_key,
+    partition_key,
+    topic_key,
+    write_broker,
+    write_partition,
+    write_topic,
+)
+from clarion.cluster.simulated_store import SimulatedService, SimulatedStore, Weather
+
+PATIENCE_SECONDS = 20
+ORDERS = UUID(int=1)
+FOR_EVER = 3600.0
+
+
+class World:
+    """A store, brokers that are only registrations, and controllers."""
+
+    def __init__(self, weather: Weather | None = None) -> None:
+        self.service = SimulatedService()
+        self.weather = weather
+        self.store = SimulatedStore(self.service, random.Random(0))
+        self.leases: dict[int, LeaseId] = {}
+        self.controllers: dict[int, Controller] = {}
+        self.tasks: dict[int, asyncio.Task[None]] = {}
+        self._epoch = 0
+
+    async def join(self, number: int, rack: str | None = None) -> None:
+        self._epoch += 1
+        lease = self.leases[number] = await self.store.grant_lease(FOR_EVER)
+        here = BrokerRegistration(number, self._epoch, (Endpoint("h", number),), rack)
+        await self.store.transact((), [Put(broker_key(number), write_broker(here), lease)])
+
+    async def leave(self, number: int) -> None:
+        await self.store.revoke_lease(self.leases.pop(number))
+
+    def control(self, number: int, policy: Policy | None = None, store: CoordinationStore | None = None) -> Controller:
+        own = store or SimulatedStore(self.service, random.Random(number), self.weather)
+        rules: Callable[[object], ElectionRules] = lambda _: ElectionRules()  # noqa: E731
+        made = Controller(own, number, self.leases[number], rules, policy or Policy(), balance_seconds=0.05)
+        self.controllers[number] = made
+        self.tasks[number] = asyncio.ensure_future(made.run())
+        return made
+
+    async def create(self, *partitions: PartitionState, factor: int | None = None) -> None:
+        puts = [Put(partition_key(ORDERS, at), write_partition(state)) for at, state in enumerate(partitions)]
+        entry = TopicEntry(ORDERS, len(partitions), {}, factor)
+        await self.store.transact((), [*puts, Put(topic_key("orders"), write_topic(entry))])
+
+    @property
+    def partitions(self) -> tuple[PartitionState, ...]:
+        return ClusterImage.of(self.service.range("")).topics["orders"].partitions
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not condition():
+                await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def world(*brokers: int, weather: Weather | None = None) -> AsyncIterator[World]:
+    here = World(weather)
+    for number in brokers:
+        await here.join(number)
+    yield here
+    for task in here.tasks.values():
+        task.cancel()
+    await asyncio.gather(*here.tasks.values(), return_exceptions=True)
+
+
+def on_three(leader: int = 1, **changes: object) -> PartitionState:
+    others = tuple(one for one in (1, 2, 3) if one != leader)
+    replicas = (leader, *others)
+    return PartitionState(leader, 0, replicas, replicas, lives=replicas, min_in_sync=2)._replace(**changes)
+
+
+async def test_one_controls_and_another_takes_over_when_its_lease_ends():
+    async with world(1, 2) as here:
+        first = here.control(1)
+        await here.until(lambda: first.is_active)
+        second = here.control(2)
+        await asyncio.sleep(0.05)
+        assert not second.is_active
+        await here.leave(1)
+        await here.until(lambda: second.is_active and not first.is_active)
+        assert second.sentences[0] == "broker 2 is the controller"
+
+
+async def test_leaders_of_a_broker_that_is_gone_are_elected_anew_and_come_back_with_it():
+    async with world(1, 2, 3) as here:
+        await here.create(on_three(1), on_three(2), on_three(3))
+        controller = here.control(2)
+        await here.until(lambda: controller.is_active)
+        await here.leave(1)
+        await here.until(lambda: here.partitions[0].leader == 2)
+        assert all(1 not in state.in_sync for state in here.partitions)
+        assert here.partitions[1].leader_epoch == 0, "nobody touched the others' leadership"
+        assert "orders-0" in " ".join(controller.sentences) or "broker 1 is gone" in " ".join(controller.sentences)
+        await here.join(1)
+        for at in range(3):  # as its leader does, when broker 1 has caught up
+            state = here.partitions[at]
+            grown = state._replace(in_sync=(*state.in_sync, 1), partition_epoch=state.partition_epoch + 1)
+            lives = tuple(here._epoch if one == 1 else state.life_of(one) for one in state.replicas)
+            await here.store.transact(
+                (), [Put(partition_key(ORDERS, at), write_partition(grown._replace(lives=lives)))]
+            )
+        await here.until(lambda: here.partitions[0].leader == 1)
+        assert here.partitions[0].leader_epoch == 2
+
+
+async def test_a_controller_that_was_replaced_without_noticing_changes_nothing():
+    """Frozen with a decision in its hands: the store refuses it, whatever its lease thinks."""
+    async with world(1, 2, 3) as here:
+        await here.create(on_three(3))
+        zombie = here.control(1)
+        await here.until(lambda: zombie.is_active)
+        stale = here.service.entries[CONTROLLER]
+        here.tasks[1].cancel()
+        await here.leave(1)
+        successor = here.control(2)
+        await here.until(lambda: successor.is_active and here.partitions[0].in_sync == (3, 2))
+        zombie._key = stale
+        zombie._image = ClusterImage.of(here.service.range(""))
+        before = here.service.revision
+        await here.leave(3)
+        await here.until(lambda: here.partitions[0].leader == 2)
+        settled = here.partitions[0]
+        await zombie._decide()
+        assert here.partitions[0] == settled
+        assert here.service.revision > before
+
+
+async def test_topics_get_the_replicas_they_lack_when_brokers_join():
+    async with world(1) as here:
+        alone = PartitionState(1, 0, (1,), (1,), lives=(1,))
+        await here.create(alone, alone)
+        here.control(1)
+        await here.join(2)
+        await here.join(3)
+        await here.until(lambda: all(sorted(state.replicas) == [1, 2, 3] for state in here.partitions))
+        assert all(state.in_sync == (1,) and sorted(state.adding) == [2, 3] for state in here.partitions)
+
+
+async def test_a_replication_factor_that_was_asked_for_stays():
+    async with world(1, 2, 3) as here:
+        await here.create(PartitionState(1, 0, (1,), (1,), lives=(1,)), factor=1)
+        controller = here.control(1)
+        await here.until(lambda: controller.is_active)
+        await asyncio.sleep(0.2)
+        assert here.partitions[0].replicas == (1,)
+
+
+async def test_a_broker_that_stays_away_is_replaced_and_one_that_comes_back_in_time_is_not():
+    async with world(1, 2, 3, 4) as here:
+        await here.create(on_three(1))
+        here.control(1, Policy(replace_after_seconds=0.3))
+        await here.leave(3)
+        await here.until(lambda: here.partitions[0].in_sync == (1, 2))
+        assert here.partitions[0].replicas == (1, 2, 3)
+        await here.until(lambda: 4 in here.partitions[0].adding)
+        assert here.partitions[0].removing == (3,)
+        assert any("stays away" in sentence for sentence in here.controllers[1].sentences)
+
+
+async def test_a_partition_without_anybody_who_may_lead_waits_and_says_for_whom():
+    async with world(1, 2) as here:
+        await here.create(PartitionState(2, 0, (2, 1), (2,), lives=(2, 1)))
+        controller = here.control(1)
+        await here.leave(2)
+        await here.until(lambda: here.partitions[0].leader == NO_LEADER)
+        assert any("waiting for one of the brokers 2" in sentence for sentence in controller.sentences)
+        await here.join(2)
+        await here.until(lambda: here.partitions[0].leader == 2)
+        assert here.partitions[0].leader_epoch == 1
+
+
+async def test_a_thousand_partitions_change_their_leaders_in_a_few_transactions():
+    async with world(1, 2, 3) as here:
+        states = [on_three(at % 3 + 1) for at in range(1000)]
+        for at in range(0, 1000, 100):
+            puts = [Put(partition_key(ORDERS, at + i), write_partition(states[at + i])) for i in range(100)]
+            await here.store.transact((), puts)
+        await here.store.transact((), [Put(topic_key("orders"), write_topic(TopicEntry(ORDERS, 1000, {}, None)))])
+        controller = here.control(2)
+        await here.until(lambda: controller.is_active)
+        before = here.service.revision
+        await here.leave(1)
+        await here.until(lambda: all(1 not in state.in_sync for state in here.partitions))
+        assert here.service.revision - before <= 10
+        assert {state.leader for state in here.partitions} == {2, 3}
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_lost_and_late_answers_of_the_store_leave_one_controller_and_right_leaders(seed):
+    weather = Weather((0.0, 0.005), lost_requests=0.1, lost_replies=0.1, late_requests=0.5, timeout_seconds=0.02)
+    chance = random.Random(seed)
+    async with world(1, 2, 3, weather=weather) as here:
+        await here.create(on_three(1), on_three(2), on_three(3))
+        for number in (1, 2, 3):
+            here.control(number)
+        victim = chance.choice((1, 2, 3))
+        await asyncio.sleep(chance.uniform(0, 0.3))
+        here.tasks[victim].cancel()
+        await here.leave(victim)
+        await here.until(
+            lambda: all(
+                state.leader not in (victim, NO_LEADER) and victim not in state.in_sync for state in here.partitions
+            )
+        )
+        await here.until(
+            lambda: sum(one.is_active for number, one in here.controllers.items() if number != victim) == 1
+        )
