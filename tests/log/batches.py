@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from clarion.log.folder import remove_if_there
 from clarion.log.log import Log, LogConfig
 from clarion.wire.batch import read_header
 from clarion.wire.records import encode_batch
@@ -34,3 +35,9 @@ def content(log: Log) -> bytes:
 
 def read_all(log: Log, offset: int, max_bytes: int = 1 << 30, **more) -> bytes:
     return b"".join(piece.read() for piece in log.read(offset, max_bytes, log.end, **more))
+
+
+def sweep_deleted(log: Log, now_ms: int) -> None:
+    """Remove what is due, as the broker does in a thread."""
+    for path in log.take_deleted(now_ms):
+        remove_if_there(log.segments[0].folder.disk, path)

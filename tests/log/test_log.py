@@ -18,7 +18,7 @@ from clarion.log.log import Log, LogConfig
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.wire.batch import read_header
 from clarion.world import RealDisk, read_file
-from tests.log.batches import SMALL, TOPIC_ID, append, batch, content, open_log, read_all
+from tests.log.batches import SMALL, TOPIC_ID, append, batch, content, open_log, read_all, sweep_deleted
 from tests.sim.disk import SimDisk
 
 LARGE = LogConfig(index_interval_bytes=150)
@@ -202,10 +202,10 @@ def test_segments_before_the_start_are_deleted_after_the_delay(disk: SimDisk) ->
     log.advance_start(7)
     assert [segment.base_offset for segment in log.segments] == [6]
     assert len([name for name in disk.names("/data/t-0") if name.endswith(".deleted")]) == 6
-    log.sweep_deleted(1000)
-    log.sweep_deleted(1000 + SMALL.file_delete_delay_ms - 1)
+    sweep_deleted(log, 1000)
+    sweep_deleted(log, 1000 + SMALL.file_delete_delay_ms - 1)
     assert any(name.endswith(".deleted") for name in disk.names("/data/t-0"))
-    log.sweep_deleted(1000 + SMALL.file_delete_delay_ms)
+    sweep_deleted(log, 1000 + SMALL.file_delete_delay_ms)
     assert not any(name.endswith(".deleted") for name in disk.names("/data/t-0"))
 
 

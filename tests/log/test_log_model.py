@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from clarion.log.files import FileCache
 from clarion.wire.batch import read_header
-from tests.log.batches import SMALL, append, open_log
+from tests.log.batches import SMALL, append, open_log, sweep_deleted
 from tests.sim.disk import SimDisk
 
 
@@ -57,7 +57,7 @@ class LogAndList(RuleBasedStateMachine):
     @rule()
     def sweep(self) -> None:
         self.clock += SMALL.file_delete_delay_ms
-        self.log.sweep_deleted(self.clock)
+        sweep_deleted(self.log, self.clock)
 
     @rule(is_clean=st.booleans())
     def open_again(self, is_clean: bool) -> None:

@@ -12,6 +12,7 @@ from clarion.log.views import view_of
 from clarion.wire.batch import read_header, stamp_log_append_time
 from clarion.wire.compression import Codec
 from clarion.wire.records import assemble_batch, encode_batch
+from tests.log.batches import sweep_deleted
 from tests.log.partitions import DEFAULTS, NOW, append, append_bytes, clean, headers, open_log, records, sweep, topic
 
 SECOND = 1000
@@ -81,8 +82,8 @@ def test_nothing_is_left_on_disk_of_a_small_topic_whose_messages_have_all_expire
     plan = sweep(log, TEN_SECONDS, NOW)
     assert plan.roll
     assert (log.start_offset, log.next_offset, log.size_bytes) == (1, 1, 0)
-    log.sweep_deleted(NOW)
-    log.sweep_deleted(NOW + 60_001)
+    sweep_deleted(log, NOW)
+    sweep_deleted(log, NOW + 60_001)
     assert b"confidential" not in everything_in(tmp_path)
 
 
@@ -90,8 +91,8 @@ def test_a_small_topic_keeps_no_expired_batch_beside_the_living(log, tmp_path):
     append(log, [(b"k", b"confidential", NOW - 20_000)])
     append(log, [(b"k", b"fresh", NOW)])
     sweep(log, TEN_SECONDS, NOW)
-    log.sweep_deleted(NOW)
-    log.sweep_deleted(NOW + 60_001)
+    sweep_deleted(log, NOW)
+    sweep_deleted(log, NOW + 60_001)
     content = everything_in(tmp_path)
     assert b"confidential" not in content
     assert b"fresh" in content

@@ -8,7 +8,7 @@ from itertools import chain
 
 from clarion.log.active import ActiveSegment
 from clarion.log.cleaned import CleanedSegment
-from clarion.log.folder import LOG, SEGMENT_FILES, Folder, remove_if_there, rename_if_there, rename_segment
+from clarion.log.folder import LOG, SEGMENT_FILES, Folder, rename_if_there, rename_segment
 from clarion.log.segment import Segment
 from clarion.model.ids import LogPosition
 from clarion.world import NO_DESCRIPTOR, event_log
@@ -177,12 +177,6 @@ class Segments:
             if error.errno not in NO_DESCRIPTOR:
                 raise
             log.warning("folder_sync_put_off", folder=self._folder.path, reason=str(error))  # the next flush does it
-
-    def sweep_deleted(self, now_ms: int, delay_ms: int) -> int:
-        due = self.take_deleted(now_ms, delay_ms)
-        for path in due:
-            remove_if_there(self._folder.disk, path)
-        return len(due)
 
     def take_deleted(self, now_ms: int, delay_ms: int) -> list[str]:
         if not self._deleted:

@@ -1,0 +1,154 @@
+"""A log as its readers see it: what there is, slices of files for a consumer, headers, searches by time.
+
+A log belongs to the loop's thread. `batches` and `search_times` are asked for there; what they return a thread may use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from uuid import UUID
+
+from clarion.log.config import LogConfig
+from clarion.log.epoch_file import EpochFile
+from clarion.log.epochs import LeaderEpochs
+from clarion.log.folder import Folder
+from clarion.log.hops import SWEEP_BYTES, Reader, read_any
+from clarion.log.recovery import Opened, RecoveryReport
+from clarion.log.segment import Segment
+from clarion.log.segments import Segments, end_in
+from clarion.log.slices import FileSlice
+from clarion.log.times import TimeSearch, copies_for_a_thread
+from clarion.model.errors import ErrorCode, KafkaError
+from clarion.model.ids import LogPosition
+from clarion.wire.batch import BatchHeader
+
+
+class ReadableLog:
+    def __init__(self, folder: Folder, config: LogConfig, topic_id: UUID, opened: Opened, start_offset: int) -> None:
+        self.topic_id = topic_id
+        self.recovery: RecoveryReport = opened.report
+        self._folder = folder
+        self._config = config
+        self._segments = Segments(folder, opened.sealed, opened.active)
+        self.next_offset: int = opened.next_offset
+        self.start_offset = max(start_offset, self._segments.first.base_offset)
+        self._epoch_file = EpochFile(folder, lambda: self.next_offset, self._headers)
+        self._set_end(opened.next_offset)
+
+    @property
+    def folder(self) -> str:
+        return self._folder.path
+
+    @property
+    def config(self) -> LogConfig:
+        return self._config
+
+    @config.setter
+    def config(self, config: LogConfig) -> None:
+        self._config = config
+        self._folder.config = config
+
+    @property
+    def segments(self) -> list[Segment]:
+        """All of them, sorted; the last is the active one."""
+        return self._segments.all
+
+    @property
+    def segment_count(self) -> int:
+        return len(self._segments.sealed) + 1
+
+    @property
+    def size_bytes(self) -> int:
+        return self._segments.size_bytes
+
+    @property
+    def epochs(self) -> LeaderEpochs:
+        return self._epoch_file.epochs
+
+    def _set_end(self, next_offset: int) -> None:
+        self.next_offset = next_offset
+        self.end = LogPosition(next_offset, self._segments.active.base_offset, self._segments.active.size)
+
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        limit: LogPosition,
+        *,
+        at_least_one_batch: bool = True,
+        reader: Reader = read_any,
+    ) -> list[FileSlice]:
+        """Slices from the batch that holds the offset on, up to `max_bytes` and never past `limit`.
+
+        The first batch comes whole even if it is larger (KIP-74), unless `at_least_one_batch` is off. The end is a
+        batch's end wherever that is known without a search; else the last batch may be cut, as in Kafka. Behind the
+        recent batches of the active segment this looks into the index and up to one index interval of the file; with
+        `read_cached` a ColdRead is raised where that would ask the device.
+        """
+        if not self.start_offset <= offset <= self.next_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"{offset} is not in {self.start_offset}..{self.next_offset}"
+            )
+        if offset >= limit.offset:
+            return []
+        slices: list[FileSlice] = []
+        for segment in self._segments.from_offset(offset):
+            whole_first = at_least_one_batch and not slices
+            end = end_in(segment, limit)
+            stretch = segment.stretch(offset, max_bytes, end, whole_first=whole_first, read=reader)
+            if stretch is None:
+                continue  # only a gap is left of it, or it lies past the limit
+            start, stop = stretch
+            if stop > start:
+                slices.append(FileSlice(segment.handle(), start, stop - start))
+            max_bytes -= stop - start
+            if stop < segment.size or max_bytes <= 0:
+                break
+        return slices
+
+    def batch_headers(
+        self, from_offset: int, to: LogPosition | None = None
+    ) -> Iterator[tuple[BatchHeader, LogPosition]]:
+        """Every batch from the one that holds the offset up to `to` (or the present end), and where it begins."""
+        for header, segment, position in self._walk(from_offset, to or self.end):
+            yield header, LogPosition(header.base_offset, segment.base_offset, position)
+
+    def batches(self, from_offset: int, to: LogPosition | None = None) -> Iterator[bytes]:
+        """The same batches, whole. To be asked for in the loop; a thread may go through them."""
+        end = to or self.end
+        segments = [one for one in self._segments.from_offset(from_offset) if one.base_offset <= end.segment]
+        return _whole_batches([copy for _, copy in copies_for_a_thread(segments)], from_offset, end)
+
+    def _headers(self) -> Iterator[BatchHeader]:
+        return (header for header, _, _ in self._walk(self.start_offset, self.end))
+
+    def _walk(self, offset: int, to: LogPosition) -> Iterator[tuple[BatchHeader, Segment, int]]:
+        for segment in list(self._segments.from_offset(offset)):
+            if segment.base_offset > to.segment:
+                return
+            for header, position in segment.headers(offset, end_in(segment, to), SWEEP_BYTES):
+                yield header, segment, position
+
+    def offset_for_time(self, timestamp_ms: int, limit: LogPosition | None = None) -> tuple[int, int] | None:
+        """(timestamp, offset) of the first record before `limit` that is as late as that, if there is one."""
+        with closing(self.search_times(limit or self.end)) as search:
+            return search.first_from(timestamp_ms)
+
+    def max_timestamp(self, limit: LogPosition | None = None) -> tuple[int, int]:
+        """(timestamp, offset) of the record with the greatest timestamp before `limit`; (-1, -1) if there is none."""
+        with closing(self.search_times(limit or self.end)) as search:
+            return search.latest()
+
+    def search_times(self, limit: LogPosition) -> TimeSearch:
+        """In the loop, for a search in a thread."""
+        return TimeSearch(self._segments.from_offset(self.start_offset), self.start_offset, limit)
+
+
+def _whole_batches(segments: list[Segment], from_offset: int, end: LogPosition) -> Iterator[bytes]:
+    for segment in segments:
+        try:
+            for header, position in segment.headers(from_offset, end_in(segment, end), SWEEP_BYTES):
+                yield segment.handle().read(header.size_bytes, position)
+        finally:
+            segment.file = None  # the copy and its cache hold each other: nobody else would close it soon
