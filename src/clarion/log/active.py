@@ -80,6 +80,7 @@ class ActiveSegment(Segment):
             self._remove_index_files()
         builder = self._builder or self._warm_up()
         at = self._size
+        assert builder.last_position < at or not at, "a batch is written over another"
         (self.file or self.handle()).write((batch,), at)
         self.touched = True
         entries = builder.index.entries

@@ -29,6 +29,7 @@ class LeaderEpochs:
 
     def assign(self, epoch: int, start_offset: int) -> None:
         """The epoch begins at the offset. Nothing happens if it has begun before; what contradicts it is dropped."""
+        assert epoch >= 0 <= start_offset, f"no epoch {epoch} begins at {start_offset}"
         entries = self.entries
         if entries and entries[-1][0] == epoch and entries[-1][1] <= start_offset:
             return

@@ -126,6 +126,7 @@ class Log(FlushableLog):
         if not active.has_room(self._config, size, last_offset, header.max_timestamp, now_ms):
             active = self._roll(header.base_offset, last_offset, now_ms)
         epochs = None if header.leader_epoch == self._epoch else self._epochs_before(header.leader_epoch)
+        assert active.size == self.end.position, "a batch is written where the one before it ends"
         try:
             position = active.append(batch, size, last_offset, header.max_timestamp)
             active.appended_ms = now_ms

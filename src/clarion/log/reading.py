@@ -100,6 +100,7 @@ class ReadableLog:
             if stretch is None:
                 continue  # only a gap is left of it, or it lies past the limit
             start, stop = stretch
+            assert 0 <= start <= stop <= segment.size, f"{start}..{stop} is not inside {segment.path}"
             if stop > start:
                 slices.append(FileSlice(segment.handle(), start, stop - start))
             max_bytes -= stop - start

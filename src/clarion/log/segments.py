@@ -79,6 +79,7 @@ class Segments:
             number = _number(self.sealed, synced.base_offset)
             same = self.sealed[number] if number < len(self.sealed) else self.active
             if same.base_offset == synced.base_offset:
+                assert size <= same.size, f"{size} bytes of {same.path} are synced, which has {same.size}"
                 same.synced_bytes = max(same.synced_bytes, size)
 
     def forget(self) -> None:
@@ -104,6 +105,7 @@ class Segments:
             self._folder.remove_segment(old.base_offset)
             return []
         sealed, paths = old.seal()
+        assert sealed.base_offset < base_offset, f"segment {base_offset} does not come behind {sealed.base_offset}"
         self.sealed.append(sealed)
         if self._sealed_bytes is not None:
             self._sealed_bytes += sealed.size
