@@ -31,6 +31,19 @@ def test_what_was_compressed_comes_back(codec, piece, times):
     assert decompress(codec, compress(codec, data), max(len(data), 1)) == data
 
 
+@pytest.mark.parametrize("codec", [Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
+def test_what_comes_out_is_not_copied_once_more(codec):
+    data = os.urandom(8 * MEGABYTE)
+    packed = bytes(cramjam.snappy.compress_raw(data)) if codec is Codec.SNAPPY else compress(codec, data)
+    tracemalloc.start()
+    try:
+        assert len(decompress(codec, packed, len(data))) == len(data)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1.5 * len(data)
+
+
 @pytest.mark.parametrize("codec", ALL)
 def test_any_kind_of_buffer_is_taken(codec):
     data = os.urandom(100) * 1000

@@ -13,6 +13,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable
 from enum import IntEnum
+from io import BytesIO
 from struct import Struct
 from typing import Final
 
@@ -72,6 +73,15 @@ def _as_it_is(data: Buffer, limit_bytes: int) -> bytes:
     if len(data) > limit_bytes:
         raise _bomb(limit_bytes)
     return bytes(data)
+
+
+def _filled(room: int, fill: Callable[[memoryview], int]) -> bytes:
+    """What `fill` writes, in `bytes` without a copy: nobody else has seen the object, so it may still be written to."""
+    out = BytesIO(bytes(room))
+    with out.getbuffer() as view:
+        size = fill(view)
+    out.truncate(size)
+    return out.getvalue()
 
 
 # ------------------------------------------------------------------------------------------------ gzip
@@ -170,12 +180,12 @@ def _expand_snappy_block(data: Buffer, room: int, limit_bytes: int) -> bytes:
         size = cramjam.snappy.decompress_raw_len(data)
         if size > room:
             raise _bomb(limit_bytes)
-        out = bytearray(size)
-        if cramjam.snappy.decompress_raw_into(data, out) != size:
-            raise _garbage(Codec.SNAPPY, "shorter than it says")
+        content = _filled(size, lambda out: cramjam.snappy.decompress_raw_into(data, out))
     except cramjam.DecompressionError as error:
         raise _garbage(Codec.SNAPPY, error) from None
-    return bytes(out)
+    if len(content) != size:
+        raise _garbage(Codec.SNAPPY, "shorter than it says")
+    return content
 
 
 def _pack_xerial(data: Buffer) -> bytes:
@@ -202,7 +212,7 @@ _FIRST_GUESS_BYTES_MIN: Final = 64 * 1024
 _NO_ROOM: Final = "failed to write whole buffer"  # what the library says when the output does not fit (tested)
 
 
-def _expand_into(codec: Codec, expand: Callable[[Buffer, bytearray], int]) -> Callable[[Buffer, int], bytes]:
+def _expand_into(codec: Codec, expand: Callable[[Buffer, memoryview], int]) -> Callable[[Buffer, int], bytes]:
     """Decode into a buffer of our own choosing, and into a larger one while it does not fit.
 
     The codec cannot write past the buffer, so the buffer is the bound, whatever the frame's header claims. Each try
@@ -212,17 +222,14 @@ def _expand_into(codec: Codec, expand: Callable[[Buffer, bytearray], int]) -> Ca
     def run(data: Buffer, limit_bytes: int) -> bytes:
         room = min(limit_bytes, max(len(data) * _FIRST_GUESS_FACTOR, _FIRST_GUESS_BYTES_MIN))
         while True:
-            out = bytearray(room)
             try:
-                size = expand(data, out)
+                return _filled(room, lambda out: expand(data, out))
             except cramjam.DecompressionError as error:
                 if _NO_ROOM not in str(error):
                     raise _garbage(codec, error) from None
                 if room >= limit_bytes:
                     raise _bomb(limit_bytes) from None
                 room = min(limit_bytes, room * 4)
-                continue
-            return bytes(memoryview(out)[:size])
 
     return run
 
