@@ -10,20 +10,19 @@ the watermark has passed it. Left out: transactional batches, which come with tr
 
 from __future__ import annotations
 
-from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
+from clarion.broker.apis.produce_replies import TopicResult, Uncommitted, WaitingProduce, encode_reply, refused, taken
 from clarion.broker.preparing import Waiting
 from clarion.model.errors import ErrorCode, KafkaError
-from clarion.model.ids import TopicId
 from clarion.net import Connection, PendingReply, Reply
-from clarion.replication import Appended, Partition
+from clarion.replication import Partition
 from clarion.wire.apis import PRODUCE
 from clarion.wire.batch import HEADER_BYTES, read_header
 from clarion.wire.compression import Codec
 from clarion.wire.fields import UNREADABLE
-from clarion.wire.frames import RequestHeader, reply_head
+from clarion.wire.frames import RequestHeader
 from clarion.wire.limits import WorkBudget
 from clarion.wire.produce import (
     PartitionProduced,
@@ -31,7 +30,6 @@ from clarion.wire.produce import (
     ProduceTopic,
     SingleReply,
     decode_request,
-    encode_response,
     last_records,
 )
 
@@ -52,8 +50,6 @@ _UNPACKED_BYTES_AT_ONCE: Final = 64 * 1024
 _CORRELATION = Struct(">i")
 _CORRELATION_AT: Final = 4
 _CLIENT_ID_AT: Final = 8
-
-TopicResult = tuple[str, TopicId, list[PartitionProduced]]
 
 
 def serve(
@@ -160,11 +156,11 @@ class Placed:
                 appended = partition.append(batch, self._now_ms)
         except KafkaError as error:
             self.has_failed = True
-            produced.append(_refused(index, error))
+            produced.append(refused(index, error))
             return
         if request.acks == ACKS_ALL and appended.last_offset >= partition.high_watermark.offset:
             self._uncommitted.append(Uncommitted(partition, appended.last_offset, produced, len(produced)))
-        produced.append(_taken(partition, appended, index))
+        produced.append(taken(partition, appended, index))
 
     def answer(self) -> Reply | PendingReply | None:
         if self._request.acks == ACKS_NONE:
@@ -174,7 +170,7 @@ class Placed:
         if self._uncommitted:
             waiting = WaitingProduce(self._broker, self._header, self._results, self._uncommitted)
             return waiting.wait(self._pending or PendingReply(self._connection), self._request.timeout_ms)
-        return _reply(self._header, self._results)
+        return encode_reply(self._header, self._results)
 
     # What takes more than this turn
 
@@ -242,9 +238,9 @@ class Placed:
             appended = partition.append_prepared(one.batch, now_ms)
         except KafkaError as error:
             self.has_failed = True
-            produced[at] = _refused(index, error)
+            produced[at] = refused(index, error)
             return
-        produced[at] = _taken(partition, appended, index)
+        produced[at] = taken(partition, appended, index)
         if self._request.acks == ACKS_ALL:
             self._uncommitted.append(Uncommitted(partition, appended.last_offset, produced, at))
 
@@ -311,7 +307,7 @@ class Habit:
         try:
             appended = partition.append(records, broker.clock.now_ms())
         except KafkaError as error:
-            return _reply(self._header(correlation_id), [self._result(_refused(self._index, error))])
+            return encode_reply(self._header(correlation_id), [self._result(refused(self._index, error))])
         start_offset = partition.log.start_offset
         if self._acks == ACKS_ALL and appended.last_offset >= partition.high_watermark.offset:
             produced = PartitionProduced(
@@ -358,79 +354,3 @@ def _checked(request: ProduceRequest, records: memoryview | None, version: int) 
 
 def _is_zstd(records: memoryview) -> bool:
     return len(records) >= HEADER_BYTES and read_header(records).compression == Codec.ZSTD
-
-
-def _taken(partition: Partition, appended: Appended, index: int) -> PartitionProduced:
-    return PartitionProduced(index, 0, appended.base_offset, appended.log_append_time_ms, partition.log.start_offset)
-
-
-def _refused(index: int, error: KafkaError) -> PartitionProduced:
-    return PartitionProduced(index, int(error.code), -1, -1, -1, error.message or None, bad_records=error.records)
-
-
-def _reply(header: RequestHeader, results: list[TopicResult]) -> Reply:
-    body = encode_response(header.api_version, results)
-    return reply_head(PRODUCE, header.api_version, header.correlation_id, len(body)) + body
-
-
-class Uncommitted:
-    """One appended batch that the watermark has not passed, and its place in the reply."""
-
-    __slots__ = ("at", "last_offset", "partition", "produced")
-
-    def __init__(self, partition: Partition, last_offset: int, produced: list[PartitionProduced], at: int) -> None:
-        self.partition = partition
-        self.last_offset = last_offset
-        self.produced = produced
-        self.at = at
-
-    @property
-    def is_committed(self) -> bool:
-        return self.last_offset < self.partition.high_watermark.offset
-
-    def fail(self, code: ErrorCode) -> None:
-        self.produced[self.at] = PartitionProduced(self.produced[self.at].index, int(code), -1, -1, -1)
-
-
-class WaitingProduce:
-    """A produce with acks=all whose batches are appended and not all committed."""
-
-    __slots__ = ("_broker", "_header", "_left", "_pending", "_results", "_uncommitted", "deadline")
-
-    def __init__(
-        self, broker: Broker, header: RequestHeader, results: list[TopicResult], uncommitted: list[Uncommitted]
-    ) -> None:
-        self._broker = broker
-        self._header = header
-        self._results = results
-        self._uncommitted = uncommitted
-        self._left = len(uncommitted)
-        self._pending: PendingReply | None = None
-        self.deadline = 0.0
-
-    def wait(self, pending: PendingReply, timeout_ms: int) -> PendingReply:
-        self._pending = pending
-        self.deadline = self._broker.waiting_produces.add(self, timeout_ms)
-        for one in self._uncommitted:
-            one.partition.when_committed(one.last_offset, partial(self._on_commit, one))
-        return self._pending
-
-    def _on_commit(self, one: Uncommitted, code: ErrorCode) -> None:
-        if code is not ErrorCode.NONE:
-            one.fail(code)
-        self._left -= 1
-        if self._left == 0:
-            self._resolve()
-
-    def time_out(self) -> None:
-        """Nothing is known of what is not committed by now: it may still be."""
-        for one in self._uncommitted:
-            if not one.is_committed:
-                one.fail(ErrorCode.REQUEST_TIMED_OUT)
-        self._resolve()
-
-    def _resolve(self) -> None:
-        pending, self._pending = self._pending, None
-        if pending is not None:
-            self._broker.waiting_produces.discard(self)
-            pending.resolve(_reply(self._header, self._results))

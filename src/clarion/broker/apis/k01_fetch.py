@@ -16,7 +16,8 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from clarion.broker.apis.leader_epochs import UNKNOWN, end_of_epoch
+from clarion.broker.apis.fetch_replies import Collected, Found, encode_found, fetched_from, refusal
+from clarion.broker.apis.leader_epochs import diverging_epoch
 from clarion.broker.fetch_sessions import NO_SESSION, FetchSession, SessionPartition
 from clarion.broker.resolver import check_leader_epoch
 from clarion.log.hops import ColdRead, Reader, read_any, read_cached
@@ -24,9 +25,8 @@ from clarion.log.slices import FileSlice
 from clarion.model.errors import ErrorCode, KafkaError, MalformedError
 from clarion.net import Connection, PendingReply, Reply
 from clarion.replication import Partition
-from clarion.wire.apis import FETCH
-from clarion.wire.fetch import FetchRequest, PartitionFetched, TopicFetched, decode_request, encode_response
-from clarion.wire.frames import RequestHeader, reply_head
+from clarion.wire.fetch import FetchRequest, PartitionFetched, decode_request
+from clarion.wire.frames import RequestHeader
 from clarion.world import event_log
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def _open(broker: Broker, header: RequestHeader, request: FetchRequest) -> Fetch
         uses_ids = header.api_version >= FIRST_VERSION_WITH_IDS
         session = broker.sessions.open(request, asyncio.get_running_loop().time(), uses_ids=uses_ids)
     except KafkaError as error:
-        return _refusal(header, error)
+        return refusal(header, error)
     return Fetch(broker, header, request, session)
 
 
@@ -81,34 +81,6 @@ def _serve_long(broker: Broker, connection: Connection, header: RequestHeader, b
     connection.hold(pending)
     broker.turns.start(run(), pending.fail)
     return pending
-
-
-def _refusal(header: RequestHeader, error: KafkaError) -> bytes:
-    pieces = encode_response(header.api_version, throttle_ms=0, error_code=error.code, session_id=NO_SESSION, topics=[])
-    return reply_head(FETCH, header.api_version, header.correlation_id, sum(map(len, pieces))) + b"".join(pieces)
-
-
-class Found:
-    """One partition of the reply."""
-
-    __slots__ = ("asked", "fetched", "slices")
-
-    def __init__(self, asked: SessionPartition, fetched: PartitionFetched, slices: list[FileSlice]) -> None:
-        self.asked = asked
-        self.fetched = fetched
-        self.slices = slices
-
-
-class Collected:
-    """What was found so far."""
-
-    __slots__ = ("found", "must_tell", "quiet", "total")
-
-    def __init__(self) -> None:
-        self.found: list[Found] = []
-        self.quiet: list[SessionPartition] = []  # nothing new in these
-        self.total = 0  # bytes
-        self.must_tell = False  # an error, say: reason enough to answer at once
 
 
 class Fetch:
@@ -247,7 +219,7 @@ class Fetch:
             if self._session.wants_all:
                 found = await self._with_the_quiet_ones_in_turns(found)
             self._note_reported(found)
-            reply = await self._broker.turns.aside(_encode, self._header, self._session.id, found)
+            reply = await self._broker.turns.aside(encode_found, self._header, self._session.id, found)
             if self._pending is not None:
                 self._pending.resolve(reply)
         finally:
@@ -342,16 +314,16 @@ class Fetch:
             partition = self._find(asked)
             check_leader_epoch(asked.leader_epoch, partition)
             self._session.watch(asked, partition)
-            diverging = _diverging(asked, partition)
+            diverging = diverging_epoch(asked.last_fetched_epoch, asked.next_offset, partition)
             if diverging is not None:
-                return Found(asked, _fetched(asked.index, partition, 0, diverging), [])
+                return Found(asked, fetched_from(asked.index, partition, 0, diverging), [])
             slices = _slices(asked, partition, budget, self._reader, is_first=is_first)
         except ColdRead as cold:
             self._cold.append(cold)
-            return Found(asked, _fetched(asked.index, partition, 0), [])
+            return Found(asked, fetched_from(asked.index, partition, 0), [])
         except KafkaError as error:
             return Found(asked, PartitionFetched(asked.index, int(error.code), -1, -1, -1, 0), [])
-        return Found(asked, _fetched(asked.index, partition, sum([one.length for one in slices])), slices)
+        return Found(asked, fetched_from(asked.index, partition, sum([one.length for one in slices])), slices)
 
     @property
     def _reader(self) -> Reader:
@@ -375,7 +347,7 @@ class Fetch:
         self._note_reported(found)
         if session.id == NO_SESSION:
             session.close()
-        return _encode(self._header, session.id, found)
+        return encode_found(self._header, session.id, found)
 
     def _note_reported(self, found: list[Found]) -> None:
         session = self._session
@@ -393,19 +365,6 @@ class Fetch:
             return []
         keys = {one.asked.key for one in found}
         return [asked for asked in self._session.partitions.values() if asked.key not in keys]
-
-
-def _diverging(asked: SessionPartition, partition: Partition) -> tuple[int, int] | None:
-    """A reader that followed a log which has since lost its tail learns where the two part (KIP-595)."""
-    if asked.last_fetched_epoch < 0:
-        return None
-    known = end_of_epoch(partition, asked.last_fetched_epoch)
-    if known == UNKNOWN or asked.next_offset < partition.start_offset:
-        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)  # nothing here tells where the two logs part
-    epoch, end_offset = known
-    if epoch < asked.last_fetched_epoch or end_offset < asked.next_offset:
-        return epoch, end_offset
-    return None
 
 
 def _read_cold(cold: Sequence[ColdRead]) -> None:
@@ -434,35 +393,3 @@ def _slices(
     except OSError as error:
         log.error("read_failed", partition=partition.tp, reason=str(error))
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR) from error
-
-
-def _fetched(
-    index: int, partition: Partition, records_length: int, diverging: tuple[int, int] | None = None
-) -> PartitionFetched:
-    watermark = partition.high_watermark.offset
-    return PartitionFetched(index, 0, watermark, watermark, partition.start_offset, records_length, diverging)
-
-
-def _encode(header: RequestHeader, session_id: int, found: list[Found]) -> Reply:
-    topics, in_order = _by_topic(found)
-    pieces = encode_response(header.api_version, throttle_ms=0, error_code=0, session_id=session_id, topics=topics)
-    records = [one for one in in_order if one.fetched.records_length]
-    total = sum(map(len, pieces)) + sum([one.fetched.records_length for one in records])
-    parts: list[bytes | FileSlice] = [reply_head(FETCH, header.api_version, header.correlation_id, total) + pieces[0]]
-    for one, piece in zip(records, pieces[1:], strict=True):
-        parts.extend(one.slices)
-        parts.append(piece)
-    return parts
-
-
-def _by_topic(found: list[Found]) -> tuple[list[TopicFetched], list[Found]]:
-    """Each topic once, as the reply wants it, and the partitions in the order in which they come then."""
-    if len(found) == 1:
-        return [(found[0].asked.name, found[0].asked.topic_id, [found[0].fetched])], found
-    topics: dict[object, list[Found]] = {}
-    for one in found:
-        topics.setdefault(one.asked.key[0], []).append(one)
-    named: list[TopicFetched] = [
-        (ones[0].asked.name, ones[0].asked.topic_id, [one.fetched for one in ones]) for ones in topics.values()
-    ]
-    return named, [one for ones in topics.values() for one in ones]
