@@ -15,8 +15,8 @@ from clarion.pipeline.connector_options import OptionError, Options, client_sett
 from clarion.pipeline.kafka.client import Client
 from clarion.pipeline.kafka.connection import Api
 from clarion.pipeline.kafka.errors import ConnectionLostError, refusal
-from clarion.pipeline.kafka.fields import FieldReader, FieldWriter
 from clarion.pipeline.kafka.offsets import FIND_COORDINATOR
+from clarion.wire.cursor import FieldReader, FieldWriter
 
 CREATE_TOPICS: Final = Api("CreateTopics", 19, 4, is_flexible=False)
 DELETE_GROUPS: Final = Api("DeleteGroups", 42, 1, is_flexible=False)
@@ -103,13 +103,13 @@ def _create_request(name: str, partitions: int, config: Mapping[str, str]) -> by
 
 def _read_created(answer: FieldReader) -> tuple[int, str | None]:
     answer.int32()  # throttle time
-    (created,) = answer.array(lambda one: (one.text(), one.int16(), one.string()))
+    (created,) = answer.array(lambda one: (one.text(), one.int16(), one.nullable_string()))
     return created[1], created[2]
 
 
 def _read_coordinator(answer: FieldReader) -> int:
     answer.int32()  # throttle time
-    error_code, message, node = answer.int16(), answer.string(), answer.int32()
+    error_code, message, node = answer.int16(), answer.nullable_string(), answer.int32()
     if error_code:
         raise refusal(error_code, "group coordinator", message)
     return node

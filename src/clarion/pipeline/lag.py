@@ -117,7 +117,7 @@ class LagProbe:
         request = fetch_request(wanted, isolation=READ_UNCOMMITTED, wait_ms=0, bytes_max=1)
         answer = client.ask(client.leader(*tp), FETCH, request)
         parts = read_fetched(answer)
-        return first_batch(answer.data[parts[0].at : parts[0].at + parts[0].length]) if parts else None
+        return first_batch(memoryview(answer.data)[parts[0].at : parts[0].at + parts[0].length]) if parts else None
 
 
 class LagWatch:

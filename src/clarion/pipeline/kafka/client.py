@@ -14,9 +14,9 @@ from typing import Final, TypeVar
 from clarion.model.errors import ErrorCode
 from clarion.pipeline.kafka.connection import Api, Buffer, Connection
 from clarion.pipeline.kafka.errors import ConnectionLostError, may_pass, refusal
-from clarion.pipeline.kafka.fields import FieldReader
 from clarion.pipeline.kafka.metadata import METADATA, NO_LEADER, Cluster, TopicInfo, metadata_request, read_metadata
 from clarion.pipeline.kafka.settings import ClientSettings, address
+from clarion.wire.cursor import FieldReader
 
 T = TypeVar("T")
 

@@ -11,8 +11,8 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from clarion.pipeline.kafka.errors import ConnectionLostError, CorruptDataError, TlsError
-from clarion.pipeline.kafka.fields import FieldReader
 from clarion.pipeline.kafka.settings import ClientSettings, TlsSettings
+from clarion.wire.cursor import FieldReader
 
 Buffer = bytes | bytearray | memoryview
 
@@ -99,11 +99,15 @@ class Connection:
         except OSError as error:
             raise self._lost(api, error) from error
         self._unanswered.popleft()
-        reader = FieldReader(frame, what=f"the answer of {self.address} to {api.name}")
+        reader = FieldReader(
+            frame,
+            flexible=api.is_flexible,
+            what=f"the answer of {self.address} to {api.name}",
+            error=CorruptDataError,
+        )
         if (answered := reader.int32()) != correlation_id:
             raise CorruptDataError(f"{self.address} answered question {answered} where {correlation_id} was asked")
-        if api.is_flexible:
-            reader.skip_tags()
+        reader.skip_tags()
         return reader
 
     def _room(self, size: int) -> memoryview:

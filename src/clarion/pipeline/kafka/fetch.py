@@ -12,7 +12,7 @@ from uuid import UUID
 
 from clarion.pipeline.kafka.connection import Api
 from clarion.pipeline.kafka.errors import refusal
-from clarion.pipeline.kafka.fields import FieldReader, FieldWriter
+from clarion.wire.cursor import FieldReader, FieldWriter
 
 FETCH: Final = Api("Fetch", 1, 13, is_flexible=True)
 
@@ -44,18 +44,18 @@ def fetch_request(
     by_topic: dict[UUID, list[Wanted]] = defaultdict(list)
     for one in wanted:
         by_topic[one.topic_id].append(one)
-    to = FieldWriter().int32(-1).int32(wait_ms).int32(bytes_min).int32(bytes_max).int8(isolation)
+    to = FieldWriter(flexible=True).int32(-1).int32(wait_ms).int32(bytes_min).int32(bytes_max).int8(isolation)
     to.int32(0).int32(-1)  # no session
-    to.compact_array(
+    to.array(
         list(by_topic.items()),
-        lambda to, topic: to.uuid(topic[0]).compact_array(topic[1], _put_partition).no_tags(),
+        lambda to, topic: to.uuid(topic[0]).array(topic[1], _put_partition).tags(),
     )
-    to.compact_array((), lambda to, _: to)  # nothing to forget
-    return to.compact_string("").no_tags().out
+    to.array((), lambda to, _: to)  # nothing to forget
+    return to.string("").tags().out
 
 
 def _put_partition(to: FieldWriter, one: Wanted) -> None:
-    to.int32(one.partition).int32(-1).int64(one.offset).int32(-1).int64(-1).int32(one.bytes_max).no_tags()
+    to.int32(one.partition).int32(-1).int64(one.offset).int32(-1).int64(-1).int32(one.bytes_max).tags()
 
 
 def read_fetched(answer: FieldReader) -> list[Fetched]:
@@ -64,13 +64,13 @@ def read_fetched(answer: FieldReader) -> list[Fetched]:
     answer.int32()  # session
     if error_code:
         raise refusal(error_code, "fetch")
-    topics = answer.compact_array(_read_topic)
+    topics = answer.array(_read_topic)
     return [each for partitions in topics for each in partitions]
 
 
 def _read_topic(answer: FieldReader) -> list[Fetched]:
     topic_id = answer.uuid()
-    partitions = answer.compact_array(lambda each: _read_partition(each, topic_id))
+    partitions = answer.array(lambda each: _read_partition(each, topic_id))
     answer.skip_tags()
     return partitions
 
@@ -78,9 +78,9 @@ def _read_topic(answer: FieldReader) -> list[Fetched]:
 def _read_partition(answer: FieldReader, topic_id: UUID) -> Fetched:
     partition, error_code, high_watermark = answer.int32(), answer.int16(), answer.int64()
     last_stable_offset, start_offset = answer.int64(), answer.int64()
-    aborted = tuple(answer.compact_array(_read_aborted))
+    aborted = tuple(answer.array(_read_aborted))
     answer.int32()  # preferred replica
-    at, length = answer.compact_bytes_place()
+    at, length = answer.bytes_place()
     answer.skip_tags()
     return Fetched(
         topic_id, partition, error_code, high_watermark, last_stable_offset, start_offset, aborted, at, length

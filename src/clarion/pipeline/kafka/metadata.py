@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from clarion.model.ids import NO_TOPIC_ID
 from clarion.pipeline.kafka.connection import Api
-from clarion.pipeline.kafka.fields import NO_TOPIC_ID, FieldReader, FieldWriter
+from clarion.wire.cursor import FieldReader, FieldWriter
 
 METADATA: Final = Api("Metadata", 3, 12, is_flexible=True)
 NO_LEADER: Final = -1
@@ -44,30 +45,30 @@ def metadata_request(topics: Sequence[str] | None, *, may_create: bool = False) 
     """None asks for every topic."""
 
     def one_topic(to: FieldWriter, name: str) -> None:
-        to.uuid(NO_TOPIC_ID).compact_string(name).no_tags()
+        to.uuid(NO_TOPIC_ID).string(name).tags()
 
-    return FieldWriter().compact_array(topics, one_topic).boolean(may_create).boolean(False).no_tags().out
+    return FieldWriter(flexible=True).array(topics, one_topic).boolean(may_create).boolean(False).tags().out
 
 
 def read_metadata(answer: FieldReader) -> Cluster:
     answer.int32()  # throttle time
-    brokers = {node: (host, port) for node, host, port in answer.compact_array(_read_broker)}
-    answer.compact_string()  # cluster id
+    brokers = {node: (host, port) for node, host, port in answer.array(_read_broker)}
+    answer.nullable_string()  # cluster id
     answer.int32()  # controller
-    topics = answer.compact_array(_read_topic)
+    topics = answer.array(_read_topic)
     return Cluster(brokers, {topic.name: topic for topic in topics})
 
 
 def _read_broker(answer: FieldReader) -> tuple[int, str, int]:
-    node, host, port = answer.int32(), answer.compact_text(), answer.int32()
-    answer.compact_string()  # rack
+    node, host, port = answer.int32(), answer.text(), answer.int32()
+    answer.nullable_string()  # rack
     answer.skip_tags()
     return node, host, port
 
 
 def _read_topic(answer: FieldReader) -> TopicInfo:
-    error_code, name, topic_id, is_internal = answer.int16(), answer.compact_text(), answer.uuid(), answer.boolean()
-    partitions = sorted(answer.compact_array(_read_partition))
+    error_code, name, topic_id, is_internal = answer.int16(), answer.text(), answer.uuid(), answer.boolean()
+    partitions = sorted(answer.array(_read_partition))
     answer.int32()  # authorized operations
     answer.skip_tags()
     return TopicInfo(error_code, name, topic_id, is_internal, tuple(partitions))
@@ -77,6 +78,6 @@ def _read_partition(answer: FieldReader) -> PartitionInfo:
     error_code, number, leader = answer.int16(), answer.int32(), answer.int32()
     answer.int32()  # leader epoch
     for _ in range(3):  # replicas, in-sync replicas, offline replicas
-        answer.compact_array(FieldReader.int32)
+        answer.array(FieldReader.int32)
     answer.skip_tags()
     return PartitionInfo(number, error_code, leader)

@@ -13,7 +13,7 @@ from clarion.model.errors import ErrorCode, KafkaError
 from clarion.pipeline.kafka.client import Client
 from clarion.pipeline.kafka.connection import Api
 from clarion.pipeline.kafka.errors import ConnectionLostError, refusal
-from clarion.pipeline.kafka.fields import FieldReader, FieldWriter
+from clarion.wire.cursor import FieldReader, FieldWriter
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -151,7 +151,7 @@ def _coordinator(client: Client, group: str) -> int:
     """Asked for every time: commits are rare, and a remembered coordinator is one more thing to go stale."""
     answer = client.ask_any(FIND_COORDINATOR, FieldWriter().string(group).int8(0).out)
     answer.int32()  # throttle time
-    error_code, message, broker = answer.int16(), answer.string(), answer.int32()
+    error_code, message, broker = answer.int16(), answer.nullable_string(), answer.int32()
     if error_code:
         raise refusal(error_code, f"coordinator of group {group}", message)
     try:

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from clarion.pipeline.kafka.connection import Api
 from clarion.pipeline.kafka.encode import EncodedBatch
 from clarion.pipeline.kafka.errors import refusal
-from clarion.pipeline.kafka.fields import FieldReader, FieldWriter
+from clarion.wire.cursor import FieldReader, FieldWriter
 
 PRODUCE: Final = Api("Produce", 0, 8, is_flexible=False)
 INIT_PRODUCER_ID: Final = Api("InitProducerId", 22, 1, is_flexible=False)
@@ -65,8 +65,8 @@ def read_produced(answer: FieldReader) -> list[Produced]:
         partition, error_code, base_offset = each.int32(), each.int16(), each.int64()
         each.int64()  # append time
         each.int64()  # start of the log
-        record_errors = each.array(lambda error: (error.int32(), error.string()))
-        message = each.string() or next((text for _, text in record_errors if text), None)
+        record_errors = each.array(lambda error: (error.int32(), error.nullable_string()))
+        message = each.nullable_string() or next((text for _, text in record_errors if text), None)
         return partition, error_code, base_offset, message
 
     topics = answer.array(lambda each: (each.text(), each.array(one)))

@@ -135,7 +135,7 @@ class _RangeReader:
             progress, runs = self._match(fetched, group)
             self._trouble_since = None
             # The buffer itself, which is quicker to index than a view of it. Decoding copies out of it what it gives.
-            frame: bytearray = answer.data.obj  # type: ignore[assignment]
+            frame: bytearray = memoryview(answer.data).obj  # type: ignore[assignment]
             found = find_batches(frame, runs)
             came = self._advance(progress, runs, found)
             # Whoever got something queues up behind those who got nothing, as one of them alone may fill an answer.

@@ -113,7 +113,7 @@ class Watch:
                 tp, position = poll.asked.get((part.topic_id, part.partition), (None, None))
                 # An answer about a place where the reader no longer stands tells nothing about its own.
                 if tp is not None and position == positions.get(tp):
-                    news[tp] = self._read(part, answer.data)
+                    news[tp] = self._read(part, memoryview(answer.data))
         return news
 
     def _ready(self, wait_ms: int, hold_ms: int) -> list[_Poll]:

@@ -14,8 +14,8 @@ from clarion.model.errors import KafkaError
 from clarion.pipeline.broker_link import BrokerLink
 from clarion.pipeline.kafka.connection import Api
 from clarion.pipeline.kafka.errors import ConnectionLostError, refusal
-from clarion.pipeline.kafka.fields import FieldReader, FieldWriter
 from clarion.pipeline.kafka.offsets import TopicPartition, commit_offsets
+from clarion.wire.cursor import FieldReader, FieldWriter
 
 DESCRIBE_CONFIGS: Final = Api("DescribeConfigs", 32, 1, is_flexible=False)
 INCREMENTAL_ALTER_CONFIGS: Final = Api("IncrementalAlterConfigs", 44, 0, is_flexible=False)
@@ -110,7 +110,7 @@ def _read_settings(answer: FieldReader) -> dict[str, str]:
 
 
 def _read_described(answer: FieldReader) -> dict[str, str]:
-    error_code, reason = answer.int16(), answer.string()
+    error_code, reason = answer.int16(), answer.nullable_string()
     answer.int8()
     name = answer.text()
     settings = answer.array(_read_setting)
@@ -120,18 +120,18 @@ def _read_described(answer: FieldReader) -> dict[str, str]:
 
 
 def _read_setting(answer: FieldReader) -> tuple[str, str | None]:
-    name, value = answer.text(), answer.string()
+    name, value = answer.text(), answer.nullable_string()
     answer.boolean()  # read only
     answer.int8()  # source
     answer.boolean()  # sensitive
-    answer.array(lambda each: (each.text(), each.string(), each.int8()))  # synonyms
+    answer.array(lambda each: (each.text(), each.nullable_string(), each.int8()))  # synonyms
     return name, value
 
 
 def _read_altered(answer: FieldReader) -> None:
     answer.int32()  # throttle time
     for error_code, reason, _, name in answer.array(
-        lambda each: (each.int16(), each.string(), each.int8(), each.text())
+        lambda each: (each.int16(), each.nullable_string(), each.int8(), each.text())
     ):
         if error_code:
             raise refusal(error_code, f"settings of topic {name}", reason)
