@@ -1,0 +1,144 @@
+"""What is said on a connection to another broker, without the connection: requests out, answers in, in order.
+
+A broker answers in the order of the requests, so the oldest unanswered one is whose answer comes next: anything else
+means that the other side is no broker, or that we have lost count, and the connection is of no use any more.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from struct import Struct
+from typing import Any, Final, NamedTuple
+
+from clarion import __version__
+from clarion.model.errors import ErrorCode, MalformedError
+from clarion.wire import bridge
+from clarion.wire.apis import API_VERSIONS, APIS, Api
+from clarion.wire.frames import LENGTH_BYTES, parse_response_header, request_frame
+from clarion.wire.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
+from clarion.world import Randomness
+
+FRAME_BYTES_MAX: Final = 256 * 1024 * 1024  # more than any answer: what was asked for, and one batch beyond it
+_CORRELATION_MASK: Final = 0x7FFFFFFF
+_LENGTH = Struct(">i")
+_SOFTWARE: Final = "clarion"
+
+
+class ChannelUnusableError(Exception):
+    """The other side does not trust us, or speaks another protocol or other versions: trying again would not help."""
+
+
+class Answer(NamedTuple):
+    correlation_id: int
+    api_key: int
+    version: int
+    body: bytes
+
+
+class Dialogue:
+    def __init__(self, client_id: str, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        self._client_id = client_id
+        self._frame_bytes_max = frame_bytes_max
+        self._last_id = 0
+        self._unanswered: deque[tuple[int, int, int]] = deque()
+        self._arrived = bytearray()
+        self._wanted = LENGTH_BYTES  # bytes without which there is nothing to look at
+
+    @property
+    def unanswered(self) -> int:
+        return len(self._unanswered)
+
+    def ask(self, api_key: int, version: int, body: bytes) -> tuple[int, bytes]:
+        """The correlation id under which the answer will come, and what has to be sent."""
+        self._last_id = self._last_id + 1 & _CORRELATION_MASK
+        self._unanswered.append((self._last_id, api_key, version))
+        return self._last_id, request_frame(api_key, version, self._last_id, self._client_id, body)
+
+    def receive(self, data: bytes) -> Iterator[Answer]:
+        """The answers that are complete with these bytes. MalformedError ends the dialogue."""
+        self._arrived += data
+        while len(self._arrived) >= self._wanted:
+            if self._wanted == LENGTH_BYTES:
+                self._wanted += self._frame_size()
+                continue
+            frame = bytes(memoryview(self._arrived)[LENGTH_BYTES : self._wanted])
+            del self._arrived[: self._wanted]
+            self._wanted = LENGTH_BYTES
+            yield self._answer(frame)
+
+    def _frame_size(self) -> int:
+        (size,) = _LENGTH.unpack_from(self._arrived)
+        if not LENGTH_BYTES <= size <= self._frame_bytes_max:
+            raise MalformedError(f"a frame of {size} bytes: the other side does not speak Kafka's protocol")
+        return int(size)
+
+    def _answer(self, frame: bytes) -> Answer:
+        if not self._unanswered:
+            raise MalformedError("an answer came that nobody asked for")
+        expected, api_key, version = self._unanswered.popleft()
+        correlation_id, body_at = parse_response_header(frame, api_key, version)
+        if correlation_id != expected:
+            raise MalformedError(f"request {correlation_id} was answered where {expected} was the oldest")
+        return Answer(correlation_id, api_key, version, frame[body_at:])
+
+
+class PeerVersions:
+    """What the other side speaks, as its answer to ApiVersions says."""
+
+    def __init__(self, ranges: dict[int, tuple[int, int]]) -> None:
+        self._ranges = ranges
+
+    def choose(self, api: Api, newest: int | None = None) -> int:
+        """The newest version that both sides speak, and none above `newest`."""
+        low, high = self._ranges.get(api.key, (0, -1))
+        version = min(high, api.max_version if newest is None else newest)
+        if version < max(low, api.min_version):
+            spoken = f"{low}-{high}" if high >= 0 else "none"
+            raise ChannelUnusableError(
+                f"{api.name}: we speak versions {api.min_version}-{api.max_version}, the other side {spoken}"
+            )
+        return version
+
+
+def greeting(version: int) -> bytes:
+    """The body of the first request on a connection."""
+    hello = ApiVersionsRequest(client_software_name=_SOFTWARE, client_software_version=__version__)
+    return bridge.encode(hello, API_VERSIONS, version, "request")
+
+
+def read_greeting(answer: Answer) -> PeerVersions | int:
+    """What the other side speaks; or the version in which it wants to be asked again (KIP-511)."""
+    code = int.from_bytes(answer.body[:2], "big", signed=True)
+    is_older = code == ErrorCode.UNSUPPORTED_VERSION
+    reply = bridge.decode(ApiVersionsResponse, API_VERSIONS, 0 if is_older else answer.version, "response", answer.body)
+    versions = PeerVersions({each.api_key: (each.min_version, each.max_version) for each in reply.api_keys})
+    if is_older:
+        return versions.choose(APIS[API_VERSIONS], answer.version - 1)
+    if reply.error_code:
+        raise ChannelUnusableError(f"ApiVersions was answered with error {reply.error_code}")
+    return versions
+
+
+def read_answer(answer: Answer) -> Any:
+    return bridge.decode(APIS[answer.api_key].response, answer.api_key, answer.version, "response", answer.body)
+
+
+class Backoff:
+    """How long to wait before the next try to connect: twice as long each time, up to a limit, and not in step."""
+
+    def __init__(self, first_seconds: float, seconds_max: float, randomness: Randomness) -> None:
+        self._first_seconds = first_seconds
+        self._seconds_max = seconds_max
+        self._randomness = randomness
+        self._failures = 0
+
+    def succeeded(self) -> None:
+        self._failures = 0
+
+    def failed(self) -> float:
+        """Seconds to wait, within a fifth of what they would be (Kafka's jitter)."""
+        doublings = min(self._failures, 30)  # beyond any limit, and no overflow
+        self._failures += 1
+        share = int.from_bytes(self._randomness.bytes(2), "big") / 0xFFFF
+        return min(self._first_seconds * 2.0**doublings, self._seconds_max) * (0.8 + 0.4 * share)
