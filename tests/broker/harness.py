@@ -151,7 +151,7 @@ class Node:
             client.close()
 
     def partition(self, topic: str = "t", index: int = 0) -> Partition:
-        return self.broker.resolver.partition(self.broker.resolver.topic(topic), index)
+        return self.broker.resolver.partition(self.broker.image.topics[topic], index)
 
     async def topic(self, name: str = "t", partitions: int = 1, **overrides: str) -> None:
         """Settings by Kafka's names, with `_` for `.`."""

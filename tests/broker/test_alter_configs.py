@@ -24,7 +24,7 @@ async def test_every_version_replaces_all_settings(tmp_path, version):
         (result,) = await alter(node, resource("t", [("segment.bytes", "4096")]), version=version)
         assert (result.error_code, result.error_message) == (0, None)
         assert (result.resource_type, result.resource_name) == (TOPIC, "t")
-        assert node.broker.resolver.topic("t").overrides == {"segment.bytes": "4096"}
+        assert node.broker.image.topics["t"].overrides == {"segment.bytes": "4096"}
         assert node.partition("t", 0).log.config.segment_bytes == 4096
 
 
@@ -32,7 +32,7 @@ async def test_an_empty_list_brings_every_default_back(tmp_path):
     async with running(tmp_path) as node:
         await node.topic("t", retention_ms="1000")
         await alter(node, resource("t", []))
-        assert node.broker.resolver.topic("t").overrides == {}
+        assert node.broker.image.topics["t"].overrides == {}
 
 
 async def test_validate_only_changes_nothing(tmp_path):
@@ -42,7 +42,7 @@ async def test_validate_only_changes_nothing(tmp_path):
             node, resource("t", [("retention.ms", "5")]), resource("u", [("retention.ms", "x")]), validate_only=True
         )
         assert (good.error_code, bad.error_code) == (0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        assert node.broker.resolver.topic("t").overrides == {}
+        assert node.broker.image.topics["t"].overrides == {}
 
 
 @pytest.mark.parametrize(
@@ -67,8 +67,8 @@ async def test_one_bad_resource_does_not_harm_the_others(tmp_path, bad, code):
         refused, done = await alter(node, bad, resource("good", [("retention.ms", "7")]))
         assert (refused.error_code, done.error_code) == (code, 0)
         assert refused.error_message
-        assert node.broker.resolver.topic("t").overrides == {"retention.ms": "1000"}
-        assert node.broker.resolver.topic("good").overrides == {"retention.ms": "7"}
+        assert node.broker.image.topics["t"].overrides == {"retention.ms": "1000"}
+        assert node.broker.image.topics["good"].overrides == {"retention.ms": "7"}
 
 
 async def test_a_resource_that_is_named_twice_stays_as_it_is(tmp_path):
@@ -76,7 +76,7 @@ async def test_a_resource_that_is_named_twice_stays_as_it_is(tmp_path):
         await node.topic("t")
         results = await alter(node, resource("t", [("retention.ms", "1")]), resource("t", [("retention.ms", "2")]))
         assert [result.error_code for result in results] == [ErrorCode.INVALID_REQUEST] * 2
-        assert node.broker.resolver.topic("t").overrides == {}
+        assert node.broker.image.topics["t"].overrides == {}
 
 
 async def test_what_groups_have_committed_cannot_be_put_at_risk(tmp_path):

@@ -53,8 +53,8 @@ async def test_a_topic_that_could_not_be_made_can_be_made_later(kind: str):
                 assert server.broker.image.topic("t") is None, "half a topic"
                 await server.broker.create_topic("t", 3, {})
             disk.heal()
-            assert len(server.broker.partitions.of_topic(server.broker.resolver.topic("t"))) == 3
-            server.broker.resolver.partition(server.broker.resolver.topic("t"), 2)
+            assert len(server.broker.partitions.of_topic(server.broker.image.topics["t"])) == 3
+            server.broker.resolver.partition(server.broker.image.topics["t"], 2)
 
 
 @pytest.mark.parametrize("kind", ["mkdir", "create", "write", "sync", "sync_folder"])
@@ -69,13 +69,13 @@ async def test_a_topic_that_could_not_grow_leaves_nothing_behind_and_can_grow_la
             try:
                 await server.broker.grow_topic("t", 3)
             except OSError:
-                assert server.broker.resolver.topic("t").partition_count == 1
+                assert server.broker.image.topics["t"].partition_count == 1
                 assert [one for one in disk.names("/var/lib/data") if one.startswith("t-")] == ["t-0"]
             disk.heal()
             await server.broker.delete_topic("t")
             await server.broker.create_topic("t", 1, {})
             await server.broker.grow_topic("t", 3)
-            assert len(server.broker.partitions.of_topic(server.broker.resolver.topic("t"))) == 3
+            assert len(server.broker.partitions.of_topic(server.broker.image.topics["t"])) == 3
 
 
 async def test_what_another_topic_left_where_a_topic_grows_is_in_nobodys_way():
@@ -85,7 +85,7 @@ async def test_what_another_topic_left_where_a_topic_grows_is_in_nobodys_way():
         await server.broker.create_topic("t", 1, {})
         disk.rename("/var/lib/data/old-1", "/var/lib/data/t-1")  # as a growth that failed and could not be taken back
         await server.broker.grow_topic("t", 2)
-        assert len(server.broker.partitions.of_topic(server.broker.resolver.topic("t"))) == 2
+        assert len(server.broker.partitions.of_topic(server.broker.image.topics["t"])) == 2
 
 
 async def test_on_a_full_disk_no_topic_is_half_there_before_or_after_a_restart():

@@ -28,7 +28,7 @@ async def test_every_version_adds_partitions_and_answers_per_topic(tmp_path, ver
         await node.topic("u", 1)
         results = await grow(node, more("t", 4), more("u", 2), version=version)
         assert [(one.name, one.error_code, one.error_message) for one in results] == [("t", 0, None), ("u", 0, None)]
-        assert node.broker.resolver.topic("t").partition_count == 4
+        assert node.broker.image.topics["t"].partition_count == 4
         await node.write("t", [1_700_000_000_000], partition=3)
         assert node.partition("t", 3).next_offset == 1
 
@@ -38,7 +38,7 @@ async def test_validate_only_changes_nothing(tmp_path):
         await node.topic("t", 2)
         good, bad = await grow(node, more("t", 3), more("nowhere", 3), validate_only=True)
         assert (good.error_code, bad.error_code) == (0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        assert node.broker.resolver.topic("t").partition_count == 2
+        assert node.broker.image.topics["t"].partition_count == 2
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ async def test_what_cannot_be_is_refused_with_a_reason(tmp_path, asked, code):
         (result,) = await grow(node, asked)
         assert result.error_code == code
         assert result.error_message
-        assert node.broker.resolver.topic("t").partition_count == 2
+        assert node.broker.image.topics["t"].partition_count == 2
 
 
 async def test_assignments_may_name_this_node(tmp_path):
@@ -82,7 +82,7 @@ async def test_a_topic_that_is_named_twice_is_refused_once(tmp_path):
         await node.topic("t", 1)
         (result,) = await grow(node, more("t", 2), more("t", 3))
         assert result.error_code == ErrorCode.INVALID_REQUEST
-        assert node.broker.resolver.topic("t").partition_count == 1
+        assert node.broker.image.topics["t"].partition_count == 1
 
 
 async def test_one_request_adds_so_many_partitions_and_a_topic_has_so_many(tmp_path):

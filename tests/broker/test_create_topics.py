@@ -44,7 +44,7 @@ async def test_every_version_makes_a_topic(tmp_path, version):
     async with running(tmp_path) as node:
         (result,) = await create(node, wanted("t", 3, retention_ms="1000"), version=version)
         assert (result.name, result.error_code, result.error_message) == ("t", 0, None)
-        made = node.broker.resolver.topic("t")
+        made = node.broker.image.topics["t"]
         assert (made.partition_count, made.overrides) == (3, {"retention.ms": "1000"})
         assert node.partition("t", 2)
         if version >= 5:
@@ -147,7 +147,7 @@ async def test_a_topic_outlives_a_restart(tmp_path):
     async with running(tmp_path) as node:
         (result,) = await create(node, wanted("t", 2, cleanup_policy="compact"))
     async with running(tmp_path) as node:
-        topic = node.broker.resolver.topic("t")
+        topic = node.broker.image.topics["t"]
         assert (topic.id, topic.partition_count) == (result.topic_id, 2)
         assert node.partition("t", 1).settings.is_compacted
 

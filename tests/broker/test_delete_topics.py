@@ -37,7 +37,7 @@ async def test_every_version_deletes_a_topic_and_its_files(tmp_path, version):
 async def test_a_topic_is_deleted_by_its_id(tmp_path):
     async with running(tmp_path) as node:
         await node.topic("t")
-        topic_id = node.broker.resolver.topic("t").id
+        topic_id = node.broker.image.topics["t"].id
         (result,) = await delete_states(node, DeleteTopicState(name=None, topic_id=topic_id))
         assert (result.error_code, result.name, result.topic_id) == (0, "t", topic_id)
         (result,) = await delete_states(node, DeleteTopicState(name=None, topic_id=topic_id))
@@ -87,7 +87,7 @@ async def test_a_name_whose_old_files_could_not_be_removed_can_be_used_again_and
 async def test_of_two_who_delete_by_id_at_once_the_second_is_told_that_the_id_is_gone(tmp_path):
     async with running(tmp_path) as node:
         await node.topic("t")
-        topic_id = node.broker.resolver.topic("t").id
+        topic_id = node.broker.image.topics["t"].id
         first = asyncio.create_task(node.broker.delete_topic("t", topic_id))
         with pytest.raises(KafkaError) as refusal:
             await asyncio.gather(first, node.broker.delete_topic("t", topic_id))
@@ -128,8 +128,8 @@ async def test_a_name_can_be_used_again(tmp_path):
     async with running(tmp_path) as node:
         await node.topic("t")
         await node.write("t", [1_700_000_000_000])
-        old = node.broker.resolver.topic("t").id
+        old = node.broker.image.topics["t"].id
         await delete(node, "t")
         await node.topic("t")
-        assert node.broker.resolver.topic("t").id != old
+        assert node.broker.image.topics["t"].id != old
         assert node.partition("t", 0).next_offset == 0

@@ -18,7 +18,7 @@ async def test_a_topic_is_described_with_its_partitions(tmp_path):
         await node.topic("t", 2)
         reply = await ask(node, "t")
         (topic,) = reply.topics
-        assert (topic.error_code, topic.topic_id, topic.is_internal) == (0, node.broker.resolver.topic("t").id, False)
+        assert (topic.error_code, topic.topic_id, topic.is_internal) == (0, node.broker.image.topics["t"].id, False)
         assert topic.topic_authorized_operations == 3576
         for partition in topic.partitions:
             assert (partition.leader_id, partition.replica_nodes, partition.isr_nodes) == (1, (1,), (1,))

@@ -158,7 +158,7 @@ async def test_topics_take_up_a_new_default_unless_they_have_their_own(tmp_path)
         await node.topic("own", retention_ms="7")
         await alter(node, BROKER, ALL, ("log.retention.ms", SET, "5000"), ("log.segment.bytes", SET, "4096"))
         assert [
-            one.settings.retention_ms for one in node.broker.partitions.of_topic(node.broker.resolver.topic("inherits"))
+            one.settings.retention_ms for one in node.broker.partitions.of_topic(node.broker.image.topics["inherits"])
         ] == [5000, 5000]
         assert node.partition("inherits").log.config.segment_bytes == 4096
         assert node.partition("own").settings.retention_ms == 7

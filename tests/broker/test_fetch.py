@@ -28,7 +28,7 @@ async def test_every_version_brings_what_was_written(tmp_path, version):
     async with running(tmp_path, **PAGE_CACHE) as node:
         await node.topic()
         await node.client.produce({T0: batch(b"a", b"b")})
-        place = (node.broker.resolver.topic("t").id, 0) if version >= 13 else T0
+        place = (node.broker.image.topics["t"].id, 0) if version >= 13 else T0
         answer = await node.client.fetch({place: 0}, version=version)
         assert (answer.error, answer.errors()) == (0, {place: 0})
         assert answer.values(place[0]) == [b"a", b"b"]
@@ -104,7 +104,7 @@ async def test_what_does_not_exist_has_an_error_of_its_own_and_does_not_hide_the
 async def test_a_topic_made_again_is_another_one_for_whoever_asks_by_id(tmp_path):
     async with running(tmp_path, **PAGE_CACHE) as node:
         await node.topic()
-        old = node.broker.resolver.topic("t").id
+        old = node.broker.image.topics["t"].id
         await node.broker.delete_topic("t")
         await node.topic()
         answer = await node.client.fetch({(old, 0): 0}, version=13)
@@ -180,7 +180,7 @@ async def test_who_followed_a_term_that_has_not_been_is_out_of_range(tmp_path):
 async def test_only_brokers_may_fetch_as_replicas(tmp_path, version):
     async with running(tmp_path) as node:
         await node.topic()
-        place = (node.broker.resolver.topic("t").id, 0) if version >= 13 else T0
+        place = (node.broker.image.topics["t"].id, 0) if version >= 13 else T0
         answer = await node.client.fetch({place: 0}, version=version, replica_id=2)
         assert answer.error == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 

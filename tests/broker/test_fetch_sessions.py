@@ -86,7 +86,7 @@ async def test_partitions_join_and_leave_a_session(tmp_path):
 async def test_a_session_lives_in_names_and_in_ids(tmp_path, version):
     async with running(tmp_path, **QUICK) as node, node.another() as client:
         await node.topic()
-        place = (node.broker.resolver.topic("t").id, 0) if version >= 13 else T0
+        place = (node.broker.image.topics["t"].id, 0) if version >= 13 else T0
         answer = await client.fetch({place: 0}, version=version, session=NEW_SESSION)
         await write(node, T0)
         answer = await client.fetch({}, version=version, session=(answer.session_id, 1))
@@ -110,7 +110,7 @@ async def test_a_session_is_told_where_the_logs_part_though_nothing_else_is_new(
 async def test_a_session_is_not_continued_by_the_other_kind_of_name(tmp_path, first, second):
     async with running(tmp_path, **QUICK) as node, node.another() as client:
         await node.topic()
-        places = {12: T0, 13: (node.broker.resolver.topic("t").id, 0)}
+        places = {12: T0, 13: (node.broker.image.topics["t"].id, 0)}
         session = (await client.fetch({places[first]: 0}, version=first, session=NEW_SESSION)).session_id
         answer = await client.fetch({places[second]: 0}, version=second, session=(session, 1))
         assert (answer.error, answer.session_id) == (ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, 0)

@@ -112,7 +112,7 @@ async def test_an_error_of_one_partition_ends_the_wait(tmp_path):
 async def test_a_topic_that_is_deleted_ends_the_wait(tmp_path, version):
     async with running(tmp_path, **QUICK) as node, node.another() as reader:
         await node.topic()
-        place = (node.broker.resolver.topic("t").id, 0) if version == 13 else T0
+        place = (node.broker.image.topics["t"].id, 0) if version == 13 else T0
         reader.post_fetch({place: 0}, version=version, max_wait=LONG)
         await until(lambda: is_waiting(node))
         await node.broker.delete_topic("t")

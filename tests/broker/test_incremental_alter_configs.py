@@ -31,7 +31,7 @@ async def test_every_version_sets_deletes_appends_and_subtracts(tmp_path, versio
         changes = [("retention.ms", DELETE, None), ("segment.ms", SET, "60000"), ("cleanup.policy", APPEND, "compact")]
         (result,) = await alter(node, resource("t", changes), version=version)
         assert (result.error_code, result.error_message, result.resource_name) == (0, None, "t")
-        assert node.broker.resolver.topic("t").overrides == {
+        assert node.broker.image.topics["t"].overrides == {
             "segment.bytes": "4096",
             "segment.ms": "60000",
             "cleanup.policy": "delete,compact",
@@ -45,7 +45,7 @@ async def test_validate_only_changes_nothing(tmp_path):
         await node.topic("t")
         (result,) = await alter(node, resource("t", [("retention.ms", SET, "5")]), validate_only=True)
         assert result.error_code == 0
-        assert node.broker.resolver.topic("t").overrides == {}
+        assert node.broker.image.topics["t"].overrides == {}
 
 
 @pytest.mark.parametrize(
@@ -72,8 +72,8 @@ async def test_one_bad_resource_does_not_harm_the_others(tmp_path, bad, code):
         refused, done = await alter(node, bad, resource("good", [("retention.ms", SET, "7")]))
         assert (refused.error_code, done.error_code) == (code, 0)
         assert refused.error_message
-        assert node.broker.resolver.topic("t").overrides == {}
-        assert node.broker.resolver.topic("good").overrides == {"retention.ms": "7"}
+        assert node.broker.image.topics["t"].overrides == {}
+        assert node.broker.image.topics["good"].overrides == {"retention.ms": "7"}
 
 
 async def test_a_setting_that_nobody_knows_may_be_deleted(tmp_path):
@@ -83,7 +83,7 @@ async def test_a_setting_that_nobody_knows_may_be_deleted(tmp_path):
         changes = [("no.such.setting", DELETE, None), ("retention.ms", SET, "5"), ("segment.bytes", DELETE, "4096")]
         (result,) = await alter(node, resource("t", changes))
         assert (result.error_code, result.error_message) == (0, None)
-        assert node.broker.resolver.topic("t").overrides == {"retention.ms": "5"}
+        assert node.broker.image.topics["t"].overrides == {"retention.ms": "5"}
 
 
 async def test_of_changes_at_the_same_time_none_is_lost(tmp_path):
@@ -94,6 +94,6 @@ async def test_of_changes_at_the_same_time_none_is_lost(tmp_path):
         await asyncio.gather(
             *(alter(client, resource("t", [(name, SET, "50000")])) for client, name in zip(clients, names, strict=True))
         )
-        assert node.broker.resolver.topic("t").overrides == dict.fromkeys(names, "50000")
+        assert node.broker.image.topics["t"].overrides == dict.fromkeys(names, "50000")
         for client in clients:
             client.close()

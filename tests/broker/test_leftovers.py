@@ -23,7 +23,7 @@ async def filled(data_dir: Path, name: str = "t") -> str:
     async with running(data_dir, **QUICK) as node:
         await node.topic(name, 2)
         await node.client.produce({(name, 0): batch(b"v")})
-        return node.broker.resolver.topic(name).id.hex
+        return node.broker.image.topics[name].id.hex
 
 
 async def test_a_deletion_that_was_interrupted_is_finished(tmp_path):
@@ -40,7 +40,7 @@ async def test_a_deletion_that_was_interrupted_is_finished(tmp_path):
 async def test_a_deletion_that_was_noted_and_not_done_has_not_happened(tmp_path):
     await filled(tmp_path)
     async with running(tmp_path, **QUICK) as node:
-        topic = node.broker.resolver.topic("t")
+        topic = node.broker.image.topics["t"]
         await node.server.store.transact((), [Put(f"deleting/{topic.id}", b"t")])
     async with running(tmp_path, **QUICK) as node:
         assert (await node.client.fetch({T0: 0})).values() == [b"v"]

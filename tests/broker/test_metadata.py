@@ -36,7 +36,7 @@ async def test_every_version_tells_brokers_topics_and_leaders(tmp_path, version)
         if version >= 7:
             assert {one.leader_epoch for one in topic.partitions} == {node.partition("orders").leader_epoch}
         if version >= 10:
-            assert topic.topic_id == node.broker.resolver.topic("orders").id
+            assert topic.topic_id == node.broker.image.topics["orders"].id
 
 
 @pytest.mark.parametrize("version", versions_of("Metadata"))
@@ -135,7 +135,7 @@ async def test_a_topic_that_no_longer_fits_is_unknown_and_harms_nobody(tmp_path)
 async def test_topics_are_found_by_id_from_version_12_on(tmp_path):
     async with running(tmp_path) as node:
         await node.topic("orders")
-        known, unknown = node.broker.resolver.topic("orders").id, uuid4()
+        known, unknown = node.broker.image.topics["orders"].id, uuid4()
         request = MetadataRequest(topics=(MetadataRequestTopic(topic_id=known), MetadataRequestTopic(topic_id=unknown)))
         found, missing = (await node.ask(request, 12)).topics
         assert (found.error_code, found.name, found.topic_id) == (0, "orders", known)

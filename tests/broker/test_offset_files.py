@@ -85,7 +85,7 @@ async def test_a_topic_made_again_has_its_own_start_after_a_kill(tmp_path):
 async def test_offsets_go_by_topic_id_on_disk(tmp_path):
     async with running(tmp_path, **QUICK) as node:
         await filled_and_checkpointed(node, 6, 2)
-        topic_id = node.broker.resolver.topic("t").id
+        topic_id = node.broker.image.topics["t"].id
         saved = load_partitions(RealDisk(), str(tmp_path / PARTITION_OFFSETS))
     assert saved[topic_id, 0].start == 2
     assert saved[topic_id, 0].high_watermark == 6

@@ -50,7 +50,7 @@ def test_everything_is_in_it_after_the_first_start_and_after_later_ones(data: Pa
         assert broker._call(lambda inside: inside.image.cluster_id) == cluster_id
         assert broker._call(epochs) == {5}, "it had been started twice before"
         assert broker._run(lambda inside: inside.new_producer_id()) >= 1_000, "the first block was given out"
-        assert dict(broker._call(lambda inside: inside.resolver.topic("orders").overrides)) == {
+        assert dict(broker._call(lambda inside: inside.image.topics["orders"].overrides)) == {
             "retention.ms": "-1",
             "segment.bytes": "1100",
         }

@@ -10,7 +10,7 @@ from clarion.testing import embedded
 
 
 def epoch_of(broker) -> int:
-    return broker._call(lambda inside: inside.resolver.partition(inside.resolver.topic("t"), 0).leader_epoch)
+    return broker._call(lambda inside: inside.resolver.partition(inside.image.topics["t"], 0).leader_epoch)
 
 
 @pytest.mark.parametrize("end", ["stop", "kill", "older version"])

@@ -35,7 +35,7 @@ async def node(tmp_path) -> AsyncIterator[Node]:
             await node.topic("t", 3)
             await node.client.produce({OURS: batch(b"v")})
             await node.broker.groups.ensure_topic()
-            topic, offsets = node.broker.resolver.topic("t"), node.broker.resolver.topic(OFFSETS_TOPIC)
+            topic, offsets = node.broker.image.topics["t"], node.broker.image.topics[OFFSETS_TOPIC]
             theirs = write_partition(PartitionState(2, 4, (2, 1), (2,), 1))
             nobodys = write_partition(PartitionState(3, 4, (3,), (3,), 1))
             changes = [
@@ -113,6 +113,6 @@ async def test_a_group_is_coordinated_by_whoever_leads_its_partition(node: Node)
 
 
 async def test_a_restart_leaves_what_others_lead_as_it_is(node: Node):
-    first, second, third = node.broker.resolver.topic("t").partitions
+    first, second, third = node.broker.image.topics["t"].partitions
     assert (first.leader_epoch, second.leader_epoch, third.leader_epoch) == (1, 4, 4)
     assert [one.tp for one in node.broker.partitions if one.tp.topic == "t"] == [OURS]

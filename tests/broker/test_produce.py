@@ -6,8 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from clarion.broker import waiting
-from clarion.broker.apis import k00_produce
+from clarion.broker import session, waiting
 from clarion.broker.config import Durability
 from clarion.model.errors import ErrorCode
 from clarion.wire.apis import PRODUCE
@@ -36,7 +35,7 @@ async def values(node: Node, place=T0) -> list[bytes | None]:
 async def test_every_version_writes(tmp_path, version):
     async with running(tmp_path, **QUICK) as node:
         await node.topic()
-        place = (node.broker.resolver.topic("t").id, 0) if version >= 13 else T0
+        place = (node.broker.image.topics["t"].id, 0) if version >= 13 else T0
         for offset in (0, 2):
             produced = (await node.client.produce({place: batch(b"a", b"b")}, version=version))[place]
             assert (produced.error_code, produced.base_offset) == (0, offset)
@@ -47,7 +46,7 @@ async def test_every_version_writes(tmp_path, version):
 async def test_zstd_is_taken_from_the_version_on_that_knows_it(tmp_path, version):
     async with running(tmp_path, **QUICK) as node:
         await node.topic()
-        place = (node.broker.resolver.topic("t").id, 0) if version >= 13 else T0
+        place = (node.broker.image.topics["t"].id, 0) if version >= 13 else T0
         assert await refusal(node, batch(b"v"), place, version=version) == 0
         code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE if version < 7 else ErrorCode.NONE
         for _ in range(2):
@@ -166,7 +165,7 @@ async def test_requests_that_begin_alike_are_still_told_apart(tmp_path):
                     produced = await client.produce({place: batch(value)}, acks=turn % 2 or -1)
                     assert list(produced) == [place]
                     assert (await client.fetch({place: produced[place].base_offset})).values(*place) == [value]
-        assert len(node.broker.produce_habits) == 2 * len(places)
+        assert len(node.broker.clients.open().templates._known) == 2 * len(places)
 
 
 async def test_a_topic_made_again_gets_the_messages_of_a_producer_that_knew_the_old_one(tmp_path):
@@ -210,12 +209,12 @@ async def test_a_known_beginning_with_a_broken_end_ends_the_connection_and_nothi
 
 
 async def test_the_memory_of_producers_is_bounded(tmp_path, monkeypatch):
-    monkeypatch.setattr(k00_produce, "_HABITS_MAX", 3)
+    monkeypatch.setattr(session, "_TEMPLATES_MAX", 3)
     async with running(tmp_path, **QUICK) as node:
         await node.topic(partitions=10)
         for index in range(10):
             assert await refusal(node, batch(b"v"), ("t", index)) == 0
-            assert len(node.broker.produce_habits) <= 3
+            assert len(node.broker.clients.open().templates._known) <= 3
 
 
 async def test_a_client_with_an_enormous_name_is_served_and_not_remembered(tmp_path):
@@ -227,7 +226,7 @@ async def test_a_client_with_an_enormous_name_is_served_and_not_remembered(tmp_p
         for offset in range(2):
             node.client.post(renamed)
             assert read_produced(await node.client.next_frame(), 8)[T0].base_offset == offset
-        assert not node.broker.produce_habits
+        assert not node.broker.clients.open().templates._known
 
 
 # Refusals

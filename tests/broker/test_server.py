@@ -304,8 +304,8 @@ async def test_partitions_have_epochs_of_their_own(tmp_path):
         async with running(tmp_path, **QUICK):
             pass
     async with running(tmp_path, **QUICK) as node:
-        (old,) = node.broker.resolver.topic("old").partitions
-        key = partition_key(node.broker.resolver.topic("old").id, 0)
+        (old,) = node.broker.image.topics["old"].partitions
+        key = partition_key(node.broker.image.topics["old"].id, 0)
         ahead = write_partition(old._replace(leader_epoch=40))
         await node.topic("new", 2)
         await node.server.store.transact((), [Put(key, ahead)])

@@ -82,7 +82,7 @@ async def test_a_checkpoint_vouches_only_for_what_is_flushed(tmp_path):
         await with_uncommitted_tail(node, disk)
         await node.server.housekeeping.save_checkpoints()
         saved = load_partitions(RealDisk(), str(tmp_path / PARTITION_OFFSETS))
-        found = saved[node.broker.resolver.topic("t").id, 0]
+        found = saved[node.broker.image.topics["t"].id, 0]
         assert (found.recovery_point, found.high_watermark) == (COMMITTED, COMMITTED)
         disk.let_flushes_go()
 

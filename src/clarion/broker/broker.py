@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from clarion.broker.authorizer import ANONYMOUS, Principal
 from clarion.broker.auto_creation import AutoCreation
 from clarion.broker.config import BrokerConfig
 from clarion.broker.dynamic_settings import DynamicSettings
@@ -14,6 +15,7 @@ from clarion.broker.metadata_cache import MetadataCache
 from clarion.broker.partitions import Partitions
 from clarion.broker.preparing import Preparing
 from clarion.broker.resolver import Resolver
+from clarion.broker.session import Sessions
 from clarion.broker.threads import in_thread
 from clarion.broker.turns import Turns
 from clarion.broker.waiting import WaitingReplies
@@ -27,7 +29,6 @@ from clarion.replication import Partition
 from clarion.world import Clock, Randomness, event_log, new_session_id
 
 if TYPE_CHECKING:
-    from clarion.broker.apis.k00_produce import Habit
     from clarion.broker.cleaning import Cleaner
     from clarion.broker.clock_trust import ClockTrust
     from clarion.broker.group_service import GroupService
@@ -49,6 +50,7 @@ class RequestContext(NamedTuple):
     client_id: str
     host: str
     listener: int
+    principal: Principal = ANONYMOUS
 
 
 class Broker:
@@ -83,7 +85,7 @@ class Broker:
         self.waiting_coordinators = WaitingReplies()
         self.preparing = Preparing()
         self.turns = Turns(clock)
-        self.produce_habits: dict[bytes, Habit] = {}
+        self.clients = Sessions()
         self.sessions = FetchSessions(config.limits.fetch_sessions_max, lambda: new_session_id(randomness))
         # Each may hold the unpacked batch and a thread for a tenth of a second: those who ask wait in line for two.
         self.time_searches = asyncio.Semaphore(2)
@@ -134,8 +136,8 @@ class Broker:
         async with self._changing:
             if name == OFFSETS_TOPIC:
                 raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{name} is internal and cannot be deleted")
-            if topic_id is not None:
-                self.resolver.topic_by_id(topic_id)
+            if topic_id is not None and self.image.topic_by_id(topic_id) is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with the id {topic_id}")
             topic = await self.registry.delete(name)
             retired = self.partitions.retire(topic)
             self._tell_change(topic.name, deleted=topic)
@@ -153,7 +155,7 @@ class Broker:
 
     async def grow_topic(self, name: str, partition_count: int) -> Topic:
         async with self._changing:
-            first = self.resolver.topic(name).partition_count
+            first = self.registry.known(name).partition_count
             if name == OFFSETS_TOPIC:
                 raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"{name} keeps its number of partitions for life")
             draft = self.registry.draft_grown(name, partition_count)
@@ -188,7 +190,7 @@ class Broker:
     async def configure_topic(self, name: str, change: Change) -> Topic:
         """Read, change and write a topic's settings as one step, so that of two changes at once none is lost."""
         async with self._changing:
-            overrides = change(self.resolver.topic(name))
+            overrides = change(self.registry.known(name))
             parse(overrides, self.partitions.defaults)
             topic = await self.registry.configure(name, overrides)
             self.partitions.configure(topic, self.partitions.settings_of(topic))
@@ -203,6 +205,6 @@ class Broker:
 
     def _tell_change(self, name: str, deleted: Topic | None = None) -> None:
         self.metadata.forget(name)
-        self.produce_habits.clear()  # what was understood of topics may be wrong now
+        self.resolver.change()  # what was understood of topics may be wrong now
         for callback in self._listeners_of_change:
             callback(deleted)

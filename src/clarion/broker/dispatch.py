@@ -21,6 +21,7 @@ from typing import Any, Final
 from clarion.broker.apis import k00_produce, k01_fetch
 from clarion.broker.broker import Broker, RequestContext
 from clarion.broker.door import frame_bytes_max, is_answered_alone
+from clarion.broker.session import Session
 from clarion.model.errors import ErrorCode, KafkaError, MalformedError
 from clarion.net import Connection, PendingReply, Reply
 from clarion.wire.apis import API_VERSIONS, APIS, FETCH, JOIN_GROUP, PRODUCE, SYNC_GROUP, Api
@@ -53,8 +54,11 @@ class Dispatch:
         self.errors_total = 0
 
     def __call__(self, connection: Connection, frame: memoryview) -> Reply | PendingReply | None:
-        if connection.habit_at:
-            reply = k00_produce.serve_again(self._broker, connection, frame)
+        session: Session | None = connection.session
+        if session is None:
+            session = connection.session = self._broker.clients.open()
+        if session.template_at:
+            reply = k00_produce.serve_again(self._broker, connection, session, frame)
             if reply is not None:
                 self.requests_total[PRODUCE] += 1
                 return reply
@@ -66,13 +70,15 @@ class Dispatch:
             self.requests_total[PRODUCE] += 1
             if header.api_version > APIS[PRODUCE].max_version:
                 raise MalformedError(f"Produce v{header.api_version} is not supported")
-            return k00_produce.serve(self._broker, connection, header, frame)
+            return k00_produce.serve(self._broker, connection, session, header, frame)
         if key == FETCH and APIS[FETCH].speaks(header.api_version):
             self.requests_total[FETCH] += 1
-            return k01_fetch.serve(self._broker, connection, header, frame[header.body_at :])
-        return self._dispatch(connection, header, frame)
+            return k01_fetch.serve(self._broker, connection, session, header, frame[header.body_at :])
+        return self._dispatch(connection, session, header, frame)
 
-    def _dispatch(self, connection: Connection, header: RequestHeader, frame: memoryview) -> Reply | PendingReply:
+    def _dispatch(
+        self, connection: Connection, session: Session, header: RequestHeader, frame: memoryview
+    ) -> Reply | PendingReply:
         api = APIS.get(header.api_key)
         if api is None:
             raise MalformedError(f"API {header.api_key} is not supported")
@@ -86,7 +92,9 @@ class Dispatch:
         is_long = len(body) > _DECODED_AT_ONCE_BYTES
         request = bytes(body) if is_long else decode(api.request, api.key, header.api_version, "request", body)
         connection.client_id = header.client_id or ""
-        context = RequestContext(header.api_version, header.client_id or "", connection.peer, connection.listener)
+        context = RequestContext(
+            header.api_version, header.client_id or "", connection.peer, connection.listener, session.principal
+        )
         pending = PendingReply(connection)
         if is_long:
             connection.hold(pending, len(request))

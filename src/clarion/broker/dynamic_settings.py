@@ -122,7 +122,7 @@ class DynamicSettings:
             if key not in by_overrides:
                 by_overrides[key] = broker.partitions.settings_of(topic)
             broker.partitions.configure(topic, by_overrides[key])
-            broker.produce_habits.clear()  # at once: the next request may be served from what was true before
+            broker.resolver.change()  # at once: the next request may be served from what was true before
         for callback in self._on_change:
             callback(broker.config)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from clarion.broker.authorizer import ANONYMOUS, Principal
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import LogPosition, TopicId
 from clarion.replication import Partition
@@ -40,6 +41,7 @@ class SessionPartition:
         "partition",
         "reported_start",
         "reported_watermark",
+        "resolved_in",
         "seen",
         "topic_id",
     )
@@ -50,6 +52,7 @@ class SessionPartition:
         self.topic_id = topic_id
         self.index = asked.index
         self.partition: Partition | None = None
+        self.resolved_in = 0  # the resolver's version when that was found
         self.seen: LogPosition | None = None  # the watermark when it was last looked at
         self.reported_watermark = -1
         self.reported_start = -1
@@ -84,10 +87,12 @@ class FetchSession:
         "ready",
         "uses_ids",
         "wants_all",
+        "who",
     )
 
-    def __init__(self, session_id: int, *, uses_ids: bool) -> None:
+    def __init__(self, session_id: int, *, uses_ids: bool, who: Principal) -> None:
         self.id = session_id
+        self.who = who  # began it: what was found for one is not for another to read
         self.uses_ids = uses_ids  # whether its partitions are known by topic id (v13 on) or by name
         self.epoch = FIRST_EPOCH
         self.partitions: dict[Key, SessionPartition] = {}
@@ -164,26 +169,27 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def open(self, request: FetchRequest, now: float, *, uses_ids: bool) -> FetchSession:
+    def open(self, request: FetchRequest, now: float, *, uses_ids: bool, who: Principal = ANONYMOUS) -> FetchSession:
         """The session that a request continues, begins, or does without; asked and forgotten partitions are noted."""
         if request.session_epoch in (FIRST_EPOCH, FINAL_EPOCH):
-            self._close(request.session_id)
+            if request.session_id in self._sessions and self._sessions[request.session_id].who == who:
+                self._close(request.session_id)
             if request.session_epoch == FINAL_EPOCH:
-                return _sessionless(request, uses_ids=uses_ids)
-            session = self._begin(now, uses_ids=uses_ids)
+                return _sessionless(request, uses_ids=uses_ids, who=who)
+            session = self._begin(now, uses_ids=uses_ids, who=who)
             session.ask(request)
             if session.id != NO_SESSION and self._is_too_much:
                 self._close(session.id)
-                return _sessionless(request, uses_ids=uses_ids)
+                return _sessionless(request, uses_ids=uses_ids, who=who)
             return session
-        session = self._continue(request, uses_ids=uses_ids)
+        session = self._continue(request, uses_ids=uses_ids, who=who)
         session.last_used = now
         known = len(session.partitions)
         session.ask(request)
         session.forget(request.forgotten)
         if not session.partitions:  # as in Kafka: who reads nothing any more needs no session
             self._close(session.id)
-            return _sessionless(request, uses_ids=uses_ids)
+            return _sessionless(request, uses_ids=uses_ids, who=who)
         if len(session.partitions) > known and self._is_too_much:
             self._close(session.id)
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "the fetch sessions hold too many partitions")
@@ -202,20 +208,20 @@ class FetchSessions:
             self._close(session.id)
         return len(stale)
 
-    def _begin(self, now: float, *, uses_ids: bool) -> FetchSession:
+    def _begin(self, now: float, *, uses_ids: bool, who: Principal) -> FetchSession:
         if len(self._sessions) >= self._sessions_max and not self.expire(now):
-            return FetchSession(NO_SESSION, uses_ids=uses_ids)  # legal: the client goes on without one
+            return FetchSession(NO_SESSION, uses_ids=uses_ids, who=who)  # legal: the client goes on without one
         session_id = self._new_id()
         while session_id in self._sessions:
             session_id = self._new_id()
-        session = self._sessions[session_id] = FetchSession(session_id, uses_ids=uses_ids)
+        session = self._sessions[session_id] = FetchSession(session_id, uses_ids=uses_ids, who=who)
         session.last_used = now
         session.epoch = FIRST_EPOCH + 1
         return session
 
-    def _continue(self, request: FetchRequest, *, uses_ids: bool) -> FetchSession:
+    def _continue(self, request: FetchRequest, *, uses_ids: bool, who: Principal) -> FetchSession:
         session = self._sessions.get(request.session_id)
-        if session is None:
+        if session is None or session.who != who:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"there is no fetch session {request.session_id}")
         if request.session_epoch != session.epoch:
             raise KafkaError(
@@ -237,8 +243,8 @@ class FetchSessions:
             session.close()
 
 
-def _sessionless(request: FetchRequest, *, uses_ids: bool) -> FetchSession:
-    session = FetchSession(NO_SESSION, uses_ids=uses_ids)
+def _sessionless(request: FetchRequest, *, uses_ids: bool, who: Principal) -> FetchSession:
+    session = FetchSession(NO_SESSION, uses_ids=uses_ids, who=who)
     session.ask(request)
     session.forget(request.forgotten)
     return session

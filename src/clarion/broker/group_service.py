@@ -13,6 +13,7 @@ from dataclasses import replace
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, Final
 
+from clarion.broker.authorizer import Operation
 from clarion.broker.broker import RequestContext
 from clarion.broker.threads import in_thread
 from clarion.broker.waiting import WaitingReplies
@@ -99,8 +100,11 @@ class GroupService:
         else:
             self._overrides.pop(group_id, None)
 
-    async def call(self, group_id: str, method: Method, request: Any, context: RequestContext) -> Any:
-        """Ask the coordinator of a group. KafkaError if it cannot answer."""
+    async def call(
+        self, group_id: str, operation: Operation, method: Method, request: Any, context: RequestContext
+    ) -> Any:
+        """Ask the coordinator of a group for what is this operation on it. KafkaError if it cannot answer."""
+        self._broker.resolver.require_group(context.principal, operation, group_id)
         shard = await self._shard_of(group_id)
         return await shard.call(method, request, context)
 
@@ -117,7 +121,8 @@ class GroupService:
 
     def committed_partitions(self, group_id: str) -> list[TopicPartition]:
         """Where a group has committed offsets, as far as it is known here and now."""
-        return self.shards[partition_for(group_id, len(self.shards))].coordinator.committed_partitions(group_id)
+        shard = self._find_shard(group_id)
+        return [] if shard is None else shard.coordinator.committed_partitions(group_id)
 
     def summaries(self) -> Iterator[GroupSummary]:
         for shard in self.shards:

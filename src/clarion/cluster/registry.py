@@ -171,21 +171,21 @@ class TopicRegistry:
 
     def draft_grown(self, name: str, partition_count: int) -> Topic:
         """A topic with so many partitions: nobody knows of the new ones yet."""
-        topic = self._known(name)
+        topic = self.known(name)
         self.check_growth(topic, partition_count)
         more = self._new_partitions(partition_count - topic.partition_count)
         return replace(topic, partitions=topic.partitions + more)
 
     async def grow(self, grown: Topic) -> Topic:
         """From here on it has all the partitions of the draft."""
-        return await self._put(grown, range(self._known(grown.name).partition_count, grown.partition_count))
+        return await self._put(grown, range(self.known(grown.name).partition_count, grown.partition_count))
 
     async def configure(self, name: str, overrides: Mapping[str, str]) -> Topic:
-        return await self._put(replace(self._known(name), overrides=dict(overrides)), range(0))
+        return await self._put(replace(self.known(name), overrides=dict(overrides)), range(0))
 
     async def delete(self, name: str) -> Topic:
         """From here on it does not exist; `forget_deleted` follows when its files are gone."""
-        topic = self._known(name)
+        topic = self.known(name)
         await self._change([Delete(topic_key(name)), Put(deleting_key(topic.id), name.encode())])
         return topic
 
@@ -278,7 +278,7 @@ class TopicRegistry:
     async def _read_all(self) -> None:
         self.image = ClusterImage.of(await self._store.range(""))
 
-    def _known(self, name: str) -> Topic:
+    def known(self, name: str) -> Topic:
         topic = self.image.topic(name)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")

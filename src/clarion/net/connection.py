@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from clarion.model.errors import MalformedError
 from clarion.net.budget import SMALL_BYTES
@@ -59,11 +59,11 @@ class Connection(asyncio.BufferedProtocol):
         "_will_go_on",
         "client_id",
         "counted_reply_bytes",
-        "habit_at",
         "held_bytes",
         "last_active",
         "listener",
         "peer",
+        "session",
     )
 
     def __init__(self, server: Server, listener: int) -> None:
@@ -88,7 +88,7 @@ class Connection(asyncio.BufferedProtocol):
         self._will_go_on = False
         self.peer = ""
         self.client_id = ""
-        self.habit_at = 0  # the service's own: how much of a request is likely to come again
+        self.session: Any = None  # the service's own: what it knows of this client
         self.held_bytes = 0  # of our memory
         self.counted_reply_bytes = 0  # of those, replies that are not sent
         self.last_active = 0.0

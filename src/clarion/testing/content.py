@@ -41,7 +41,7 @@ async def write(
         await broker.create_topic(topic, broker.config.default_partitions, {})
     now_ms = broker.clock.now_ms()
     batch = encode_batch([(key, value, headers, now_ms if timestamp is None else timestamp)])
-    place = broker.resolver.partition(broker.resolver.topic(topic), partition)
+    place = broker.resolver.partition(broker.registry.known(topic), partition)
     appended = place.append(memoryview(batch), now_ms)
     await _committed(place, appended.last_offset)
     return appended.base_offset
@@ -69,7 +69,7 @@ def count(broker: Broker, topic: str) -> int:
 
 
 def _partitions(broker: Broker, topic: str, index: int | None) -> list[Partition]:
-    known = broker.resolver.topic(topic)
+    known = broker.registry.known(topic)
     return broker.partitions.of_topic(known) if index is None else [broker.resolver.partition(known, index)]
 
 

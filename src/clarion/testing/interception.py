@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from clarion.model.errors import ErrorCode, MalformedError
 from clarion.net import Connection, PendingReply, Reply, Service
@@ -178,7 +178,7 @@ class Relay(Connection):
         self._loses_reply = loses_reply
         self._performed: PendingReply | None = None
         self.peer, self.listener, self.client_id = real.peer, real.listener, real.client_id
-        self.habit_at = 0
+        self.session: Any = None
 
     def take(self, reply: Reply | PendingReply | None) -> None:
         if not isinstance(reply, PendingReply):

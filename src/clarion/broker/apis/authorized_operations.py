@@ -1,32 +1,13 @@
-"""Authorized operations (KIP-430): one bit per operation. There is no authorizer yet, so everything is allowed."""
+"""Which operations there are on topics, groups and the cluster: what a client may be told of (KIP-430)."""
 
 from __future__ import annotations
 
-from enum import IntEnum
 from typing import Final
 
-
-class Operation(IntEnum):
-    """Kafka's codes of what an ACL can speak of."""
-
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
-
-
-def _bits(*operations: Operation) -> int:
-    return sum(1 << operation for operation in operations)
-
+from clarion.broker.authorizer import Operation
 
 NOT_ASKED_FOR: Final = -(2**31)
-TOPIC_OPERATIONS: Final = _bits(
+TOPIC_OPERATIONS: Final = (
     Operation.READ,
     Operation.WRITE,
     Operation.CREATE,
@@ -36,7 +17,7 @@ TOPIC_OPERATIONS: Final = _bits(
     Operation.DESCRIBE_CONFIGS,
     Operation.ALTER_CONFIGS,
 )
-CLUSTER_OPERATIONS: Final = _bits(
+CLUSTER_OPERATIONS: Final = (
     Operation.CREATE,
     Operation.ALTER,
     Operation.DESCRIBE,
@@ -45,7 +26,7 @@ CLUSTER_OPERATIONS: Final = _bits(
     Operation.ALTER_CONFIGS,
     Operation.IDEMPOTENT_WRITE,
 )
-GROUP_OPERATIONS: Final = _bits(
+GROUP_OPERATIONS: Final = (
     Operation.READ,
     Operation.DELETE,
     Operation.DESCRIBE,

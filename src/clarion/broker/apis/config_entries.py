@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Final, NamedTuple
 
+from clarion.broker.authorizer import Operation, Principal
 from clarion.broker.broker import Broker
 from clarion.broker.config import BrokerConfig
 from clarion.broker.dynamic_settings import DynamicSettings
@@ -30,6 +31,17 @@ class ResourceType(IntEnum):
     BROKER_LOGGER = 8
     CLIENT_METRICS = 16
     GROUP = 32
+
+
+def require_for_configs(broker: Broker, who: Principal, operation: Operation, resource_type: int, name: str) -> None:
+    """Settings of topics and groups are theirs, all others the cluster's."""
+    match resource_type:
+        case ResourceType.TOPIC:
+            broker.resolver.require_topic(who, operation, name)
+        case ResourceType.GROUP:
+            broker.resolver.require_group(who, operation, name)
+        case _:
+            broker.resolver.require_cluster(who, operation)
 
 
 class Source(IntEnum):

@@ -14,6 +14,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from clarion.broker.apis.produce_replies import TopicResult, Uncommitted, WaitingProduce, encode_reply, refused, taken
+from clarion.broker.authorizer import Operation
 from clarion.broker.preparing import Waiting
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.net import Connection, PendingReply, Reply
@@ -35,13 +36,13 @@ from clarion.wire.produce import (
 
 if TYPE_CHECKING:
     from clarion.broker.broker import Broker
+    from clarion.broker.session import Session
 
 ACKS_NONE: Final = 0
 ACKS_LEADER: Final = 1
 ACKS_ALL: Final = -1
 FIRST_VERSION_WITH_IDS: Final = 13
 _FIRST_VERSION_WITH_ZSTD: Final = 7
-_HABITS_MAX: Final = 4096
 _BEGINNING_BYTES_MAX: Final = 512  # of a request; a client's name may have 32 KB, and is not worth remembering then
 _PLACED_AT_ONCE: Final = 200  # batches of one request: an append takes some twenty microseconds
 # Where batches are looked through, so much of a request is done in the turn in which it came: about a millisecond.
@@ -53,12 +54,12 @@ _CLIENT_ID_AT: Final = 8
 
 
 def serve(
-    broker: Broker, connection: Connection, header: RequestHeader, frame: memoryview
+    broker: Broker, connection: Connection, session: Session, header: RequestHeader, frame: memoryview
 ) -> Reply | PendingReply | None:
     request = decode_request(frame[header.body_at :], header.api_version)
     if not request.records_at and sum([len(topic.partitions) for topic in request.topics]) > _PLACED_AT_ONCE:
-        return _serve_long(broker, connection, header, connection.own(frame))
-    placed = Placed(broker, connection, header, request)
+        return _serve_long(broker, connection, session, header, connection.own(frame))
+    placed = Placed(broker, connection, session, header, request)
     for topic in request.topics:
         produced = placed.begin(topic)
         for index, records in topic.partitions:
@@ -66,16 +67,16 @@ def serve(
     if placed.waiting:
         return placed.prepare(len(frame))
     if request.records_at and placed.is_plain and request.acks != ACKS_NONE:
-        _note_habit(broker, connection, header, request, frame)
+        _note_template(broker, session, header, request, frame)
     return placed.answer()
 
 
 def _serve_long(
-    broker: Broker, connection: Connection, header: RequestHeader, frame: memoryview
+    broker: Broker, connection: Connection, session: Session, header: RequestHeader, frame: memoryview
 ) -> PendingReply | None:
     """Batches for hundreds of partitions, a few in each turn."""
     request = decode_request(frame[header.body_at :], header.api_version)
-    placed = Placed(broker, connection, header, request)
+    placed = Placed(broker, connection, session, header, request)
 
     async def run() -> None:
         for topic in request.topics:
@@ -105,15 +106,24 @@ class Placed:
         "_put_off_for",
         "_request",
         "_results",
+        "_session",
         "_small",
         "_uncommitted",
         "has_failed",
         "waiting",
     )
 
-    def __init__(self, broker: Broker, connection: Connection, header: RequestHeader, request: ProduceRequest) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        connection: Connection,
+        session: Session,
+        header: RequestHeader,
+        request: ProduceRequest,
+    ) -> None:
         self._broker = broker
         self._connection = connection
+        self._session = session
         self._header = header
         self._request = request
         self._now_ms = broker.clock.now_ms()
@@ -142,7 +152,7 @@ class Placed:
     ) -> None:
         request = self._request
         try:
-            partition = _find(self._broker, self._header, topic, index)
+            partition = _find(self._broker, self._session, self._header, topic, index)
             batch = _checked(request, records, self._header.api_version)
             if request.acks == ACKS_ALL:
                 partition.check_in_sync()
@@ -245,32 +255,31 @@ class Placed:
             self._uncommitted.append(Uncommitted(partition, appended.last_offset, produced, at))
 
 
-def serve_again(broker: Broker, connection: Connection, frame: memoryview) -> Reply | PendingReply | None:
+def serve_again(
+    broker: Broker, connection: Connection, session: Session, frame: memoryview
+) -> Reply | PendingReply | None:
     """A request that begins like an earlier one. None if it does not, or is not as simple: then `serve` is to do it."""
-    at = connection.habit_at
-    habit = broker.produce_habits.get(_beginning(frame, at))
-    if habit is None or habit.partition.is_gone:
+    at = session.template_at
+    template = session.templates.find(_beginning(frame, at), broker.resolver.version)
+    if template is None or template.partition.is_gone:
         return None
     try:
-        records = last_records(frame, at, habit.version)
+        records = last_records(frame, at, template.version)
     except UNREADABLE:
         return None
-    return None if not records else habit.serve(broker, connection, frame, records)
+    return None if not records else template.serve(broker, connection, frame, records)
 
 
-def _note_habit(
-    broker: Broker, connection: Connection, header: RequestHeader, request: ProduceRequest, frame: memoryview
+def _note_template(
+    broker: Broker, session: Session, header: RequestHeader, request: ProduceRequest, frame: memoryview
 ) -> None:
     at = header.body_at + request.records_at
     if header.api_version < _FIRST_VERSION_WITH_ZSTD or at > _BEGINNING_BYTES_MAX:
         return
-    connection.habit_at = at
-    habits, beginning = broker.produce_habits, _beginning(frame, at)
-    if beginning in habits:
-        return  # another connection's, or this one's from before it said something else
-    if len(habits) >= _HABITS_MAX:
-        habits.clear()
-    habits[beginning] = Habit(broker, header, request)
+    session.template_at = at
+    beginning, version = _beginning(frame, at), broker.resolver.version
+    if session.templates.find(beginning, version) is None:  # else another connection's, or this one's from before
+        session.templates.note(beginning, version, RequestTemplate(broker, session, header, request))
 
 
 def _beginning(frame: memoryview, at: int) -> bytes:
@@ -278,7 +287,7 @@ def _beginning(frame: memoryview, at: int) -> bytes:
     return bytes(frame[:_CORRELATION_AT]) + bytes(frame[_CLIENT_ID_AT:at])
 
 
-class Habit:
+class RequestTemplate:
     """What requests mean that begin alike.
 
     A producer repeats itself: from one request to the next only the correlation id and the records differ. So what
@@ -287,10 +296,10 @@ class Habit:
 
     __slots__ = ("_acks", "_client_id", "_index", "_name", "_reply", "_timeout_ms", "_topic_id", "partition", "version")
 
-    def __init__(self, broker: Broker, header: RequestHeader, request: ProduceRequest) -> None:
+    def __init__(self, broker: Broker, session: Session, header: RequestHeader, request: ProduceRequest) -> None:
         (topic,) = request.topics
         self._index = topic.partitions[0].index
-        self.partition = _find(broker, header, topic, self._index)
+        self.partition = _find(broker, session, header, topic, self._index)
         self.version = header.api_version
         self._client_id = header.client_id
         self._name = topic.name
@@ -326,14 +335,19 @@ class Habit:
         return self._name, self._topic_id, [produced]
 
 
-def _find(broker: Broker, header: RequestHeader, topic: ProduceTopic, index: int) -> Partition:
+def _find(broker: Broker, session: Session, header: RequestHeader, topic: ProduceTopic, index: int) -> Partition:
     by_id = header.api_version >= FIRST_VERSION_WITH_IDS
     if not by_id and topic.name in broker.closed_to_clients:
         raise _closed(topic.name)
-    known = broker.resolver.topic_by_id(topic.topic_id) if by_id else broker.resolver.topic(topic.name)
+    resolver, who = broker.resolver, session.principal
+    known = (
+        resolver.topic_by_id(who, Operation.WRITE, topic.topic_id)
+        if by_id
+        else resolver.topic(who, Operation.WRITE, topic.name)
+    )
     if by_id and known.name in broker.closed_to_clients:
         raise _closed(known.name)
-    return broker.resolver.partition(known, index)
+    return resolver.partition(known, index)
 
 
 def _closed(name: str) -> KafkaError:

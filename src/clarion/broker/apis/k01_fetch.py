@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from clarion.broker.apis.fetch_replies import Collected, Found, encode_found, fetched_from, refusal
 from clarion.broker.apis.leader_epochs import diverging_epoch
+from clarion.broker.authorizer import Operation, Principal
 from clarion.broker.fetch_sessions import NO_SESSION, FetchSession, SessionPartition
 from clarion.broker.resolver import check_leader_epoch
 from clarion.log.hops import ColdRead, Reader, read_any, read_cached
@@ -31,6 +32,7 @@ from clarion.world import event_log
 
 if TYPE_CHECKING:
     from clarion.broker.broker import Broker
+    from clarion.broker.session import Session
 
 log = event_log("broker")
 
@@ -41,34 +43,38 @@ _READ_PER_PIECE: Final = 100
 _COLD_TRIES_MAX: Final = 32  # three for each segment that is touched; then the loop waits for the disk
 
 
-def serve(broker: Broker, connection: Connection, header: RequestHeader, body: memoryview) -> Reply | PendingReply:
+def serve(
+    broker: Broker, connection: Connection, client: Session, header: RequestHeader, body: memoryview
+) -> Reply | PendingReply:
     if len(body) > _DECODED_AT_ONCE_BYTES:
-        return _serve_long(broker, connection, header, bytes(body))
-    fetch = _open(broker, header, decode_request(body, header.api_version))
+        return _serve_long(broker, connection, client, header, bytes(body))
+    fetch = _open(broker, client.principal, header, decode_request(body, header.api_version))
     if not isinstance(fetch, Fetch):
         return fetch
     return fetch.answer_in_turns(connection) if fetch.is_long else fetch.answer(connection)
 
 
-def _open(broker: Broker, header: RequestHeader, request: FetchRequest) -> Fetch | bytes:
+def _open(broker: Broker, who: Principal, header: RequestHeader, request: FetchRequest) -> Fetch | bytes:
     try:
         if request.replica_id >= 0:
             raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "only the brokers of a cluster fetch as replicas")
         uses_ids = header.api_version >= FIRST_VERSION_WITH_IDS
-        session = broker.sessions.open(request, asyncio.get_running_loop().time(), uses_ids=uses_ids)
+        session = broker.sessions.open(request, asyncio.get_running_loop().time(), uses_ids=uses_ids, who=who)
     except KafkaError as error:
         return refusal(header, error)
     return Fetch(broker, header, request, session)
 
 
-def _serve_long(broker: Broker, connection: Connection, header: RequestHeader, body: bytes) -> PendingReply:
+def _serve_long(
+    broker: Broker, connection: Connection, client: Session, header: RequestHeader, body: bytes
+) -> PendingReply:
     """A request that names thousands of partitions is decoded in a thread."""
     pending = PendingReply(connection)
 
     async def run() -> None:
         try:
             request = await broker.turns.aside(decode_request, body, header.api_version)
-            fetch = _open(broker, header, request)
+            fetch = _open(broker, client.principal, header, request)
             if isinstance(fetch, Fetch):
                 await fetch.run_in_turns(connection, pending)
             else:
@@ -330,13 +336,18 @@ class Fetch:
         return read_cached if self._cold_tries < _COLD_TRIES_MAX else read_any
 
     def _find(self, asked: SessionPartition) -> Partition:
-        known = asked.partition
-        if known is not None and not known.is_gone:
+        known, resolver = asked.partition, self._broker.resolver
+        if known is not None and not known.is_gone and asked.resolved_in == resolver.version:
             return known
-        resolver = self._broker.resolver
-        by_id = self._header.api_version >= FIRST_VERSION_WITH_IDS
-        topic = resolver.topic_by_id(asked.topic_id) if by_id else resolver.topic(asked.name)
-        return resolver.partition(topic, asked.index)
+        who, by_id = self._session.who, self._header.api_version >= FIRST_VERSION_WITH_IDS
+        topic = (
+            resolver.topic_by_id(who, Operation.READ, asked.topic_id)
+            if by_id
+            else resolver.topic(who, Operation.READ, asked.name)
+        )
+        partition = resolver.partition(topic, asked.index)
+        asked.resolved_in = resolver.version
+        return partition
 
     # Replying
 

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from clarion.broker.apis.refusals import REFUSALS, refusal_of
+from clarion.broker.authorizer import Operation
 from clarion.broker.broker import Broker, RequestContext
 from clarion.broker.threads import in_thread
 from clarion.log.hops import DamagedSegment
@@ -61,21 +62,20 @@ async def handle(broker: Broker, request: ListOffsetsRequest, context: RequestCo
         partitions = []
         async for asked in broker.turns.each(topic.partitions):
             is_named_twice = times_named[topic.name, asked.partition_index] > 1
-            partitions.append(await _answer(broker, topic.name, asked, context.version, is_named_twice))
+            partitions.append(await _answer(broker, topic.name, asked, context, is_named_twice))
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=tuple(partitions)))
     return ListOffsetsResponse(topics=tuple(topics))
 
 
 async def _answer(
-    broker: Broker, topic: str, asked: ListOffsetsPartition, version: int, is_named_twice: bool
+    broker: Broker, topic: str, asked: ListOffsetsPartition, context: RequestContext, is_named_twice: bool
 ) -> ListOffsetsPartitionResponse:
     try:
         if is_named_twice:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a partition is named twice")
-        _check_version(asked.timestamp, version)
-        partition = broker.resolver.partition(
-            broker.resolver.topic(topic), asked.partition_index, asked.current_leader_epoch
-        )
+        _check_version(asked.timestamp, context.version)
+        known = broker.resolver.topic(context.principal, Operation.DESCRIBE, topic)
+        partition = broker.resolver.partition(known, asked.partition_index, asked.current_leader_epoch)
         found = await _find(broker, partition, asked.timestamp)
     except REFUSALS as error:
         code = refusal_of(error, f"{topic}-{asked.partition_index}").code

@@ -13,11 +13,13 @@ is not made by asking for it; the first group does that.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from struct import pack
 from typing import Final
 
 from clarion.broker.apis.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from clarion.broker.apis.refusals import REFUSALS, refusal_of
+from clarion.broker.authorizer import THE_CLUSTER, Operation, Principal, ResourceKind
 from clarion.broker.broker import Broker, RequestContext
 from clarion.cluster import Topic
 from clarion.model.errors import ErrorCode, KafkaError
@@ -36,9 +38,11 @@ _FIRST_VERSION_BY_ID: Final = 12
 
 async def handle(broker: Broker, request: MetadataRequest, context: RequestContext) -> bytes:
     version = context.version
-    topics = await _topics(broker, request, version)
+    named = await _topics(broker, request, context)
+    topics = [encoded for _, encoded in named]
     if request.include_topic_authorized_operations and version >= _FIRST_VERSION_WITH_OPERATIONS:
-        topics = [_with_operations(topic, version, TOPIC_OPERATIONS) for topic in topics]
+        authorized = partial(broker.resolver.authorized, context.principal, ResourceKind.TOPIC)
+        topics = [_with_operations(one, version, authorized(name, TOPIC_OPERATIONS)) for name, one in named]
     reply = encode_response(
         version,
         throttle_ms=0,
@@ -51,19 +55,25 @@ async def handle(broker: Broker, request: MetadataRequest, context: RequestConte
     )
     has_operations = _FIRST_VERSION_WITH_OPERATIONS <= version <= _LAST_VERSION_WITH_CLUSTER_OPERATIONS
     if request.include_cluster_authorized_operations and has_operations:
-        return _with_operations(reply, version, CLUSTER_OPERATIONS)
+        return _with_operations(reply, version, _of_cluster(broker, context))
     return reply
 
 
-async def _topics(broker: Broker, request: MetadataRequest, version: int) -> list[bytes]:
+def _of_cluster(broker: Broker, context: RequestContext) -> int:
+    return broker.resolver.authorized(context.principal, ResourceKind.CLUSTER, THE_CLUSTER, CLUSTER_OPERATIONS)
+
+
+async def _topics(broker: Broker, request: MetadataRequest, context: RequestContext) -> list[tuple[str, bytes]]:
+    """Names and encoded topics."""
+    version = context.version
     if request.topics is None or (version == 0 and not request.topics):
-        return [
-            broker.metadata.topic(topic, version) async for topic in broker.turns.each(broker.image.topics.values())
-        ]
+        known = broker.turns.each(broker.resolver.topics(context.principal, Operation.DESCRIBE))
+        return [(topic.name, broker.metadata.topic(topic, version)) async for topic in known]
     asked_once = list(dict.fromkeys(request.topics))  # whatever the client says twice
     may_create = request.allow_auto_topic_creation and broker.config.auto_create_topics
     granted = _granted(broker, asked_once) if may_create else None
-    return [await _topic(broker, asked, version, granted) async for asked in broker.turns.each(asked_once)]
+    asked_of = broker.turns.each(asked_once)
+    return [(asked.name or "", await _topic(broker, asked, context, granted)) async for asked in asked_of]
 
 
 def _granted(broker: Broker, asked: list[MetadataRequestTopic]) -> frozenset[str]:
@@ -79,26 +89,34 @@ def _is_to_be_made(broker: Broker, name: str) -> bool:
     return broker.image.topic(name) is None and is_topic_name(name) and name not in broker.closed_to_clients
 
 
-async def _topic(broker: Broker, asked: MetadataRequestTopic, version: int, granted: frozenset[str] | None) -> bytes:
+async def _topic(
+    broker: Broker, asked: MetadataRequestTopic, context: RequestContext, granted: frozenset[str] | None
+) -> bytes:
+    version, who = context.version, context.principal
     try:
         if asked.topic_id != NO_TOPIC_ID:
-            return broker.metadata.topic(_known_by_id(broker, asked, version), version)
+            return broker.metadata.topic(_known_by_id(broker, asked, context), version)
         if asked.name is None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a topic without name and id")
-        topic = broker.image.topic(asked.name) or await _create(broker, asked.name, granted)
+        broker.resolver.require_topic(who, Operation.DESCRIBE, asked.name)
+        topic = broker.image.topic(asked.name) or await _create(broker, who, asked.name, granted)
     except KafkaError as error:
         name = (asked.name or "") if asked.topic_id == NO_TOPIC_ID else None  # of an unknown id nobody knows the name
         return broker.metadata.missing(error.code, version, name, asked.topic_id)
     return broker.metadata.topic(topic, version)
 
 
-def _known_by_id(broker: Broker, asked: MetadataRequestTopic, version: int) -> Topic:
-    if version < _FIRST_VERSION_BY_ID:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"version {version} knows topics by name only")
-    return broker.resolver.topic_by_id(asked.topic_id)
+def _known_by_id(broker: Broker, asked: MetadataRequestTopic, context: RequestContext) -> Topic:
+    if context.version < _FIRST_VERSION_BY_ID:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"version {context.version} knows topics by name only")
+    try:
+        return broker.resolver.topic_by_id(context.principal, Operation.DESCRIBE, asked.topic_id)
+    except KafkaError as error:
+        # As in Kafka: who may not know a topic does not hear either that somebody has its id.
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, error.message) from error
 
 
-async def _create(broker: Broker, name: str, granted: frozenset[str] | None) -> Topic:
+async def _create(broker: Broker, who: Principal, name: str, granted: frozenset[str] | None) -> Topic:
     """Several clients that ask for one topic at the same time all get it, whoever was first."""
     check_topic_name(name)
     if granted is None or name in broker.closed_to_clients:
@@ -106,6 +124,7 @@ async def _create(broker: Broker, name: str, granted: frozenset[str] | None) -> 
     if name not in granted:
         # What Kafka answers for a topic that is being made: every client asks again in a moment.
         raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE)
+    broker.resolver.require_creation(who, name)
     try:
         return await broker.create_topic(name, broker.config.default_partitions, {})
     except REFUSALS as error:

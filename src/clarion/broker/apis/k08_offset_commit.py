@@ -11,7 +11,9 @@ from functools import partial
 from typing import Final
 
 from clarion.broker.apis.partition_pieces import joined, pieces
+from clarion.broker.authorizer import Operation
 from clarion.broker.broker import Broker, RequestContext
+from clarion.cluster import Topic
 from clarion.groups.coordinator import GroupCoordinator
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.wire.messages.k08_offset_commit import (
@@ -45,9 +47,9 @@ async def handle(broker: Broker, request: OffsetCommitRequest, context: RequestC
 async def _commit(
     broker: Broker, request: OffsetCommitRequest, context: RequestContext, asked: tuple[OffsetCommitRequestTopic, ...]
 ) -> list[OffsetCommitResponseTopic]:
-    topics, refused = _known_topics(broker, asked, context.version)
+    topics, refused = _known_topics(broker, asked, context)
     response: OffsetCommitResponse = await broker.groups.call(
-        request.group_id, GroupCoordinator.offset_commit, replace(request, topics=topics), context
+        request.group_id, Operation.READ, GroupCoordinator.offset_commit, replace(request, topics=topics), context
     )
     answers = response.topics
     if context.version >= _FIRST_VERSION_WITH_IDS:
@@ -57,18 +59,18 @@ async def _commit(
 
 
 def _known_topics(
-    broker: Broker, asked: tuple[OffsetCommitRequestTopic, ...], version: int
+    broker: Broker, asked: tuple[OffsetCommitRequestTopic, ...], context: RequestContext
 ) -> tuple[tuple[OffsetCommitRequestTopic, ...], tuple[OffsetCommitResponseTopic, ...]]:
     """The topics that exist, under their names, and refusals for the others."""
     known: list[OffsetCommitRequestTopic] = []
     refused: list[OffsetCommitResponseTopic] = []
     for one in asked:
-        by_id = version >= _FIRST_VERSION_WITH_IDS
-        topic = broker.image.topic_by_id(one.topic_id) if by_id else broker.image.topic(one.name)
-        if by_id and topic is None:
-            refused.append(_refuse(one, ErrorCode.UNKNOWN_TOPIC_ID))
+        try:
+            topic = _topic(broker, one, context)
+        except KafkaError as error:
+            refused.append(_refuse(one, error.code))
             continue
-        name, count = (one.name, 0) if topic is None else (topic.name, topic.partition_count)
+        name, count = topic.name, topic.partition_count
         present = tuple(p for p in one.partitions if 0 <= p.partition_index < count)
         missing = tuple(p for p in one.partitions if not 0 <= p.partition_index < count)
         if missing:
@@ -76,6 +78,13 @@ def _known_topics(
         if present:
             known.append(replace(one, name=name, partitions=present))
     return tuple(known), tuple(refused)
+
+
+def _topic(broker: Broker, asked: OffsetCommitRequestTopic, context: RequestContext) -> Topic:
+    resolver, who = broker.resolver, context.principal
+    if context.version >= _FIRST_VERSION_WITH_IDS:
+        return resolver.topic_by_id(who, Operation.READ, asked.topic_id)
+    return resolver.topic(who, Operation.READ, asked.name)
 
 
 def _refuse(topic: OffsetCommitRequestTopic, code: ErrorCode) -> OffsetCommitResponseTopic:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Final
 from uuid import UUID
 
+from clarion.broker.authorizer import Operation, ResourceKind
 from clarion.broker.broker import Broker, RequestContext
 from clarion.groups.coordinator import GroupCoordinator
 from clarion.groups.offset_requests import all_topics, fetch_response, groups_asked
@@ -72,7 +74,7 @@ def _refused_topics(request: OffsetFetchRequest, code: ErrorCode) -> tuple[Offse
 async def _fetch_group(
     broker: Broker, request: OffsetFetchRequest, group: OffsetFetchRequestGroup, context: RequestContext
 ) -> OffsetFetchResponseGroup:
-    named, unknown = _with_names(broker, group, context.version)
+    named, unknown = _with_names(broker, group, context)
     try:
         found = await _fetch_in_pieces(broker, request, named, context)
     except KafkaError as error:
@@ -89,18 +91,35 @@ async def _fetch_in_pieces(
     topics: dict[tuple[str, UUID], list[OffsetFetchResponsePartitions]] = {}
     async for piece in _pieces(broker, group):
         response: OffsetFetchResponse = await broker.groups.call(
-            group.group_id, GroupCoordinator.offset_fetch, replace(request, groups=(piece,)), context
+            group.group_id,
+            Operation.DESCRIBE,
+            GroupCoordinator.offset_fetch,
+            replace(request, groups=(piece,)),
+            context,
         )
         (told,) = response.groups
         if told.error_code:
             return told
         for one in told.topics:
             topics.setdefault((one.name, one.topic_id), []).extend(one.partitions)
-    found = [
-        OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=tuple(partitions))
-        async for (name, topic_id), partitions in broker.turns.each(topics.items())
-    ]
+    allows = partial(broker.resolver.allows, context.principal, Operation.DESCRIBE, ResourceKind.TOPIC)
+    found = []
+    async for (name, topic_id), partitions in broker.turns.each(topics.items()):
+        if allows(name):
+            found.append(OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=tuple(partitions)))
+        elif group.topics is not None:
+            asked = OffsetFetchRequestTopics(
+                name=name, topic_id=topic_id, partition_indexes=tuple(one.partition_index for one in partitions)
+            )
+            found.append(_refused(asked, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
     return OffsetFetchResponseGroup(group_id=group.group_id, topics=tuple(found))
+
+
+def _refused(asked: OffsetFetchRequestTopics, code: ErrorCode) -> OffsetFetchResponseTopics:
+    refusals = tuple(
+        OffsetFetchResponsePartitions(partition_index=index, error_code=code) for index in asked.partition_indexes
+    )
+    return OffsetFetchResponseTopics(name=asked.name, topic_id=asked.topic_id, partitions=refusals)
 
 
 async def _pieces(broker: Broker, group: OffsetFetchRequestGroup) -> AsyncIterator[OffsetFetchRequestGroup]:
@@ -132,22 +151,18 @@ def _short(topics: Iterable[OffsetFetchRequestTopics]) -> Iterator[OffsetFetchRe
 
 
 def _with_names(
-    broker: Broker, group: OffsetFetchRequestGroup, version: int
+    broker: Broker, group: OffsetFetchRequestGroup, context: RequestContext
 ) -> tuple[OffsetFetchRequestGroup, tuple[OffsetFetchResponseTopics, ...]]:
     """The group's question in topic names, and refusals for ids that nobody has."""
-    if version < _FIRST_VERSION_WITH_IDS or group.topics is None:
+    if context.version < _FIRST_VERSION_WITH_IDS or group.topics is None:
         return group, ()
     known, unknown = [], []
     for asked in group.topics:
-        topic = broker.image.topic_by_id(asked.topic_id)
-        if topic is not None:
+        try:
+            topic = broker.resolver.topic_by_id(context.principal, Operation.DESCRIBE, asked.topic_id)
             known.append(replace(asked, name=topic.name))
-            continue
-        refusals = tuple(
-            OffsetFetchResponsePartitions(partition_index=index, error_code=ErrorCode.UNKNOWN_TOPIC_ID)
-            for index in asked.partition_indexes
-        )
-        unknown.append(OffsetFetchResponseTopics(topic_id=asked.topic_id, partitions=refusals))
+        except KafkaError as error:
+            unknown.append(_refused(asked, error.code))
     return replace(group, topics=tuple(known)), tuple(unknown)
 
 

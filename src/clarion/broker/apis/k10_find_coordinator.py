@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from clarion.broker.authorizer import Operation, ResourceKind
 from clarion.broker.broker import Broker, RequestContext
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.wire.messages.k10_find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
@@ -52,6 +53,8 @@ def _find(broker: Broker, key: str, key_type: int, context: RequestContext) -> C
         return _refuse(key, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not supported yet")
     if key_type != _GROUP:
         return _refuse(key, ErrorCode.INVALID_REQUEST, f"there is no coordinator for key type {key_type}")
+    if not broker.resolver.allows(context.principal, Operation.DESCRIBE, ResourceKind.GROUP, key):
+        return _refuse(key, ErrorCode.GROUP_AUTHORIZATION_FAILED, "not authorized to know this group")
     coordinator = broker.groups.coordinator_of(key)
     if coordinator is None:
         return _refuse(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "the coordinator is not available")

@@ -6,6 +6,7 @@ In a KIP-848 group a classic member is answered at once (online migration). The 
 
 from __future__ import annotations
 
+from clarion.broker.authorizer import Operation
 from clarion.broker.broker import Broker, RequestContext
 from clarion.groups.classic_rebalance import join_error
 from clarion.groups.coordinator import GroupCoordinator
@@ -16,7 +17,7 @@ from clarion.wire.messages.k11_join_group import JoinGroupRequest, JoinGroupResp
 async def handle(broker: Broker, request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse:
     try:
         response: JoinGroupResponse = await broker.groups.call(
-            request.group_id, GroupCoordinator.join_group, request, context
+            request.group_id, Operation.READ, GroupCoordinator.join_group, request, context
         )
     except KafkaError as error:
         return join_error(error.code, request.member_id, context.version)

@@ -6,6 +6,7 @@ is answered with success, as in Kafka: some clients (aiokafka) take COORDINATOR_
 
 from __future__ import annotations
 
+from clarion.broker.authorizer import Operation
 from clarion.broker.broker import Broker, RequestContext
 from clarion.groups.coordinator import GroupCoordinator
 from clarion.model.errors import ErrorCode, KafkaError
@@ -15,7 +16,7 @@ from clarion.wire.messages.k12_heartbeat import HeartbeatRequest, HeartbeatRespo
 async def handle(broker: Broker, request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
     try:
         response: HeartbeatResponse = await broker.groups.call(
-            request.group_id, GroupCoordinator.heartbeat, request, context
+            request.group_id, Operation.READ, GroupCoordinator.heartbeat, request, context
         )
     except KafkaError as error:
         if error.code is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:

@@ -5,6 +5,7 @@ v3 many members, static ones too · v4 flexible · v5 reason. The decisions are 
 
 from __future__ import annotations
 
+from clarion.broker.authorizer import Operation
 from clarion.broker.broker import Broker, RequestContext
 from clarion.groups.coordinator import GroupCoordinator
 from clarion.wire.messages.k13_leave_group import LeaveGroupRequest, LeaveGroupResponse
@@ -12,6 +13,6 @@ from clarion.wire.messages.k13_leave_group import LeaveGroupRequest, LeaveGroupR
 
 async def handle(broker: Broker, request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse:
     response: LeaveGroupResponse = await broker.groups.call(
-        request.group_id, GroupCoordinator.leave_group, request, context
+        request.group_id, Operation.READ, GroupCoordinator.leave_group, request, context
     )
     return response

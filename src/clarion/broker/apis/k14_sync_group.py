@@ -5,6 +5,7 @@ v3 static members · v4 flexible · v5 protocol type and name. The decisions are
 
 from __future__ import annotations
 
+from clarion.broker.authorizer import Operation
 from clarion.broker.broker import Broker, RequestContext
 from clarion.groups.coordinator import GroupCoordinator
 from clarion.wire.messages.k14_sync_group import SyncGroupRequest, SyncGroupResponse
@@ -12,6 +13,6 @@ from clarion.wire.messages.k14_sync_group import SyncGroupRequest, SyncGroupResp
 
 async def handle(broker: Broker, request: SyncGroupRequest, context: RequestContext) -> SyncGroupResponse:
     response: SyncGroupResponse = await broker.groups.call(
-        request.group_id, GroupCoordinator.sync_group, request, context
+        request.group_id, Operation.READ, GroupCoordinator.sync_group, request, context
     )
     return response

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from clarion.broker.apis.authorized_operations import GROUP_OPERATIONS
+from clarion.broker.authorizer import Operation, ResourceKind
 from clarion.broker.broker import Broker, RequestContext
 from clarion.groups.coordinator import GroupCoordinator
 from clarion.model.errors import KafkaError
@@ -25,11 +26,16 @@ async def handle(broker: Broker, request: DescribeGroupsRequest, context: Reques
 async def _one(broker: Broker, group_id: str, context: RequestContext, *, has_operations: bool) -> DescribedGroup:
     try:
         response: DescribeGroupsResponse = await broker.groups.call(
-            group_id, GroupCoordinator.describe_groups, DescribeGroupsRequest(groups=(group_id,)), context
+            group_id,
+            Operation.DESCRIBE,
+            GroupCoordinator.describe_groups,
+            DescribeGroupsRequest(groups=(group_id,)),
+            context,
         )
     except KafkaError as error:
         return DescribedGroup(group_id=group_id, error_code=error.code)
     (described,) = response.groups
     if has_operations and not described.error_code:
-        return replace(described, authorized_operations=GROUP_OPERATIONS)
+        operations = broker.resolver.authorized(context.principal, ResourceKind.GROUP, group_id, GROUP_OPERATIONS)
+        return replace(described, authorized_operations=operations)
     return described

@@ -57,6 +57,7 @@ async def handle(broker: Broker, request: CreateTopicsRequest, context: RequestC
                 raise KafkaError(ErrorCode.POLICY_VIOLATION, f"at most {TOPICS_MAX} topics in one request")
             if times_named[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            broker.resolver.require_creation(context.principal, topic.name)
             results.append(await _create(broker, topic, validate_only=request.validate_only))
         except REFUSALS as error:
             results.append(_refused(topic, error))

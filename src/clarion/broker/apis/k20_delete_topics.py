@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 
 from clarion.broker.apis.refusals import REFUSALS, refusal_of
+from clarion.broker.authorizer import Operation, Principal
 from clarion.broker.broker import Broker, RequestContext
 from clarion.cluster import Topic
 from clarion.model.errors import ErrorCode, KafkaError
@@ -30,26 +31,26 @@ async def handle(broker: Broker, request: DeleteTopicsRequest, context: RequestC
         try:
             if times_asked[one] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "the topic is named twice in one request")
-            responses.append(await _delete(broker, one))
+            responses.append(await _delete(broker, one, context.principal))
         except REFUSALS as error:
             responses.append(_refused(one, error))
     return DeleteTopicsResponse(responses=tuple(responses))
 
 
-async def _delete(broker: Broker, asked: DeleteTopicState) -> DeletableTopicResult:
-    found = _find(broker, asked)
+async def _delete(broker: Broker, asked: DeleteTopicState, who: Principal) -> DeletableTopicResult:
+    found = _find(broker, asked, who)
     topic = await broker.delete_topic(found.name, found.id)
     return DeletableTopicResult(name=topic.name, topic_id=topic.id)
 
 
-def _find(broker: Broker, asked: DeleteTopicState) -> Topic:
+def _find(broker: Broker, asked: DeleteTopicState, who: Principal) -> Topic:
     if asked.name is not None and asked.topic_id != NO_TOPIC_ID:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a topic is named by its name or its id, not by both")
     if asked.name is not None:
-        return broker.resolver.topic(asked.name)
+        return broker.resolver.topic(who, Operation.DELETE, asked.name)
     if asked.topic_id == NO_TOPIC_ID:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "neither a name nor an id")
-    return broker.resolver.topic_by_id(asked.topic_id)
+    return broker.resolver.topic_by_id(who, Operation.DELETE, asked.topic_id)
 
 
 def _refused(asked: DeleteTopicState, error: KafkaError | OSError) -> DeletableTopicResult:

@@ -13,6 +13,7 @@ import asyncio
 from typing import Final
 
 from clarion.broker.apis.refusals import REFUSALS, refusal_of
+from clarion.broker.authorizer import Operation, Principal
 from clarion.broker.broker import Broker, RequestContext
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.names import is_internal
@@ -34,9 +35,9 @@ NO_WATERMARK: Final = -1
 
 async def handle(broker: Broker, request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
     raised: list[Partition] = []
-    each = broker.turns.each
+    each, who = broker.turns.each, context.principal
     topics = [
-        (topic.name, [_raise_start(broker, topic.name, asked, raised) async for asked in each(topic.partitions)])
+        (topic.name, [_raise_start(broker, who, topic.name, asked, raised) async for asked in each(topic.partitions)])
         async for topic in each(request.topics)
     ]
     try:
@@ -53,11 +54,13 @@ async def handle(broker: Broker, request: DeleteRecordsRequest, context: Request
 
 
 def _raise_start(
-    broker: Broker, topic: str, asked: DeleteRecordsPartition, raised: list[Partition]
+    broker: Broker, who: Principal, topic: str, asked: DeleteRecordsPartition, raised: list[Partition]
 ) -> DeleteRecordsPartitionResult:
     """For readers at once, and not yet for good."""
     try:
-        partition = broker.resolver.partition(broker.resolver.topic(topic), asked.partition_index)
+        partition = broker.resolver.partition(
+            broker.resolver.topic(who, Operation.DELETE, topic), asked.partition_index
+        )
         offset = _new_start(partition, asked.offset)
         if offset > partition.start_offset:
             partition.log.raise_start(offset)

@@ -10,6 +10,7 @@ error that clients take as final.
 from __future__ import annotations
 
 from clarion.broker.apis.refusals import REFUSALS, refusal_of
+from clarion.broker.authorizer import Operation
 from clarion.broker.broker import Broker, RequestContext
 from clarion.model.errors import ErrorCode
 from clarion.wire.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -22,6 +23,7 @@ async def handle(broker: Broker, request: InitProducerIdRequest, context: Reques
     if (request.producer_id < 0) != (request.producer_epoch < 0):
         return _refused(ErrorCode.INVALID_REQUEST)
     try:
+        broker.resolver.require_cluster(context.principal, Operation.IDEMPOTENT_WRITE)
         producer_id = await broker.new_producer_id()
     except REFUSALS as error:
         return _refused(refusal_of(error, "producer id").code)

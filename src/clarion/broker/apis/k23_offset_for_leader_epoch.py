@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from clarion.broker.apis.leader_epochs import end_of_epoch
 from clarion.broker.apis.refusals import REFUSALS, refusal_of
+from clarion.broker.authorizer import Operation, Principal
 from clarion.broker.broker import Broker, RequestContext
 from clarion.wire.messages.k23_offset_for_leader_epoch import (
     EpochEndOffset,
@@ -24,14 +25,19 @@ async def handle(
 ) -> OffsetForLeaderEpochResponse:
     topics = []
     async for topic in broker.turns.each(request.topics):
-        partitions = [_answer(broker, topic.topic, asked) async for asked in broker.turns.each(topic.partitions)]
+        partitions = [
+            _answer(broker, context.principal, topic.topic, asked)
+            async for asked in broker.turns.each(topic.partitions)
+        ]
         topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=tuple(partitions)))
     return OffsetForLeaderEpochResponse(topics=tuple(topics))
 
 
-def _answer(broker: Broker, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
+def _answer(broker: Broker, who: Principal, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
     try:
-        partition = broker.resolver.partition(broker.resolver.topic(topic), asked.partition, asked.current_leader_epoch)
+        partition = broker.resolver.partition(
+            broker.resolver.topic(who, Operation.DESCRIBE, topic), asked.partition, asked.current_leader_epoch
+        )
         epoch, end_offset = end_of_epoch(partition, asked.leader_epoch)
     except REFUSALS as error:
         return EpochEndOffset(

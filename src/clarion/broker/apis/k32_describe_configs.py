@@ -21,9 +21,11 @@ from clarion.broker.apis.config_entries import (
     client_metrics_entries,
     group_entries,
     logger_entries,
+    require_for_configs,
     topic_entries,
 )
 from clarion.broker.apis.refusals import REFUSALS, refusal_of
+from clarion.broker.authorizer import Operation, Principal
 from clarion.broker.broker import Broker, RequestContext
 from clarion.broker.dynamic_settings import ALL_BROKERS
 from clarion.model.errors import ErrorCode, KafkaError
@@ -44,7 +46,7 @@ Told = tuple[DescribeConfigsResourceResult, ...]
 
 
 async def handle(broker: Broker, request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
-    description = Description(broker, request)
+    description = Description(broker, request, context.principal)
     results = []
     resources_max = DOCUMENTED_MAX if request.include_documentation else RESOURCES_MAX
     async for number, asked in broker.turns.each(enumerate(dict.fromkeys(request.resources), start=1)):
@@ -55,8 +57,9 @@ async def handle(broker: Broker, request: DescribeConfigsRequest, context: Reque
 class Description:
     """What one request is told. Resources with the same settings share them: most have none of their own."""
 
-    def __init__(self, broker: Broker, request: DescribeConfigsRequest) -> None:
+    def __init__(self, broker: Broker, request: DescribeConfigsRequest, who: Principal) -> None:
         self._broker = broker
+        self._who = who
         self._request = request
         self._known: dict[tuple[object, ...], Told] = {}
 
@@ -80,10 +83,11 @@ class Description:
 
     def _settings(self, asked: DescribeConfigsResource) -> Told:
         name, dynamic = asked.resource_name, self._broker.dynamic
+        require_for_configs(self._broker, self._who, Operation.DESCRIBE_CONFIGS, asked.resource_type, name)
         match asked.resource_type:
             case ResourceType.TOPIC:
                 check_topic_name(name)
-                overrides = self._broker.resolver.topic(name).overrides
+                overrides = self._broker.registry.known(name).overrides
                 return self._tell(ResourceType.TOPIC, overrides, lambda: topic_entries(overrides, dynamic))
             case ResourceType.BROKER if name == ALL_BROKERS:
                 return self._tell(ResourceType.BROKER, {}, lambda: all_brokers_entries(self._broker))

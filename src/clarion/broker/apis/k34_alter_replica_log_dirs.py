@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 
+from clarion.broker.authorizer import THE_CLUSTER, Operation, ResourceKind
 from clarion.broker.broker import Broker, RequestContext
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.wire.messages.k34_alter_replica_log_dirs import (
@@ -27,8 +28,13 @@ async def handle(
     named = (
         (one.path, topic.name, index) for one in request.dirs for topic in one.topics for index in topic.partitions
     )
+    may = broker.resolver.allows(context.principal, Operation.ALTER, ResourceKind.CLUSTER, THE_CLUSTER)
     async for path, topic, index in broker.turns.each(named):
-        results.setdefault(topic, {})[index] = _code(broker, topic, index, is_here=_is_ours(broker, path))
+        results.setdefault(topic, {})[index] = (
+            _code(broker, topic, index, is_here=_is_ours(broker, path))
+            if may
+            else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        )
     return AlterReplicaLogDirsResponse(results=tuple(_result(name, codes) for name, codes in results.items()))
 
 
@@ -41,7 +47,7 @@ def _code(broker: Broker, topic: str, index: int, *, is_here: bool) -> ErrorCode
     if not is_here:
         return ErrorCode.LOG_DIR_NOT_FOUND
     try:
-        partition = broker.resolver.partition(broker.resolver.topic(topic), index)
+        partition = broker.resolver.partition(broker.registry.known(topic), index)
     except KafkaError as error:
         return error.code
     return ErrorCode.NONE if partition.log.failed is None else ErrorCode.KAFKA_STORAGE_ERROR

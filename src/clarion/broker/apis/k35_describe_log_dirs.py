@@ -14,7 +14,9 @@ import shutil
 from collections.abc import Iterator
 from typing import Final
 
+from clarion.broker.authorizer import THE_CLUSTER, Operation, ResourceKind
 from clarion.broker.broker import Broker, RequestContext
+from clarion.model.errors import ErrorCode
 from clarion.replication import Partition
 from clarion.wire.messages.k35_describe_log_dirs import (
     DescribeLogDirsPartition,
@@ -29,6 +31,8 @@ _UNKNOWN: Final = -1
 
 
 async def handle(broker: Broker, request: DescribeLogDirsRequest, context: RequestContext) -> DescribeLogDirsResponse:
+    if not broker.resolver.allows(context.principal, Operation.DESCRIBE, ResourceKind.CLUSTER, THE_CLUSTER):
+        return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, results=())
     sizes: dict[str, dict[int, int]] = {}
     for number, partition in enumerate(_asked(broker, request), start=1):
         try:

@@ -12,6 +12,7 @@ from collections import Counter
 
 from clarion.broker.apis.placement import check_replicas, check_total
 from clarion.broker.apis.refusals import REFUSALS, refusal_of
+from clarion.broker.authorizer import Operation, Principal
 from clarion.broker.broker import Broker, RequestContext
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.wire.messages.k37_create_partitions import (
@@ -33,7 +34,7 @@ async def handle(broker: Broker, request: CreatePartitionsRequest, context: Requ
             check_total(total, broker.config.limits.request_partitions_max)
             if times_named[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "the topic is named twice in one request")
-            await _grow(broker, topic, validate_only=request.validate_only)
+            await _grow(broker, context.principal, topic, validate_only=request.validate_only)
         except REFUSALS as error:
             code, message = refusal_of(error, topic.name)
         results.append(CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=message))
@@ -46,8 +47,8 @@ def _counted(broker: Broker, asked: CreatePartitionsTopic) -> int:
     return max(asked.count - topic.partition_count, 0) if topic else 0
 
 
-async def _grow(broker: Broker, asked: CreatePartitionsTopic, *, validate_only: bool) -> None:
-    topic = broker.resolver.topic(asked.name)
+async def _grow(broker: Broker, who: Principal, asked: CreatePartitionsTopic, *, validate_only: bool) -> None:
+    topic = broker.resolver.topic(who, Operation.ALTER, asked.name)
     if asked.name in broker.closed_to_clients:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"{asked.name} keeps its number of partitions for life")
     broker.registry.check_growth(topic, asked.count)

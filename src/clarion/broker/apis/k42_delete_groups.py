@@ -5,6 +5,7 @@ v2 flexible. Only empty groups go. Each group is asked of its own coordinator.
 
 from __future__ import annotations
 
+from clarion.broker.authorizer import Operation
 from clarion.broker.broker import Broker, RequestContext
 from clarion.groups.coordinator import GroupCoordinator
 from clarion.model.errors import KafkaError
@@ -20,7 +21,11 @@ async def handle(broker: Broker, request: DeleteGroupsRequest, context: RequestC
 async def _one(broker: Broker, group_id: str, context: RequestContext) -> DeletableGroupResult:
     try:
         response: DeleteGroupsResponse = await broker.groups.call(
-            group_id, GroupCoordinator.delete_groups, DeleteGroupsRequest(groups_names=(group_id,)), context
+            group_id,
+            Operation.DELETE,
+            GroupCoordinator.delete_groups,
+            DeleteGroupsRequest(groups_names=(group_id,)),
+            context,
         )
     except KafkaError as error:
         return DeletableGroupResult(group_id=group_id, error_code=error.code)

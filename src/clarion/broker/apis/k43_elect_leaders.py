@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from clarion.broker.authorizer import Operation
 from clarion.broker.broker import Broker, RequestContext
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.wire.messages.k43_elect_leaders import (
@@ -23,6 +24,7 @@ _KINDS: Final = (0, 1)
 
 
 async def handle(broker: Broker, request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
+    broker.resolver.require_cluster(context.principal, Operation.ALTER)
     if request.election_type not in _KINDS:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}")
     results = []

@@ -11,6 +11,7 @@ from collections import Counter
 
 from clarion.broker.apis.refusals import REFUSALS, refusal_of
 from clarion.broker.apis.setting_alterations import alter
+from clarion.broker.authorizer import Principal
 from clarion.broker.broker import Broker, RequestContext
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.setting_changes import Edit, SettingChange
@@ -32,7 +33,7 @@ async def handle(
         try:
             if times_named[one.resource_type, one.resource_name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-            await _alter(broker, one, validate_only=request.validate_only)
+            await _alter(broker, context.principal, one, validate_only=request.validate_only)
         except REFUSALS as error:
             code, message = refusal_of(error, one.resource_name)
         responses.append(
@@ -46,7 +47,7 @@ async def handle(
     return IncrementalAlterConfigsResponse(responses=tuple(responses))
 
 
-async def _alter(broker: Broker, asked: AlterConfigsResource, *, validate_only: bool) -> None:
+async def _alter(broker: Broker, who: Principal, asked: AlterConfigsResource, *, validate_only: bool) -> None:
     changes = [SettingChange(config.name, config.config_operation, config.value) for config in asked.configs]
     edit = Edit(changes, replaces_all=False)
-    await alter(broker, asked.resource_type, asked.resource_name, edit, validate_only=validate_only)
+    await alter(broker, who, asked.resource_type, asked.resource_name, edit, validate_only=validate_only)

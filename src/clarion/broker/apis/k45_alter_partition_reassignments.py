@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from clarion.broker.apis.placement import check_replicas
 from clarion.broker.apis.refusals import REFUSALS, refusal_of
+from clarion.broker.authorizer import Operation
 from clarion.broker.broker import Broker, RequestContext
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.wire.messages.k45_alter_partition_reassignments import (
@@ -24,6 +25,7 @@ from clarion.wire.messages.k45_alter_partition_reassignments import (
 async def handle(
     broker: Broker, request: AlterPartitionReassignmentsRequest, context: RequestContext
 ) -> AlterPartitionReassignmentsResponse:
+    broker.resolver.require_cluster(context.principal, Operation.ALTER)
     responses = []
     async for topic in broker.turns.each(request.topics):
         partitions = [_answer(broker, topic.name, asked) async for asked in broker.turns.each(topic.partitions)]
@@ -36,7 +38,7 @@ async def handle(
 def _answer(broker: Broker, topic: str, asked: ReassignablePartition) -> ReassignablePartitionResponse:
     code, message = ErrorCode.NONE, None
     try:
-        broker.resolver.check_exists(broker.resolver.topic(topic), asked.partition_index)
+        broker.resolver.check_exists(broker.registry.known(topic), asked.partition_index)
         _check(broker, asked)
     except REFUSALS as error:
         code, message = refusal_of(error, f"{topic}-{asked.partition_index}")

@@ -5,6 +5,7 @@ There is one node, so none is. `kafka-topics --describe` asks, whatever it descr
 
 from __future__ import annotations
 
+from clarion.broker.authorizer import Operation
 from clarion.broker.broker import Broker, RequestContext
 from clarion.wire.messages.k46_list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
@@ -15,4 +16,5 @@ from clarion.wire.messages.k46_list_partition_reassignments import (
 async def handle(
     broker: Broker, request: ListPartitionReassignmentsRequest, context: RequestContext
 ) -> ListPartitionReassignmentsResponse:
+    broker.resolver.require_cluster(context.principal, Operation.DESCRIBE)
     return ListPartitionReassignmentsResponse()

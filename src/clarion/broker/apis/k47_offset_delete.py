@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from clarion.broker.authorizer import Operation
 from clarion.broker.broker import Broker, RequestContext
 from clarion.groups.coordinator import GroupCoordinator
-from clarion.model.errors import ErrorCode
+from clarion.model.errors import ErrorCode, KafkaError
 from clarion.wire.messages.k47_offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestTopic,
@@ -22,19 +23,26 @@ from clarion.wire.messages.k47_offset_delete import (
 
 async def handle(broker: Broker, request: OffsetDeleteRequest, context: RequestContext) -> OffsetDeleteResponse:
     known: list[OffsetDeleteRequestTopic] = []
-    unknown: list[OffsetDeleteRequestTopic] = []
+    refused: list[OffsetDeleteResponseTopic] = []
     async for topic in broker.turns.each(request.topics):
-        (unknown if broker.image.topic(topic.name) is None else known).append(topic)
+        try:
+            broker.resolver.topic(context.principal, Operation.READ, topic.name)
+            known.append(topic)
+        except KafkaError as error:
+            refused.append(_refuse(topic, error.code))
     response: OffsetDeleteResponse = await broker.groups.call(
-        request.group_id, GroupCoordinator.offset_delete, replace(request, topics=tuple(known)), context
+        request.group_id,
+        Operation.DELETE,
+        GroupCoordinator.offset_delete,
+        replace(request, topics=tuple(known)),
+        context,
     )
     if response.error_code:
         return response
-    return replace(response, topics=response.topics + tuple(map(_refuse, unknown)))
+    return replace(response, topics=response.topics + tuple(refused))
 
 
-def _refuse(topic: OffsetDeleteRequestTopic) -> OffsetDeleteResponseTopic:
-    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+def _refuse(topic: OffsetDeleteRequestTopic, code: ErrorCode) -> OffsetDeleteResponseTopic:
     return OffsetDeleteResponseTopic(
         name=topic.name,
         partitions=tuple(

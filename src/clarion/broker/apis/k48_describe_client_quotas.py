@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from clarion.broker.authorizer import Operation
 from clarion.broker.broker import Broker, RequestContext
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.wire.messages.k48_describe_client_quotas import (
@@ -24,6 +25,7 @@ _ENTITY_TYPES: Final = ("user", "client-id", "ip")
 async def handle(
     broker: Broker, request: DescribeClientQuotasRequest, context: RequestContext
 ) -> DescribeClientQuotasResponse:
+    broker.resolver.require_cluster(context.principal, Operation.DESCRIBE_CONFIGS)
     _check_filter(request.components)
     return DescribeClientQuotasResponse(entries=())
 

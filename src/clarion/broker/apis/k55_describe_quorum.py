@@ -8,6 +8,7 @@ as offsets: they grow with every change. Left out: directory ids.
 
 from __future__ import annotations
 
+from clarion.broker.authorizer import Operation
 from clarion.broker.broker import Broker, RequestContext
 from clarion.broker.own_settings import listener_protocol
 from clarion.model.errors import ErrorCode
@@ -25,6 +26,7 @@ from clarion.wire.messages.k55_describe_quorum import (
 
 
 async def handle(broker: Broker, request: DescribeQuorumRequest, context: RequestContext) -> DescribeQuorumResponse:
+    broker.resolver.require_cluster(context.principal, Operation.DESCRIBE)
     if not _is_about_metadata(request.topics):
         return DescribeQuorumResponse(topics=tuple(_unknown(topic) for topic in request.topics))
     topic = TopicData(topic_name=METADATA_TOPIC, partitions=(_quorum(broker, await broker.registry.revision()),))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from clarion.broker.authorizer import Operation
 from clarion.broker.broker import Broker, RequestContext
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.wire.api_versions import FEATURES
@@ -22,6 +23,7 @@ from clarion.wire.messages.k57_update_features import (
 
 
 async def handle(broker: Broker, request: UpdateFeaturesRequest, context: RequestContext) -> UpdateFeaturesResponse:
+    broker.resolver.require_cluster(context.principal, Operation.ALTER)
     times_named = Counter(update.feature for update in request.feature_updates)
     try:
         for update in request.feature_updates:

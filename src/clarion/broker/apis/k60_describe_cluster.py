@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from clarion.broker.apis.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED_FOR
+from clarion.broker.authorizer import THE_CLUSTER, ResourceKind
 from clarion.broker.broker import Broker, RequestContext
 from clarion.cluster import BrokerRegistration
 from clarion.model.errors import ErrorCode
@@ -35,7 +36,9 @@ async def handle(broker: Broker, request: DescribeClusterRequest, context: Reque
         controller_id=broker.node_id,
         brokers=tuple(_broker(one, context.listener) for one in broker.image.brokers.values()),
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED_FOR
+            broker.resolver.authorized(context.principal, ResourceKind.CLUSTER, THE_CLUSTER, CLUSTER_OPERATIONS)
+            if request.include_cluster_authorized_operations
+            else NOT_ASKED_FOR
         ),
     )
 

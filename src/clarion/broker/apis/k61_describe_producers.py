@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Final
 
 from clarion.broker.apis.refusals import REFUSALS, refusal_of
+from clarion.broker.authorizer import Operation, Principal
 from clarion.broker.broker import Broker, RequestContext
 from clarion.replication.producers import Producer
 from clarion.wire.messages.k61_describe_producers import (
@@ -30,15 +31,15 @@ async def handle(
     async for topic in broker.turns.each(request.topics):
         partitions = []
         async for index in broker.turns.each(topic.partition_indexes):
-            partitions.append(await _answer(broker, topic.name, index, room))
+            partitions.append(await _answer(broker, context.principal, topic.name, index, room))
             room -= len(partitions[-1].active_producers)
         topics.append(TopicResponse(name=topic.name, partitions=tuple(partitions)))
     return DescribeProducersResponse(topics=tuple(topics))
 
 
-async def _answer(broker: Broker, topic: str, index: int, room: int) -> PartitionResponse:
+async def _answer(broker: Broker, who: Principal, topic: str, index: int, room: int) -> PartitionResponse:
     try:
-        partition = broker.resolver.partition(broker.resolver.topic(topic), index)
+        partition = broker.resolver.partition(broker.resolver.topic(who, Operation.READ, topic), index)
     except REFUSALS as error:
         code, message = refusal_of(error, f"{topic}-{index}")
         return PartitionResponse(partition_index=index, error_code=code, error_message=message)

@@ -6,6 +6,7 @@ of consumers turns it into a KIP-848 group, the last one that leaves turns it ba
 
 from __future__ import annotations
 
+from clarion.broker.authorizer import Operation
 from clarion.broker.broker import Broker, RequestContext
 from clarion.groups.coordinator import GroupCoordinator
 from clarion.wire.messages.k68_consumer_group_heartbeat import (
@@ -19,6 +20,6 @@ async def handle(
 ) -> ConsumerGroupHeartbeatResponse:
     await broker.groups.resolve_aside(request.group_id, request.subscribed_topic_regex)
     response: ConsumerGroupHeartbeatResponse = await broker.groups.call(
-        request.group_id, GroupCoordinator.consumer_group_heartbeat, request, context
+        request.group_id, Operation.READ, GroupCoordinator.consumer_group_heartbeat, request, context
     )
     return response

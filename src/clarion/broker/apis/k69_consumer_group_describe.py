@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from clarion.broker.apis.authorized_operations import GROUP_OPERATIONS
+from clarion.broker.authorizer import Operation, ResourceKind
 from clarion.broker.broker import Broker, RequestContext
 from clarion.groups.coordinator import GroupCoordinator
 from clarion.model.errors import KafkaError
@@ -31,6 +32,7 @@ async def _one(broker: Broker, group_id: str, context: RequestContext, *, has_op
     try:
         response: ConsumerGroupDescribeResponse = await broker.groups.call(
             group_id,
+            Operation.DESCRIBE,
             GroupCoordinator.consumer_group_describe,
             ConsumerGroupDescribeRequest(group_ids=(group_id,)),
             context,
@@ -39,5 +41,6 @@ async def _one(broker: Broker, group_id: str, context: RequestContext, *, has_op
         return DescribedGroup(group_id=group_id, error_code=error.code)
     (described,) = response.groups
     if has_operations and not described.error_code:
-        return replace(described, authorized_operations=GROUP_OPERATIONS)
+        operations = broker.resolver.authorized(context.principal, ResourceKind.GROUP, group_id, GROUP_OPERATIONS)
+        return replace(described, authorized_operations=operations)
     return described

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final, assert_never
 
 from clarion.broker.apis.config_entries import ResourceType
+from clarion.broker.authorizer import THE_CLUSTER, Operation, ResourceKind
 from clarion.broker.broker import Broker, RequestContext
 from clarion.broker.dynamic_settings import CLIENT_METRICS, GROUP
 from clarion.model.errors import ErrorCode
@@ -25,6 +26,8 @@ _FIRST_VERSION_WITH_TYPES: Final = 1
 async def handle(
     broker: Broker, request: ListConfigResourcesRequest, context: RequestContext
 ) -> ListConfigResourcesResponse:
+    if not broker.resolver.allows(context.principal, Operation.DESCRIBE_CONFIGS, ResourceKind.CLUSTER, THE_CLUSTER):
+        return ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, config_resources=())
     if context.version < _FIRST_VERSION_WITH_TYPES:
         wanted = frozenset([ResourceType.CLIENT_METRICS.value])
     else:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from clarion.broker.apis.authorized_operations import TOPIC_OPERATIONS
+from clarion.broker.authorizer import Operation, Principal, ResourceKind
 from clarion.broker.broker import Broker, RequestContext
 from clarion.cluster import Topic
 from clarion.model.errors import ErrorCode, KafkaError
@@ -36,13 +37,14 @@ async def handle(
     async for name in broker.turns.each(_names(broker, request)):
         if room == 0:
             return _page(topics, Cursor(topic_name=name, partition_index=0))
-        topic = broker.image.topic(name)
-        if topic is None:
-            topics += _missing(name, is_told=bool(request.topics))
+        try:
+            topic = broker.resolver.topic(context.principal, Operation.DESCRIBE, name)
+        except KafkaError as error:
+            topics += _missing(name, error.code, is_told=bool(request.topics))
             continue
         first = _first_index(request.cursor, name)
         end = min(topic.partition_count, first + room)
-        topics.append(_described(topic, range(first, end)))
+        topics.append(_described(broker, context.principal, topic, range(first, end)))
         room -= max(0, end - first)
         if end < topic.partition_count:
             return _page(topics, Cursor(topic_name=name, partition_index=end))
@@ -68,7 +70,9 @@ def _first_index(cursor: Cursor | None, name: str) -> int:
     return cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
 
 
-def _described(topic: Topic, indexes: Sequence[int]) -> DescribeTopicPartitionsResponseTopic:
+def _described(
+    broker: Broker, who: Principal, topic: Topic, indexes: Sequence[int]
+) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.id,
@@ -86,15 +90,14 @@ def _described(topic: Topic, indexes: Sequence[int]) -> DescribeTopicPartitionsR
             )
             for index in indexes
         ),
-        topic_authorized_operations=TOPIC_OPERATIONS,
+        topic_authorized_operations=broker.resolver.authorized(who, ResourceKind.TOPIC, topic.name, TOPIC_OPERATIONS),
     )
 
 
-def _missing(name: str, *, is_told: bool) -> list[DescribeTopicPartitionsResponseTopic]:
+def _missing(name: str, code: ErrorCode, *, is_told: bool) -> list[DescribeTopicPartitionsResponseTopic]:
     """A topic that was asked for and is not there; one of all that went in the meantime is not worth a word."""
     if not is_told:
         return []
-    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     try:
         check_topic_name(name)
     except KafkaError as error:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from clarion.broker.apis.config_entries import ResourceType
+from clarion.broker import authorizer
+from clarion.broker.apis.config_entries import ResourceType, require_for_configs
 from clarion.broker.broker import Broker
 from clarion.broker.dynamic_settings import ALL_BROKERS
 from clarion.cluster import Topic
@@ -25,8 +26,11 @@ log = event_log("broker")
 CHANGES_MAX: Final = 4 * len(TOPIC_SETTINGS)  # per resource; each setting may be named once, so this is generous
 
 
-async def alter(broker: Broker, resource_type: int, name: str, edit: Edit, *, validate_only: bool) -> None:
+async def alter(
+    broker: Broker, who: authorizer.Principal, resource_type: int, name: str, edit: Edit, *, validate_only: bool
+) -> None:
     """Change one resource, or only say whether that would do."""
+    require_for_configs(broker, who, authorizer.Operation.ALTER_CONFIGS, resource_type, name)
     _check_named_once(change.name for change in edit.changes)
     match resource_type:
         case ResourceType.TOPIC:
@@ -76,7 +80,7 @@ async def _alter_topic(broker: Broker, name: str, edit: Edit, *, validate_only: 
         _check_topic(broker, topic, overrides)
         return overrides
 
-    topic = broker.resolver.topic(name)
+    topic = broker.registry.known(name)
     if changed(topic) != topic.overrides and not validate_only:
         await broker.configure_topic(name, changed)
 
