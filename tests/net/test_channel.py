@@ -48,7 +48,7 @@ async def test_a_broker_is_asked_in_the_newest_version_that_both_speak(tmp_path)
     async with running(tmp_path) as node:
         channel = await Channel.open(settings(port_of(node)))
         topic = CreatableTopic(name="t", num_partitions=3, replication_factor=1, assignments=(), configs=())
-        made = await channel.ask(CREATE_TOPICS, CreateTopicsRequest(topics=(topic,), timeout=5000))
+        made = await channel.ask(CREATE_TOPICS, CreateTopicsRequest(topics=(topic,), timeout=5000, validate_only=False))
         assert made.topics[0].error_code == 0
         told = await channel.ask(METADATA, MetadataRequest(topics=None))
         assert [(each.name, len(each.partitions)) for each in told.topics] == [("t", 3)]
