@@ -6,6 +6,7 @@ everything that a pipeline does.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
@@ -16,6 +17,7 @@ from clarion.pipeline.kafka.client import Client
 from clarion.pipeline.kafka.connection import Api
 from clarion.pipeline.kafka.errors import ConnectionLostError, refusal
 from clarion.pipeline.kafka.offsets import FIND_COORDINATOR
+from clarion.pipeline.kafka.settings import address
 from clarion.wire.cursor import FieldReader, FieldWriter
 
 CREATE_TOPICS: Final = Api("CreateTopics", 19, 4, is_flexible=False)
@@ -43,6 +45,7 @@ class BrokerLink:
         self._client = Client(replace(settings, api_timeout_ms=_PATIENCE_MS, connect_timeout_ms=_PATIENCE_MS))
 
     def topics(self) -> set[str]:
+        self._check_that_somebody_listens()
         try:
             return set(self._client.topics(None))
         except (ConnectionLostError, KafkaError) as error:
@@ -65,6 +68,18 @@ class BrokerLink:
             self._client.close()
         if error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):  # another run may be faster
             raise BrokerAwayError(f"{self.bootstrap}: {refusal(error_code, f'create topic {name}', reason)}")
+
+    def _check_that_somebody_listens(self) -> None:
+        """Where nobody does, waiting for an answer only hides it: whoever may wait asks again."""
+        reason: OSError | None = None
+        for server in self._client.settings.bootstrap_servers:
+            try:
+                socket.create_connection(address(server), _PATIENCE_MS / 1000).close()
+            except OSError as error:
+                reason = error
+            else:
+                return
+        raise BrokerAwayError(f"nothing answers at {self.bootstrap}; is `clarion serve` running? ({reason})")
 
     def make_quarantine(self, name: str) -> None:
         self.make_topic(name, 1, {"max.message.bytes": str(_QUARANTINE_BYTES_MAX)})

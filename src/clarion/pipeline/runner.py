@@ -24,7 +24,6 @@ from clarion.pipeline.batch_query import BatchQuery
 from clarion.pipeline.broker_link import BrokerAwayError
 from clarion.pipeline.definition import DefinitionError, Pipeline, Run
 from clarion.pipeline.fan_out import start_fan_out
-from clarion.pipeline.lag import LagProbe, LagWatch
 from clarion.pipeline.loading import hint, line_of
 from clarion.pipeline.observing import observed
 from clarion.pipeline.progress import BAD_ROWS, ROWS_IN, ROWS_OUT, Progress, listener
@@ -39,6 +38,8 @@ from clarion.world.clock import SystemClock
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from clarion.pipeline.lag import LagProbe
 
 STREAM, ONCE, BATCH = "stream", "once", "batch"
 _LOOK_SECONDS = 0.2
@@ -100,6 +101,8 @@ class Runner:
                 each.look_ahead()
             self._audience(self.progresses)
             try:
+                from clarion.pipeline.lag import LagWatch  # it brings numpy, which takes half a second
+
                 with LagWatch([probe for each in self.plays for probe in each.probes()]):
                     self._play(open_session)
             finally:
@@ -208,6 +211,8 @@ class Play:
 
     def probes(self) -> list[LagProbe]:
         """What looks at its lag; a batch has none."""
+        from clarion.pipeline.lag import LagProbe
+
         topics = _parts(self.pipeline.reads, Topic)
         return [LagProbe(self.progress, topics, self._run)] if topics and self._plan.how != BATCH else []
 

@@ -35,6 +35,7 @@ class LiveView:
 
         self._headline = headline
         self._started = time.monotonic()
+        self._has_shown = False
         self._live = Live(refresh_per_second=8, transient=False)
 
     def __enter__(self) -> LiveView:
@@ -45,7 +46,9 @@ class LiveView:
         self._live.stop()
 
     def __call__(self, progresses: Sequence[Progress]) -> None:
-        self._live.update(self._drawn(progresses))
+        self._has_shown = self._has_shown or not _end_in_failure(progresses)
+        if self._has_shown:
+            self._live.update(self._drawn(progresses))
 
     def _drawn(self, progresses: Sequence[Progress]) -> Any:
         from rich.console import Group
@@ -181,11 +184,18 @@ class Lines:
         for each in progresses:
             has_changed = self._said.get(each.name) != (each.state, each.detail)
             has_moved = now >= self._due and self._rows.get(each.name) != each.rows_in
-            if has_changed or has_moved:
+            is_told_anyway = each.state == "failed" and _end_in_failure(progresses)
+            if (has_changed or has_moved) and not is_told_anyway:
                 print(line(each.as_json(now)), file=self._out, flush=True)
                 self._said[each.name], self._rows[each.name] = (each.state, each.detail), each.rows_in
         if now >= self._due:
             self._due = now + _LINE_SECONDS
+
+
+def _end_in_failure(progresses: Sequence[Progress]) -> bool:
+    """Whether the command ends now, and says itself what failed: people need not read it twice."""
+    states = [each.state for each in progresses]
+    return "failed" in states and all(each in ("failed", "stopped", "ended") for each in states)
 
 
 class JsonLines:

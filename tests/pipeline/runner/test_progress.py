@@ -80,6 +80,19 @@ def test_a_pipe_gets_a_line_at_every_change_of_state_and_no_more():
     ]
 
 
+def test_a_failure_that_ends_the_command_is_left_to_the_command():
+    out = io.StringIO()
+    say = Lines(out)
+    failed, other = Progress("a", "failed", "no such topic"), Progress("b", "running")
+    say([failed, other])
+    other.state = "failed"
+    say([failed, other])
+    assert out.getvalue().splitlines() == ["a: failed: no such topic", "b: running"]
+    say = Lines(out := io.StringIO())
+    say([failed])
+    assert out.getvalue() == ""
+
+
 def test_a_line_tells_the_whole_story():
     assert line(progress_of(REPORT).as_json(0.0)) == (
         "errors_per_minute: running, 1,000 in (100/s), 12 out (1/s), lag 7 messages, batch 7 in 120 ms, "
