@@ -44,6 +44,8 @@ METRICS = {
     "batch_200_ms": Metric("ms, 200, 199 of them empty", Kind.COST),
     "batch_200_full_ms": Metric("ms, 200, none of them empty", Kind.COST),
     "empty_partition_ms": Metric("ms per empty partition", Kind.COST, 3),
+    "batch_idle_ms": Metric("ms, with an idle source", Kind.COST),
+    "idle_source_ms": Metric("ms added by it", Kind.COST, 1),
     "files": Metric("files", Kind.COST),
     "file_mb": Metric("MB/file", Kind.RATE, 1),
     "python_mb": Metric("MB in Python at most", Kind.COST),

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from bench.arena import Arena
 from bench.experiment import KAFKA_WIRE, Experiment, Sample
 from bench.rows import spark_lake, spark_streams
-from bench.rows.spark_peers import PARTITIONS, broker, check_arrived, filled, spark_peer
+from bench.rows.spark_peers import PARTITIONS, broker, check_arrived, check_order, filled, numbered, spark_peer
 from bench.sizes import Sizes
 
 WHERE = "on Clarion"
@@ -23,7 +23,8 @@ def experiments(sizes: Sizes) -> list[Experiment]:
     return [
         *(_read(key) for key in VALUE_SIZES),
         _row("spark-write", "Spark: batch write, 100 B", _write, acks="all"),
-        _row("spark-copy", "Spark: batch, topic to topic, 100 B", _copy, acks="all"),
+        _row("spark-copy", "Spark: batch, topic to topic, order kept, 100 B", _copy, acks="all"),
+        _row("spark-copy-limit", "Spark: the same behind a limit", _copy_behind_a_limit, acks="all"),
         _row("spark-stream", "Spark: streaming read to noop, 100 B", _stream),
         *spark_streams.experiments(sizes),
         *spark_lake.experiments(sizes),
@@ -56,12 +57,23 @@ def _write(arena: Arena, peer: str) -> Sample:
 
 
 def _copy(arena: Arena, peer: str) -> Sample:
-    spark = spark_peer(arena, peer)
-    source, messages = filled(arena, 100, arena.sizes.spark_messages // 2)
+    rows = arena.sizes.spark_messages // 2
+    spark, source = spark_peer(arena, peer), numbered(arena, rows)
     with arena.topic(broker(arena), PARTITIONS) as target:
         done = spark.ask("copy", source=source, target=target)
-        check_arrived(arena, target, messages)
-    return rates(done, messages, 100)
+        check_arrived(arena, target, rows)
+        check_order(arena, source, target)
+    return rates(done, rows, 100)
+
+
+def _copy_behind_a_limit(arena: Arena, peer: str) -> Sample:
+    """A limit brings all rows into one task, which is Spark's doing; what comes before and after it is not."""
+    rows = arena.sizes.spark_messages // 4
+    spark, source = spark_peer(arena, peer), numbered(arena, arena.sizes.spark_messages // 2)
+    with arena.topic(broker(arena), PARTITIONS) as target:
+        done = spark.ask("copy", source=source, target=target, limit=rows)
+        check_arrived(arena, target, rows)
+    return rates(done, rows, 100)
 
 
 def _stream(arena: Arena, peer: str) -> Sample:

@@ -68,9 +68,10 @@ class Driver:
         self._write(made, topic)
         return {"seconds": time.perf_counter() - began}
 
-    def copy(self, source: str, target: str) -> dict[str, float]:
+    def copy(self, source: str, target: str, limit: int | None = None) -> dict[str, float]:
         began = time.perf_counter()
-        self._write(self._read(source).select("key", "value"), target)
+        rows = self._read(source).select("key", "value")
+        self._write(rows if limit is None else rows.limit(limit), target)
         return {"seconds": time.perf_counter() - began}
 
     def stream(self, topic: str, rows: int, batches: int) -> dict[str, float]:
@@ -88,9 +89,12 @@ class Driver:
         seconds = sum(each["durationMs"]["triggerExecution"] for each in counted) / 1000
         return {"rows": sum(each["numInputRows"] for each in counted), "seconds": seconds}
 
-    def micro_batches(self, topic: str, rows: int, per_batch: int) -> dict[str, float]:
-        """A waiting topic read a little at a time by a stream that is not told to end: milliseconds per batch."""
+    def micro_batches(self, topic: str, rows: int, per_batch: int, idle: str | None = None) -> dict[str, float]:
+        """A waiting topic read a little at a time by a stream that is not told to end: milliseconds per batch. `idle`
+        is a second source of the same query, in which nothing happens."""
         messages = self._read_stream(topic, startingOffsets="earliest", maxOffsetsPerTrigger=str(per_batch))
+        if idle is not None:
+            messages = messages.union(self._read_stream(idle, startingOffsets="earliest"))
         query = messages.writeStream.format("noop").option("checkpointLocation", self._checkpoint()).start()
         deadline = time.monotonic() + _STREAM_WITHIN_S
         try:

@@ -14,10 +14,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from threading import Event, Thread
 from types import TracebackType
 from typing import Any, Self
+
+from confluent_kafka import Consumer, TopicPartition
 
 from bench.arena import Arena
 from bench.load import LoadFailed
@@ -149,6 +152,44 @@ def check_arrived(arena: Arena, topic: str, messages: int) -> None:
     admin.close()
     if there != messages:
         raise LoadFailed(f"{messages} messages were written and {there} are in the log")
+
+
+def numbered(arena: Arena, messages: int) -> str:
+    """A topic with so many messages, each with a key and a number of its own, made once."""
+
+    def make(topic: str) -> int:
+        admin = KafkaAdmin(broker(arena).address)
+        admin.create(topic, PARTITIONS)
+        admin.close()
+        spark_peer(arena, "clarion").ask("write", topic=topic, rows=messages, value_bytes=100)
+        return messages
+
+    topic, _ = arena.made(f"spark-numbered-{messages}", make)
+    return topic
+
+
+def check_order(arena: Arena, source: str, target: str) -> None:
+    """Each partition of a copy by key is, message by message, the one it was copied from."""
+    for partition in range(PARTITIONS):
+        first, second = (_digest(bootstrap(arena), each, partition) for each in (source, target))
+        if first != second:
+            raise LoadFailed(f"partition {partition} of the copy has not the order of the original")
+
+
+def _digest(bootstrap: str, topic: str, partition: int) -> bytes:
+    reader = Consumer({"bootstrap.servers": bootstrap, "group.id": "order", "enable.auto.commit": False,
+                       "enable.partition.eof": True})  # fmt: skip
+    reader.assign([TopicPartition(topic, partition, 0)])
+    digest = sha256()
+    while True:
+        messages = reader.consume(10_000, timeout=30.0)
+        if not messages:
+            raise LoadFailed(f"{topic}-{partition} cannot be read to its end")
+        for message in messages:
+            if message.error():
+                reader.close()
+                return digest.digest()
+            digest.update(message.value() or b"")
 
 
 @contextmanager

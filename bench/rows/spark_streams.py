@@ -32,6 +32,11 @@ def experiments(sizes: Sizes) -> list[Experiment]:
             metrics=("batch_1_ms", "batch_10_ms", "batch_200_ms", "batch_200_full_ms", "empty_partition_ms"),
             peers=KAFKA_WIRE, measure=_partitions, rounds_max=1,
         ),
+        Experiment(
+            id="spark-idle-source", title="Spark: a micro-batch beside a second, idle source", acks="–",
+            durability="on Clarion", metrics=("batch_1_ms", "batch_idle_ms", "idle_source_ms"),
+            peers=KAFKA_WIRE, measure=_idle_source, rounds_max=1,
+        ),
     ]  # fmt: skip
 
 
@@ -94,8 +99,21 @@ def _partitions(arena: Arena, peer: str) -> Sample:
     return sample | {"empty_partition_ms": max(_LEAST_MS, added)}
 
 
+def _idle_source(arena: Arena, peer: str) -> Sample:
+    waiting = {0: arena.sizes.spark_micro_batches * _PER_BATCH}
+    alone = _micro_batch_ms(arena, peer, 1, waiting.get, _PER_BATCH)
+    with arena.topic(broker(arena)) as idle:
+        beside = _micro_batch_ms(arena, peer, 1, waiting.get, _PER_BATCH, idle)
+    return {"batch_1_ms": alone, "batch_idle_ms": beside, "idle_source_ms": max(_LEAST_MS, beside - alone)}
+
+
 def _micro_batch_ms(
-    arena: Arena, peer: str, partitions: int, messages_in: Callable[[int], int | None], per_batch: int
+    arena: Arena,
+    peer: str,
+    partitions: int,
+    messages_in: Callable[[int], int | None],
+    per_batch: int,
+    idle: str | None = None,
 ) -> float:
     spark, server = spark_peer(arena, peer), broker(arena)
     with arena.topic(server, partitions) as topic:
@@ -107,4 +125,4 @@ def _micro_batch_ms(
                 rows += 1
         if producer.flush(30):
             raise LoadFailed("the messages for the micro-batches could not be sent")
-        return spark.ask("micro_batches", topic=topic, rows=rows, per_batch=per_batch)["batch_ms"]
+        return spark.ask("micro_batches", topic=topic, rows=rows, per_batch=per_batch, idle=idle)["batch_ms"]
