@@ -259,6 +259,6 @@ class SparkPart:
         clients = [word for name, value in self._link.settings.items() for word in ("-X", f"{name}={value}")]
         return [
             sys.executable, "-m", "clarion.cli.main", *clients, "pipeline", "run", str(_PIPELINES), "--json",
-            "--bootstrap", self._link.bootstrap, "--state-dir", str(self._folder / "pipelines"),
+            "--bootstrap", self._link.bootstrap, "--state-dir", str(self._folder / "pipelines"), "--restart",
             "--conf", "spark.ui.enabled=false",
         ]  # fmt: skip

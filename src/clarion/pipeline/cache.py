@@ -22,22 +22,24 @@ def cache_folders(environment: Mapping[str, str]) -> Iterator[Path]:
     yield Path(folder)
 
 
-def cached_file(name: str, content: str, environment: Mapping[str, str]) -> Path | None:
+def cached_file(name: str, content: str, environment: Mapping[str, str], *, is_program: bool = False) -> Path | None:
     """A file with this content in the first place that can be written; its name must change with its content."""
     for folder in cache_folders(environment):
         path = folder / name
         try:
             if not path.exists():
-                _write(path, content)
+                _write(path, content, 0o755 if is_program else 0o644)
         except OSError:
             continue
-        return path
+        if not is_program or os.access(path, os.X_OK):  # a folder may be mounted so that nothing in it can be run
+            return path
     return None
 
 
-def _write(path: Path, content: str) -> None:
+def _write(path: Path, content: str, mode: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, aside = tempfile.mkstemp(prefix=".making-", dir=path.parent)
     with os.fdopen(handle, "w") as file:
         file.write(content)
+        os.fchmod(handle, mode)
     os.replace(aside, path)

@@ -39,9 +39,7 @@ def test_a_broker_that_is_away(tmp_path):
 
 def test_where_nobody_listens_the_first_refusal_is_the_answer():
     """Whoever may wait asks again; trying on inside for two seconds would only hide why."""
-    with pytest.raises(
-        BrokerAwayError, match=rf"^nothing answers at {NOBODY}; .* \(\[Errno 111\] .*\)$"
-    ):
+    with pytest.raises(BrokerAwayError, match=rf"^nothing answers at {NOBODY}; .* \(\[Errno 111\] .*\)$"):
         BrokerLink({"bootstrap.servers": NOBODY}).topics()
 
 

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 
+import pyspark
 import pytest
 
 from clarion.pipeline.shipping import configured_cores, ship
@@ -94,10 +95,11 @@ from clarion.pipeline import session
 spark = session({"spark.ui.enabled": False, "spark.sql.shuffle.partitions": 3}, master="local[2,4]", name="look")
 again = session({"spark.sql.ansi.enabled": False})
 python = spark.range(1).select(udf(lambda _: sys.executable, "string")("id")).first()[0]
+package = spark.range(1).select(udf(lambda _: sys.modules["pyspark"].__file__, "string")("id")).first()[0]
 names = ("sql.shuffle.partitions", "sql.session.timeZone", "sql.ansi.enabled", "python.unix.domain.socket.enabled",
          "sql.streaming.stateStore.providerClass", "app.name", "driver.host")
 found = {name: again.conf.get("spark." + name) for name in names}
-print(json.dumps({**found, "master": again.sparkContext.master, "python": python,
+print(json.dumps({**found, "master": again.sparkContext.master, "python": python, "pyspark in workers": package,
                   "is the same": again.sparkContext is spark.sparkContext}))
 print("the end begins", file=sys.stderr, flush=True)
 """
@@ -119,6 +121,7 @@ def test_a_session_is_tuned_what_was_asked_for_wins_and_a_second_call_gives_it_a
         "driver.host": "127.0.0.1",
         "master": "local[2,4]",
         "python": sys.executable,
+        "pyspark in workers": pyspark.__file__,  # compiled, as it is installed; not Spark's own zip
         "is the same": True,
     }
     # When it ends, Spark's own workers may complain of a pipe that has gone.
