@@ -271,7 +271,7 @@ def explain(
 
 
 def _explain(one: Pipeline, spark: SparkSession, run: Run, extended: bool) -> None:
-    from clarion.pipeline.runner import told
+    from clarion.pipeline.loading import told
 
     try:
         one.frame(spark, run, streaming=True).explain(extended)

@@ -27,8 +27,9 @@ def perform(
     pipelines: Sequence[Pipeline], plan: Plan, *, as_json: bool = False, metrics: tuple[str, int] | None = None
 ) -> None:
     """Run to the end; CliError with a line for each pipeline that failed."""
+    from clarion.pipeline.definition import RunRefusedError
     from clarion.pipeline.metrics import served
-    from clarion.pipeline.runner import Runner, RunRefusedError
+    from clarion.pipeline.runner import Runner
     from clarion.pipeline.state_files import CheckpointAwayError, PipelineRunningError
 
     view = _view(plan, as_json)

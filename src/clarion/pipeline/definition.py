@@ -38,6 +38,10 @@ class DefinitionError(Exception):
     """A pipeline that cannot be run as it is written: one line that says what to change."""
 
 
+class RunRefusedError(Exception):
+    """A run that cannot begin as it was asked for."""
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """What every source and target of one run shares."""

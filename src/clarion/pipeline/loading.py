@@ -8,7 +8,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 
-from clarion.pipeline.definition import DefinitionError, Pipeline
+from clarion.pipeline.broker_link import BrokerAwayError
+from clarion.pipeline.definition import DefinitionError, Pipeline, RunRefusedError
+from clarion.pipeline.reasons import plain_reason
 
 
 class LoadError(Exception):
@@ -49,6 +51,15 @@ def hint(error: BaseException) -> str:
         if hasattr(functions, error.name):
             return f"; add `from pyspark.sql.functions import {error.name}`"
     return ""
+
+
+def told(error: Exception, pipeline: Pipeline) -> str:
+    """A failure in one line; with the line of the pipeline's file where it came from."""
+    if isinstance(error, DefinitionError | RunRefusedError | BrokerAwayError):
+        return str(error)
+    line = line_of(error, pipeline.path)
+    place = f"{pipeline.path}:{line}: " if line else ""
+    return f"{place}{plain_reason(error)}{hint(error)}"
 
 
 def line_of(error: BaseException, path: Path | None) -> int | None:

@@ -20,14 +20,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from clarion.pipeline.batch_query import BatchQuery
 from clarion.pipeline.broker_link import BrokerAwayError
-from clarion.pipeline.definition import DefinitionError, Pipeline, Run
-from clarion.pipeline.fan_out import start_fan_out
-from clarion.pipeline.loading import hint, line_of
-from clarion.pipeline.observing import observed
+from clarion.pipeline.definition import Pipeline, Run, RunRefusedError
+from clarion.pipeline.loading import told
 from clarion.pipeline.progress import BAD_ROWS, ROWS_IN, ROWS_OUT, Progress, listener
-from clarion.pipeline.reasons import plain_reason
+from clarion.pipeline.queries import BatchQuery, observed, start_fan_out
 from clarion.pipeline.restarting import TRIES_MAX, Restarts, can_be_mended
 from clarion.pipeline.spark_session import forget_dead_spark, make_active, quiet_spark, tidying
 from clarion.pipeline.state_files import DEFAULT_STATE_DIR, StateFolder
@@ -49,10 +46,6 @@ _FINISH_SECONDS_MAX = 10.0  # a batch in flight may finish so long before it is 
 _LAST_REPORT_SECONDS_MAX = 10.0
 _GONE = "Spark has died; spark.log may say of what"
 _OVER = ("stopped", "ended", "failed")
-
-
-class RunRefusedError(Exception):
-    """A run that cannot begin as it was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -414,12 +407,3 @@ def _parts(ends: Sequence[Any], kind: type[_End]) -> list[_End]:
 def _waits_for_more(pipeline: Pipeline) -> bool:
     options = (name.lower() for each in pipeline.reads for name in getattr(each, "options", ()))
     return "minoffsetspertrigger" in options
-
-
-def told(error: Exception, pipeline: Pipeline) -> str:
-    """A failure in one line; with the line of the pipeline's file where it came from."""
-    if isinstance(error, DefinitionError | RunRefusedError | BrokerAwayError):
-        return str(error)
-    line = line_of(error, pipeline.path)
-    place = f"{pipeline.path}:{line}: " if line else ""
-    return f"{place}{plain_reason(error)}{hint(error)}"

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from clarion.pipeline.definition import DefinitionError, Run
 from clarion.pipeline.json_values import is_one_object
-from clarion.pipeline.observing import observed
 from clarion.pipeline.progress import BAD_ROWS, ROWS_IN
+from clarion.pipeline.queries import observed
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
