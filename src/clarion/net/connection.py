@@ -8,9 +8,8 @@ either is simply not read from any more.
 No reply is lost. A client that closes its sending half is answered first. A request that ends the connection, because
 its bytes make no sense or because of a mistake of ours, does so in its turn, behind the replies to those before it.
 
-The hot path is callbacks, not tasks: a produce or fetch that need not wait is served inside `buffer_updated`. Small
-replies leave together at the end of the turn: a send that wakes a sleeping client costs more than the reply itself,
-and the first one of a turn has woken it for all.
+The hot path is callbacks, not tasks: a produce or fetch that need not wait is served inside `buffer_updated`. The
+sending side is in `net/in_order`.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from clarion.model.errors import MalformedError
 from clarion.net.budget import SMALL_BYTES
 from clarion.net.frames import FrameReader
-from clarion.net.outbox import Outbox
-from clarion.net.replies import PendingReply, Reply, memory_bytes
+from clarion.net.in_order import Replies
+from clarion.net.replies import PendingReply
 from clarion.net.reply_room import ReplyRoom
 from clarion.world import event_log
 
@@ -37,7 +36,7 @@ FRAMES_PER_TURN: Final = 200  # a few milliseconds: so long may one client's tin
 FRAME_OVERHEAD_BYTES: Final = 128  # of a frame in the backlog, beside its bytes
 
 
-class Connection(asyncio.BufferedProtocol):
+class Connection(Replies):
     __slots__ = (
         "_backlog",
         "_backlog_bytes",
@@ -46,50 +45,29 @@ class Connection(asyncio.BufferedProtocol):
         "_is_counted",
         "_is_ending",
         "_is_held_up",
-        "_is_reading",
-        "_outbox",
-        "_queued_bytes",
-        "_ready",
-        "_replies",
         "_request_bytes",
-        "_server",
         "_service",
-        "_transport",
-        "_will_end",
         "_will_go_on",
-        "client_id",
         "counted_reply_bytes",
-        "held_bytes",
         "last_active",
         "listener",
-        "peer",
         "session",
     )
 
     def __init__(self, server: Server, listener: int) -> None:
-        self._server = server
+        super().__init__(server)
         self._service = server.service
         self.listener = listener  # which of the server's listeners accepted it
         self._frames = FrameReader(server.scratch, server.limits.frame_bytes_max)
         self._backlog: deque[bytearray | memoryview] = deque()  # frames that arrived while we must not take any
         self._backlog_bytes = 0
-        self._replies: deque[PendingReply] = deque()
-        self._queued_bytes = 0  # of replies that are ready and not sent, because of those before them
-        self._ready: list[bytes] = []  # replies that leave at the end of this turn
-        self._outbox = Outbox(self, server)
-        self._transport: asyncio.Transport | None = None
-        self._is_reading = True
         self._held_by: tuple[object, ...] = ()  # requests that the service is busy with
         self._request_bytes = 0  # of those, where they are large
         self._is_held_up = False  # its unfinished frame waits for room in the budget
         self._is_counted = False  # an unfinished frame is known to the budget
         self._is_ending = False  # no more requests are taken
-        self._will_end = False  # when everything that is owed is sent
         self._will_go_on = False
-        self.peer = ""
-        self.client_id = ""
         self.session: Any = None  # the service's own: what it knows of this client
-        self.held_bytes = 0  # of our memory
         self.counted_reply_bytes = 0  # of those, replies that are not sent
         self.last_active = 0.0
 
@@ -157,14 +135,6 @@ class Connection(asyncio.BufferedProtocol):
         return False
 
     @property
-    def transport(self) -> asyncio.Transport | None:
-        return self._transport
-
-    @property
-    def is_closed(self) -> bool:
-        return self._transport is None or self._transport.is_closing()
-
-    @property
     def is_half_closed(self) -> bool:
         """The client sends no more. Whether it still reads, nobody can know."""
         return self._will_end
@@ -173,11 +143,6 @@ class Connection(asyncio.BufferedProtocol):
     def is_idle(self) -> bool:
         """Nothing is owed to the client: no request waits, no reply is on its way."""
         return not (self._held_by or self._replies or self._ready or self._outbox.parts or self._backlog)
-
-    @property
-    def is_stuck(self) -> bool:
-        """It does not read its replies: nothing is gained by waiting for it."""
-        return self._outbox.is_paused
 
     # Requests in
 
@@ -267,17 +232,6 @@ class Connection(asyncio.BufferedProtocol):
             self._send_soon(reply)
         elif reply is not None:
             self._reply_in_turn(reply)
-
-    def _reply_in_turn(self, reply: Reply | PendingReply) -> None:
-        if not isinstance(reply, PendingReply):
-            if not self._replies and not self._outbox.parts:
-                self._send(reply)
-                return
-            ready, reply = reply, PendingReply(self)
-            reply.parts = ready
-        self._replies.append(reply)
-        if reply.parts is not None:
-            self.reply_is_ready(reply)
 
     def refuse(self, error: MalformedError) -> None:
         """For what has no reply to come."""
@@ -401,51 +355,7 @@ class Connection(asyncio.BufferedProtocol):
         """For who is about to make a large reply."""
         return self._server.reply_room
 
-    @property
-    def unsent_bytes(self) -> int:
-        """Of replies, in our memory."""
-        return self._queued_bytes + self._outbox.waiting_bytes
-
-    @property
-    def left_total(self) -> int:
-        """Bytes of replies that the kernel has taken."""
-        return self._outbox.left_total
-
-    # Replies out
-
-    def reply_is_ready(self, reply: PendingReply) -> None:
-        if self._replies and self._replies[0] is reply:
-            self.flush_replies()
-        elif not self.is_closed:
-            self._queue(reply)
-
-    def flush_replies(self) -> None:
-        """Send every reply that is ready and has no unready one before it."""
-        if self.is_closed:
-            return
-        replies, outbox = self._replies, self._outbox
-        while replies and replies[0].parts is not None and not outbox.parts and not outbox.is_paused:
-            reply = replies.popleft()
-            self._queued_bytes -= reply.queued_bytes
-            if reply.is_end:
-                self.close()
-                return
-            self._send(reply.parts or b"")
-        if replies and replies[0].parts is not None:
-            self._queue(replies[0])
-        if self.held_bytes:
-            self._count()
-        if not self._is_reading:
-            self._go_on_soon()
-        if self._will_end:
-            self._end_if_nothing_is_owed()
-
-    def _queue(self, reply: PendingReply) -> None:
-        """It is ready, and those before it are not sent."""
-        if not reply.queued_bytes:
-            reply.queued_bytes = memory_bytes(reply.parts or b"")
-            self._queued_bytes += reply.queued_bytes
-            self._count()
+    # Replies that do not leave
 
     def pause_writing(self) -> None:
         self._outbox.is_paused = True
@@ -457,40 +367,6 @@ class Connection(asyncio.BufferedProtocol):
         self._server.budget.all_sent(self, self._server.now())
         self.go_on_sending()
         self._count()
-
-    def go_on_sending(self) -> None:
-        self._pump()
-        if not self._outbox.parts and not self._outbox.is_paused:
-            self.flush_replies()
-
-    def _send(self, parts: Reply) -> None:
-        if self._transport is None:
-            return
-        if isinstance(parts, bytes):
-            self._send_soon(parts)
-            return
-        self._outbox.parts.extend(parts)
-        self._pump()
-        if self._outbox.parts:
-            self._stop_reading()
-            self._count()
-
-    def _send_soon(self, reply: bytes) -> None:
-        if not self._ready:
-            self._server.will_send(self)
-        self._ready.append(reply)
-
-    def send_ready(self) -> None:
-        ready = self._ready
-        if ready:
-            self._outbox.write(ready[0] if len(ready) == 1 else b"".join(ready))
-            ready.clear()
-            if self._will_end:
-                self._end_if_nothing_is_owed()
-
-    def _pump(self) -> None:
-        self.send_ready()
-        self._outbox.pump(self.abort)
 
 
 def _peer_name(transport: asyncio.BaseTransport) -> str:

@@ -18,7 +18,7 @@ from clarion.net.replies import FilePart, Part, RestOfFile, memory_bytes
 from clarion.world import event_log
 
 if TYPE_CHECKING:
-    from clarion.net.connection import Connection
+    from clarion.net.in_order import Replies
     from clarion.net.server import Server
 
 log = event_log("net")
@@ -41,7 +41,7 @@ class Outbox:
         "transport",
     )
 
-    def __init__(self, connection: Connection, server: Server) -> None:
+    def __init__(self, connection: Replies, server: Server) -> None:
         self._connection = connection
         self._server = server
         self._socket_fd: int | None = None

@@ -9,6 +9,7 @@ from clarion.world import DiskFile
 
 if TYPE_CHECKING:
     from clarion.net.connection import Connection
+    from clarion.net.in_order import Replies
 
 
 class FilePart(Protocol):
@@ -37,8 +38,8 @@ class PendingReply:
 
     __slots__ = ("_connection", "is_end", "on_abandon", "parts", "queued_bytes")
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection: Connection | None = connection
+    def __init__(self, connection: Replies) -> None:
+        self._connection: Replies | None = connection
         self.parts: Reply | None = None
         self.queued_bytes = 0  # of our memory, while it is ready and those before it are not sent
         self.is_end = False  # there is no reply: when those before it are sent, the connection ends

@@ -12,6 +12,7 @@ from typing import Final
 from clarion.net.budget import BudgetLimits, ByteBudget
 from clarion.net.connection import Connection
 from clarion.net.frames import Scratch
+from clarion.net.in_order import Replies
 from clarion.net.outbox import CHUNK_BYTES
 from clarion.net.replies import Service
 from clarion.net.reply_room import ReplyRoom
@@ -59,7 +60,7 @@ class Server:
         self.handshakes_failed_total = 0
         self.handshakes = Handshakes(self)
         self._refusal_repeats, self._limit_repeats, self._handshake_repeats = Repeats(), Repeats(), Repeats()
-        self._sending: list[Connection] = []
+        self._sending: list[Replies] = []
         self._will_grant = False
         self._listening: list[asyncio.Server | TlsListener] = []
         self._loop = asyncio.get_running_loop()
@@ -123,7 +124,7 @@ class Server:
             left_out = {"left_out": repeats.take_left_out()} if repeats.left_out else {}
             log.warning(event, peer=peer, **fields, **left_out)
 
-    def will_send(self, connection: Connection) -> None:
+    def will_send(self, connection: Replies) -> None:
         """It has a reply that leaves at the end of this turn of the loop."""
         if not self._sending:
             self._loop.call_soon(self._send_ready)
