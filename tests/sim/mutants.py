@@ -118,8 +118,7 @@ def _never_durable(original: Callable[..., None]) -> Callable[..., None]:
     def configure(one: partition.Partition, settings: Any) -> None:
         original(one, settings)
         one._is_durable = False
-        if one.high_watermark < one.log.end:
-            one._advance(one.log.end)
+        one._perform(one._leader.configure(is_durable=False, min_in_sync=1))
 
     return configure
 

@@ -4,9 +4,9 @@
         │ readable: committed │ appended, not yet committed │
         └─────────────────────┴────────────────────────────┘
 
-Invariants: the high watermark never falls and never passes the log's end; with `fsync` durability it never passes what
-has been flushed. A leader's term is numbered by its epoch, which grows at every start of the broker, so that a reader
-can tell a log that lost its tail from the one it knew.
+When a batch is committed is decided by `Leader`, which does nothing; what it decides is done here. A leader's term is
+numbered by its epoch, which grows whenever a term begins, so that a reader can tell a log that lost its tail from the
+one it knew.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import LogPosition, TopicId, TopicPartition
 from clarion.model.topic_settings import TopicSettings
 from clarion.replication.group_commit import GroupCommit
+from clarion.replication.leader import FLUSH, TELL_COMMITTED, Commands, Do, Leader
 from clarion.replication.preparation import Preparation, check_size, preparation_for
 from clarion.replication.producer_files import producer_entries, recall_older
 from clarion.replication.producers import KnownBatch, ProducerStates
@@ -44,8 +45,6 @@ log = event_log("replication")
 
 _NOT_FOR_CLIENTS: Final = LOG_APPEND_TIME | TRANSACTIONAL  # the second until there are transactions
 _TELL_AGAIN_MS: Final = 10_000  # a full disk refuses every message, and is logged this often
-
-_REPLICAS: Final = 1  # of every partition, and in sync: the leader
 
 CommitCallback = Callable[[ErrorCode], None]
 
@@ -88,6 +87,9 @@ class Partition:
         self.leader_epoch = leader_epoch
         self.producers = producers
         # The only replica: what recovery found and flushed is committed.
+        self._leader = Leader(
+            partition_log.end, is_durable=settings.is_durable, min_in_sync=settings.min_insync_replicas
+        )
         self.high_watermark: LogPosition = partition_log.end
         self.watchers: dict[Watcher, None] = {}
         self.is_flushing = False
@@ -110,19 +112,16 @@ class Partition:
     def configure(self, settings: TopicSettings) -> None:
         """Take new settings. What was readable stays readable: the watermark never falls."""
         self.settings = settings
-        self.has_enough_replicas = settings.min_insync_replicas <= _REPLICAS
         self._is_durable = settings.is_durable
         self._bytes_max = settings.max_message_bytes
         self._stamps_time = settings.is_log_append_time
         self.preparation: Preparation | None = preparation_for(self.tp.topic, settings)
         self._after_max_ms = settings.message_timestamp_after_max_ms
         self._before_max_ms = settings.message_timestamp_before_max_ms
-        if self.log.failed is not None or self.is_gone:
-            return
-        if not self._is_durable and self.high_watermark < self.log.end:
-            self._advance(self.log.end)
-        elif self._is_durable and self.log.flushed < self.log.end:
-            self.flush_soon()  # what was written without a flush gets its own
+        commands = self._leader.configure(is_durable=self._is_durable, min_in_sync=settings.min_insync_replicas)
+        self.has_enough_replicas = self._leader.has_enough_in_sync
+        if self.log.failed is None and not self.is_gone:
+            self._perform(commands)
 
     @property
     def start_offset(self) -> int:
@@ -181,7 +180,8 @@ class Partition:
         if not self.has_enough_replicas:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"{self.tp} has {_REPLICAS} replica; min.insync.replicas is {self.settings.min_insync_replicas}",
+                f"{self.tp} has {1 + len(self._leader.in_sync)} replica in sync; "
+                f"min.insync.replicas is {self.settings.min_insync_replicas}",
             )
 
     def append_own(self, batch: bytearray, now_ms: int) -> Appended:
@@ -255,10 +255,13 @@ class Partition:
             self._on_roll()
         self.bytes_in_total += len(batch)
         self.messages_in_total += header.record_count
-        if self._is_durable:
+        commands = self._leader.on_append(end)
+        if commands is TELL_COMMITTED:
+            self._tell_committed(end)
+        elif commands is FLUSH:
             self._commits.request(self)
         else:
-            self._advance(end)
+            self._perform(commands)
         return Appended(header.base_offset, end.offset - 1, append_time)
 
     def roll(self, now_ms: int) -> None:
@@ -267,8 +270,7 @@ class Partition:
         self.log.roll(now_ms)
         if self.log.end.segment == segment:
             return
-        if self.high_watermark.offset == self.log.next_offset:
-            self._advance(self.log.end)
+        self._perform(self._leader.on_roll(self.log.end))
         self._on_roll()
 
     def _on_roll(self) -> None:
@@ -326,8 +328,7 @@ class Partition:
         if ticket.is_snapshot_saved and ticket.snapshot_offset >= self._snapshot_due_at:
             self._snapshot_due_at = self._snapshot_due_from = -1
         self.log.finish_flush(ticket)
-        if self._is_durable and self.high_watermark < self.log.flushed:
-            self._advance(self.log.flushed)
+        self._perform(self._leader.on_flushed(self.log.flushed))
         assert self.log.start_offset <= self.high_watermark.offset, "what readers may not see yet was deleted"
 
     def fail_flush(self, error: BaseException) -> None:
@@ -340,8 +341,17 @@ class Partition:
             log.error("log_offline", partition=self.tp, reason=f"flush: {error}", error=None if is_disks else error)
         self._give_up_waiting(ErrorCode.KAFKA_STORAGE_ERROR)
 
-    def _advance(self, position: LogPosition) -> None:
-        assert self.high_watermark <= position <= self.log.end, "the watermark never falls and never passes the end"
+    def _perform(self, commands: Commands) -> None:
+        for command in commands:
+            if command is Do.TELL_COMMITTED:
+                self._tell_committed(self._leader.high_watermark)
+            elif command is Do.FLUSH:
+                self._commits.request(self)
+            else:
+                raise AssertionError(f"{self.tp} has no followers, and {command} is about them")
+
+    def _tell_committed(self, position: LogPosition) -> None:
+        assert position.offset <= self.log.next_offset, "the watermark never passes the end"
         self.high_watermark = position
         waiting = self._waiting
         while waiting and waiting[0][0] < position.offset:

@@ -1,0 +1,157 @@
+"""The leader's decisions: events in, commands out. No log, no clock, no network."""
+
+from __future__ import annotations
+
+import pytest
+
+from clarion.model.ids import LogPosition
+from clarion.replication.leader import LAG_MS_MAX, AlterInSync, Command, Do, Leader
+
+NOW = 1_000_000
+
+
+def at(offset: int, segment: int = 0) -> LogPosition:
+    return LogPosition(offset, segment, 100 * (offset - segment))
+
+
+def alone(*, is_durable: bool = False, end: int = 0) -> Leader:
+    return Leader(at(end), is_durable=is_durable, min_in_sync=1)
+
+
+def leading(*followers: int, in_sync: tuple[int, ...] | None = None, min_in_sync: int = 1, **how: bool) -> Leader:
+    leader = Leader(at(0), is_durable=how.get("is_durable", False), min_in_sync=min_in_sync)
+    leader.set_followers(followers, followers if in_sync is None else in_sync, NOW)
+    return leader
+
+
+def test_alone_and_without_durability_what_is_appended_is_committed() -> None:
+    leader = alone()
+    assert leader.on_append(at(3)) == (Do.TELL_COMMITTED,)
+    assert leader.high_watermark == at(3)
+    assert leader.on_flushed(at(3)) == ()
+
+
+def test_with_durability_what_is_flushed_is_committed() -> None:
+    leader = alone(is_durable=True)
+    assert leader.on_append(at(3)) == (Do.FLUSH,)
+    assert leader.on_append(at(5)) == (Do.FLUSH,)
+    assert leader.on_flushed(at(3)) == (Do.TELL_COMMITTED,)
+    assert leader.high_watermark == at(3)
+    assert leader.on_flushed(at(2)) == (), "a flush that comes back late"
+    assert leader.on_flushed(at(5)) == (Do.TELL_COMMITTED,)
+
+
+def test_a_roll_takes_the_watermark_to_the_new_file_where_all_is_committed() -> None:
+    leader = alone(is_durable=True, end=3)
+    assert leader.on_roll(at(3, segment=3)) == (Do.TELL_COMMITTED,)
+    leader.on_append(at(4, segment=3))
+    assert leader.on_roll(at(4, segment=4)) == ()
+    assert leader.high_watermark == at(3, segment=3)
+
+
+def test_a_change_of_durability_commits_or_flushes_what_is_there() -> None:
+    leader = alone(is_durable=True)
+    leader.on_append(at(3))
+    assert leader.configure(is_durable=False, min_in_sync=1) == (Do.TELL_COMMITTED,)
+    leader.on_append(at(4))
+    assert leader.configure(is_durable=True, min_in_sync=1) == (Do.FLUSH,)
+    assert leader.high_watermark == at(4), "the watermark never falls"
+
+
+@pytest.mark.parametrize("is_durable", [False, True])
+def test_a_message_is_committed_when_every_replica_in_sync_has_it(is_durable: bool) -> None:
+    leader = leading(2, 3, is_durable=is_durable)
+    leader.on_append(at(3))
+    leader.on_append(at(5))
+    leader.on_flushed(at(5))
+    assert leader.on_fetch(2, 5, NOW) == ()
+    assert leader.on_fetch(3, 3, NOW) == (Do.TELL_COMMITTED,)
+    assert leader.high_watermark == at(3)
+    assert leader.on_fetch(3, 5, NOW) == (Do.TELL_COMMITTED,)
+    assert leader.high_watermark == at(5)
+
+
+def test_the_leaders_own_flush_counts_like_a_follower() -> None:
+    leader = leading(2, is_durable=True)
+    leader.on_append(at(3))
+    assert leader.on_fetch(2, 3, NOW) == ()
+    assert leader.on_flushed(at(3)) == (Do.TELL_COMMITTED,)
+
+
+def test_a_follower_in_the_middle_of_a_batch_has_what_ends_before_it() -> None:
+    leader = leading(2)
+    leader.on_append(at(3))
+    leader.on_append(at(9))
+    leader.on_fetch(2, 7, NOW)
+    assert leader.high_watermark == at(3)
+
+
+def test_a_silent_follower_leaves_the_in_sync_set_after_the_lag_limit() -> None:
+    leader = leading(2, 3)
+    leader.on_append(at(3))
+    leader.on_fetch(2, 3, NOW + LAG_MS_MAX)
+    assert leader.on_tick(NOW + LAG_MS_MAX) == ()
+    assert leader.on_tick(NOW + LAG_MS_MAX + 1) == (AlterInSync(frozenset({2})),)
+    assert leader.on_tick(NOW + LAG_MS_MAX + 2) == (), "asked once"
+    assert leader.high_watermark == at(0), "until the cluster has agreed it counts"
+    assert leader.on_in_sync({2}) == (Do.TELL_COMMITTED,)
+    assert leader.high_watermark == at(3)
+
+
+def test_a_silent_follower_that_has_everything_stays() -> None:
+    leader = leading(2)
+    leader.on_append(at(3))
+    leader.on_fetch(2, 3, NOW)
+    assert leader.on_tick(NOW + 100 * LAG_MS_MAX) == ()
+
+
+def test_a_follower_that_always_has_what_there_was_a_fetch_ago_keeps_up() -> None:
+    leader = leading(2)
+    end = 0
+    for step in range(10):
+        now = NOW + step * LAG_MS_MAX // 2
+        leader.on_append(at(end := end + 5))
+        leader.on_fetch(2, end - 5, now)
+        assert leader.on_tick(now) == ()
+
+
+def test_a_follower_that_has_reached_the_watermark_is_taken_in_and_counts_from_then_on() -> None:
+    leader = leading(2, 3, in_sync=(2,))
+    leader.on_append(at(3))
+    leader.on_append(at(5))
+    leader.on_fetch(2, 3, NOW)
+    assert leader.on_fetch(3, 2, NOW) == ()
+    assert leader.on_fetch(3, 3, NOW) == (AlterInSync(frozenset({2, 3})),)
+    assert leader.on_fetch(2, 5, NOW) == (), "the next leader may be chosen by the new set, and has to have it"
+    assert leader.high_watermark == at(3)
+    assert leader.on_in_sync({2, 3}) == ()
+    assert leader.on_fetch(3, 5, NOW) == (Do.TELL_COMMITTED,)
+
+
+def test_enough_replicas_are_those_in_sync() -> None:
+    leader = leading(2, 3, min_in_sync=3)
+    assert leader.has_enough_in_sync
+    leader.on_in_sync({2})
+    assert not leader.has_enough_in_sync
+    leader.configure(is_durable=False, min_in_sync=2)
+    assert leader.has_enough_in_sync
+
+
+def test_what_was_not_committed_when_followers_came_waits_for_them() -> None:
+    leader = alone(is_durable=True)
+    leader.on_append(at(3))
+    leader.set_followers((2,), (2,), NOW)
+    assert leader.on_flushed(at(3)) == ()
+    commands: tuple[Command, ...] = leader.on_fetch(2, 3, NOW)
+    assert commands == (Do.TELL_COMMITTED,)
+
+
+def test_what_cannot_be_is_refused() -> None:
+    leader = leading(2)
+    leader.on_append(at(3))
+    with pytest.raises(AssertionError, match="what the leader does not"):
+        leader.on_fetch(2, 4, NOW)
+    with pytest.raises(AssertionError, match="more is flushed"):
+        leader.on_flushed(at(4))
+    with pytest.raises(AssertionError, match="only replicas"):
+        leader.on_in_sync({9})
