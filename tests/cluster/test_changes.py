@@ -93,3 +93,29 @@ def test_producer_ids_are_given_out_although_the_store_was_silent_once(loop):
         return [await ids.next(), await ids.next()]
 
     assert loop.run_until_complete(take()) == [0, 1]
+
+
+def test_a_change_of_many_keys_is_looked_up_although_every_other_answer_is_lost(loop):
+    """Each question is asked again by itself: all of them in a row would hardly ever be answered."""
+    keys = [f"k{number}" for number in range(20)]
+    service = SimulatedService()
+    store = SimulatedStore(service, EveryOtherReplyLost(), UNRELIABLE)
+
+    async def put() -> bool:
+        return await change(store, [absent(key) for key in keys], [Put(key, b"v") for key in keys], lambda _: None)
+
+    assert loop.run_until_complete(put())
+    assert sorted(service.entries) == sorted(keys)
+
+
+class EveryOtherReplyLost:
+    def __init__(self) -> None:
+        self._asked = 0
+
+    def random(self) -> float:
+        """Asked twice per attempt: of the request, which arrives, and of the answer."""
+        self._asked += 1
+        return 0.0 if self._asked % 4 == 2 else 1.0
+
+    def uniform(self, a: float, b: float) -> float:
+        return a

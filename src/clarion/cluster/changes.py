@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Final, TypeVar
 
 from clarion.cluster.coordination import (
@@ -104,7 +105,7 @@ async def _own_outcome(store: CoordinationStore, operations: Sequence[Operation]
     """The compares no longer hold, perhaps because an attempt without an answer has succeeded: then all is as asked."""
     revision = Revision(0)
     for operation in operations:
-        found = await store.get(operation.key)
+        found = await until_answered(partial(store.get, operation.key))
         match operation:
             case Delete():
                 is_done = found is None
