@@ -132,7 +132,7 @@ class SparkPart:
         self._was_ready = False
         self._failure = ""  # of a pipeline, while its process ends
         self._read_before: dict[str, int] = {}  # rows that earlier tries have read
-        self._seen, self._quiet_since = -1, 0.0
+        self._seen, self._quiet_since = (-1, -1), 0.0
         self.reports: dict[str, dict[str, Any]] = {}
         self.publisher = LogPublisher(link, rate)
         self.reader = HealthReader(link, say)
@@ -208,14 +208,16 @@ class SparkPart:
         """Both have read every line, and the windows have closed, but for the one in the future."""
         sent, read = self.publisher.acknowledged.distinct, self._rows_read()
         have_read = self.is_ready and len(read) == 2 and min(read.values()) >= sent
-        return have_read and (sum(self.reader.counted.values()) >= sent - 1 or self._is_quiet())
+        return have_read and (sum(self.reader.counted.values()) >= sent - 1 or self._has_closed_its_windows())
 
-    def _is_quiet(self) -> bool:
-        """Lines that came too late are counted nowhere, so that the sum alone would never be complete."""
-        now = time.monotonic()
-        if self.progress != self._seen:
-            self._seen, self._quiet_since = self.progress, now
-        return now - self._quiet_since > _QUIET_SECONDS
+    def _has_closed_its_windows(self) -> bool:
+        """Lines that came too late are counted nowhere, so that the sum alone would never be complete. But the rollup
+        keeps every window that is open: when only that of the future is left, and the reader has had time, all is done.
+        """
+        now, open_windows = time.monotonic(), max(int(each.get("state_rows") or 0) for each in self.reports.values())
+        if (self.progress, open_windows) != self._seen:
+            self._seen, self._quiet_since = (self.progress, open_windows), now
+        return open_windows <= 1 and now - self._quiet_since > _QUIET_SECONDS
 
     def stop(self) -> None:
         self.publisher.stopping.set()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from clarion.cli import demo_spark
 from clarion.cli.demo_spark import SparkPart
 from clarion.cli.errors import CliError
 from clarion.cli.link import Link
@@ -84,6 +85,17 @@ def test_a_spark_that_keeps_failing_ends_the_demo_with_the_reason(spark_part):
     part, _ = spark_part(9)
     with pytest.raises(CliError, match=r"the pipelines failed: Python worker failed to connect back \(--no-spark"):
         wait_for(lambda: part.is_ready, seconds=30, what="an end")
+
+
+@pytest.mark.parametrize(("open_windows", "is_done"), [(44, False), (1, True)])
+def test_a_quiet_rollup_is_done_only_when_its_windows_are_closed(spark_part, monkeypatch, open_windows, is_done):
+    """On a busy machine half a minute may pass between two batches; that is not the end."""
+    monkeypatch.setattr(demo_spark, "_QUIET_SECONDS", -1.0)
+    part, _ = spark_part(0)
+    wait_for(lambda: part.is_ready, seconds=30, what="both run")
+    part.reports["rollup"] = {**part.reports["rollup"], "state_rows": open_windows}
+    part.publisher.acknowledged.see(range(5))
+    assert part.has_everything == is_done
 
 
 def test_an_archive_without_a_table_is_one_line(spark_part):
