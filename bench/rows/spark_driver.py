@@ -123,10 +123,10 @@ class Driver:
             self._spark.conf.unset(_FILE_SYSTEM)
         return {}
 
-    def archive(self, topic: str, format: str, path: str) -> dict[str, float]:
+    def archive(self, topic: str, path: str) -> dict[str, float]:
         from clarion.pipeline import archive
 
-        seconds = self._run(archive(topic, path, format=format, name=f"{topic}-{format}", hold=False), "once")
+        seconds = self._run(archive(topic, path, name=f"{topic}-delta", hold=False), "once")
         sizes = [each.stat().st_size for each in Path(path).rglob("*.parquet")]
         return {"seconds": seconds, "files": len(sizes), "file_mb": sum(sizes) / max(1, len(sizes)) / 1e6}
 

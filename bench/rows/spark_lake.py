@@ -1,4 +1,4 @@
-"""From topics into tables and back: `archive` to Delta and to Parquet, and `replay`, each from its start to its end."""
+"""From topics into tables and back: `archive` to Delta and `replay`, each from its start to its end."""
 
 from __future__ import annotations
 
@@ -19,13 +19,16 @@ from bench.rows.spark_peers import (
 )
 from bench.sizes import Sizes
 
-FORMATS = {"delta": "Delta", "parquet": "Parquet"}
 _VALUE_BYTES = 100
 
 
 def experiments(sizes: Sizes) -> list[Experiment]:
     return [
-        *(_archive(format) for format in FORMATS),
+        Experiment(
+            id="spark-archive-delta", title="Spark: archive to Delta, 100 B", acks="–", durability="on Clarion",
+            metrics=("messages_per_s", "mb_per_s", "files", "file_mb"), peers=("clarion",), measure=_archive,
+            rounds_max=2,
+        ),
         Experiment(
             id="spark-replay", title=f"Spark: replay of {sizes.spark_replay_messages:,} messages from Delta",
             acks="all", durability="on Clarion", metrics=("messages_per_s", "mb_per_s", "python_mb"),
@@ -34,21 +37,14 @@ def experiments(sizes: Sizes) -> list[Experiment]:
     ]  # fmt: skip
 
 
-def _archive(format: str) -> Experiment:
-    def measure(arena: Arena, peer: str) -> Sample:
-        topic, messages = filled(arena, _VALUE_BYTES, arena.sizes.spark_messages // 2)
-        path = arena.disk / f"archive-{time.monotonic_ns()}"
-        try:
-            done = spark_peer(arena, peer).ask("archive", topic=topic, format=format, path=str(path))
-        finally:
-            shutil.rmtree(path, ignore_errors=True)
-        return _rates(done, messages) | {"files": done["files"], "file_mb": done["file_mb"]}
-
-    return Experiment(
-        id=f"spark-archive-{format}", title=f"Spark: archive to {FORMATS[format]}, 100 B", acks="–",
-        durability="on Clarion", metrics=("messages_per_s", "mb_per_s", "files", "file_mb"), peers=("clarion",),
-        measure=measure, rounds_max=2,
-    )  # fmt: skip
+def _archive(arena: Arena, peer: str) -> Sample:
+    topic, messages = filled(arena, _VALUE_BYTES, arena.sizes.spark_messages // 2)
+    path = arena.disk / f"archive-{time.monotonic_ns()}"
+    try:
+        done = spark_peer(arena, peer).ask("archive", topic=topic, path=str(path))
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+    return _rates(done, messages) | {"files": done["files"], "file_mb": done["file_mb"]}
 
 
 def _replay(arena: Arena, peer: str) -> Sample:
@@ -56,7 +52,7 @@ def _replay(arena: Arena, peer: str) -> Sample:
     source, messages = filled(arena, _VALUE_BYTES, arena.sizes.spark_replay_messages)
     path = arena.disk / "replay"
     try:
-        spark_peer(arena, peer).ask("archive", topic=source, format="delta", path=str(path))
+        spark_peer(arena, peer).ask("archive", topic=source, path=str(path))
         with (
             arena.topic(broker(arena), PARTITIONS) as target,
             SparkPeer(peer, bootstrap(arena), arena.tmpfs / "replay") as spark,

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-FORMATS = ("delta", "parquet")
 _OUTPUT_MODES = {"append": ("append",), "overwrite": ("complete",), "merge": ("append", "update")}
 
 
@@ -22,7 +21,6 @@ class Table:
     """Where a table lies and how rows get into it."""
 
     path: str
-    format: str = "delta"
     partition_by: tuple[str, ...] = ()
     mode: str = "append"  # append, overwrite (the whole table with every batch) or merge (the newest row per key)
     key: tuple[str, ...] = ()
@@ -84,20 +82,18 @@ class Table:
 def table(
     path: str,
     *,
-    format: str = "delta",
     partition_by: str | Sequence[str] = (),
     mode: str = "append",
     key: str | Sequence[str] = (),
     options: Mapping[str, str] | None = None,
 ) -> Table:
-    """A lake table by its folder.
+    """A lake table by its folder: Delta, which Spark, DuckDB, Polars and pandas read.
 
-    format        `delta` (exactly once, readable by Spark, DuckDB, Polars and pandas) or `parquet`
     partition_by  columns whose values become folders
     mode          `append`, `overwrite` (for mode="complete") or `merge`: the newest row per `key` replaces the older;
                   options={"orderBy": "ts"} says which is the newest, {"deleteWhen": "value IS NULL"} what deletes
     """
-    made = Table(str(path), format, _names(partition_by), mode, _names(key), dict(options or {}))
+    made = Table(str(path), _names(partition_by), mode, _names(key), dict(options or {}))
     _check(made)
     return made
 
@@ -110,14 +106,10 @@ def _check(made: Table) -> None:
     where = f"table({made.path!r})"
     if not made.path.strip():
         raise DefinitionError("table(''): give the table's folder")
-    if made.format not in FORMATS:
-        raise DefinitionError(f"{where}: format={made.format!r}; choose from {', '.join(FORMATS)}")
     if made.mode not in _OUTPUT_MODES:
         raise DefinitionError(f"{where}: mode={made.mode!r}; choose from {', '.join(_OUTPUT_MODES)}")
     if made.mode == "merge" and not made.key:
         raise DefinitionError(f"{where}: mode='merge' needs key=…, the columns that say which row is replaced")
-    if made.mode == "merge" and made.format != "delta":
-        raise DefinitionError(f"{where}: mode='merge' needs format='delta'; {made.format} files cannot be updated")
     for name in ("orderBy", "deleteWhen"):
         if made.mode != "merge" and name.lower() in {each.lower() for each in made.options}:
             raise DefinitionError(f"{where}: option {name} is for mode='merge' only")

@@ -81,9 +81,9 @@ class Scene:
         reads = topic(SOURCE, options={**SMALL_BATCHES, **IMPATIENT, **options})
         return pipeline(reads=reads, writes=topic(TARGET, options=IMPATIENT), name="copying")(lambda rows: rows)
 
-    def archiving(self, *, format: str = "delta", **options: str) -> Pipeline:
+    def archiving(self, **options: str) -> Pipeline:
         options = {**SMALL_BATCHES, **IMPATIENT, **options}
-        return archive(SOURCE, self.lake, name="archiving", trigger=None, format=format, options=options)
+        return archive(SOURCE, self.lake, name="archiving", trigger=None, options=options)
 
     def archived(self) -> list[bytes]:
         from deltalake import DeltaTable

@@ -4,14 +4,13 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from clarion.pipeline.definition import Pipeline
-from clarion.pipeline.lake import parquet
 from tests.pipeline.faults.processes import executors_of, jvm_of, kill, process_tree, stopped, task_workers
 from tests.pipeline.faults.scene import SOURCE, TARGET, Scene, last_commit, last_plan, query_id
 from tests.waiting import wait_for
@@ -23,7 +22,7 @@ FILE = """
 from clarion.pipeline import archive, pipeline, topic
 
 options = {{"maxOffsetsPerTrigger": "200", "request.timeout.ms": "1000"}}
-archiving = archive("{source}", "{lake}", name="archiving", trigger=None, format="{format}", options=options)
+archiving = archive("{source}", "{lake}", name="archiving", trigger=None, options=options)
 
 @pipeline(reads=topic("{source}", options=options), writes=topic("{target}"))
 def copying(rows):
@@ -50,7 +49,7 @@ def test_python_workers_that_are_killed_under_their_tasks(scene: Scene) -> None:
 
 def test_a_driver_killed_between_the_tables_commit_and_the_checkpoints(scene: Scene, tmp_path: Path) -> None:
     values = scene.fill(4000)
-    killed = kill_between_the_commits(scene, tmp_path, "delta", table_has)
+    killed = kill_between_the_commits(scene, tmp_path)
     assert len(scene.archived()) < len(values)
     assert last_commit(scene.checkpoint(scene.archiving())) < killed
     scene.run_well(scene.archiving())
@@ -63,18 +62,9 @@ def test_a_driver_killed_between_the_tables_commit_and_the_checkpoints(scene: Sc
 def test_a_driver_killed_between_the_commits_again(scene: Scene, tmp_path: Path, turn: int) -> None:
     values = scene.fill(6000)
     for _ in range(2):
-        kill_between_the_commits(scene, tmp_path, "delta", table_has)
+        kill_between_the_commits(scene, tmp_path)
     scene.run_well(scene.archiving())
     assert scene.archived() == values
-
-
-@pytest.mark.campaign
-@pytest.mark.timeout(900)
-def test_a_driver_killed_between_the_commits_of_a_plain_table(scene: Scene, tmp_path: Path) -> None:
-    values = scene.fill(6000)
-    kill_between_the_commits(scene, tmp_path, "parquet", journal_has)
-    scene.run_well(scene.archiving(format="parquet"))
-    assert plain_table(scene) == values
 
 
 @pytest.mark.campaign
@@ -85,7 +75,7 @@ def test_a_driver_killed_at_any_moment(scene: Scene, tmp_path: Path) -> None:
     copying, archiving = scene.copying(), scene.archiving()
     deaths = 4
     for turn in range(deaths):
-        with driver(scene, tmp_path, "delta") as process:
+        with driver(scene, tmp_path) as process:
             seen = last_commit(scene.checkpoint(copying))
             wait_for(lambda seen=seen: last_commit(scene.checkpoint(copying)) > seen + 2, seconds=DRIVER_SECONDS_MAX)
             time.sleep(0.037 * turn)
@@ -103,7 +93,7 @@ def test_a_driver_killed_at_any_moment(scene: Scene, tmp_path: Path) -> None:
 def test_executors_that_are_killed_under_their_tasks(scene: Scene, tmp_path: Path) -> None:
     values = scene.fill(10_000)
     copying, archiving = scene.copying(), scene.archiving()
-    with driver(scene, tmp_path, "delta", "--master", "local-cluster[2,1,1024]") as process:
+    with driver(scene, tmp_path, "--master", "local-cluster[2,1,1024]") as process:
         for _ in range(3):
             before = [last_commit(scene.checkpoint(each)) for each in (copying, archiving)]
             for each, done in zip((copying, archiving), before, strict=True):
@@ -124,10 +114,10 @@ def test_executors_that_are_killed_under_their_tasks(scene: Scene, tmp_path: Pat
 
 
 @contextmanager
-def driver(scene: Scene, folder: Path, table_format: str, *args: str) -> Iterator[subprocess.Popen[bytes]]:
+def driver(scene: Scene, folder: Path, *args: str) -> Iterator[subprocess.Popen[bytes]]:
     """`clarion pipeline run`, in a process that may be killed; whatever is left of it goes at the end."""
     file = folder / "pipelines.py"
-    file.write_text(FILE.format(source=SOURCE, target=TARGET, lake=scene.lake, format=table_format))
+    file.write_text(FILE.format(source=SOURCE, target=TARGET, lake=scene.lake))
     command = [str(Path(sys.executable).with_name("clarion")), "pipeline", "run", str(file)]
     options = [
         "--bootstrap",
@@ -146,13 +136,11 @@ def driver(scene: Scene, folder: Path, table_format: str, *args: str) -> Iterato
         process.wait()
 
 
-def kill_between_the_commits(
-    scene: Scene, folder: Path, table_format: str, has: Callable[[Scene, Pipeline, int], bool]
-) -> int:
+def kill_between_the_commits(scene: Scene, folder: Path) -> int:
     """Watch for a batch that the table has and the checkpoint has not; the JVM is stopped while we look. Its number."""
     archiving = scene.archiving()
     checkpoint, seen = scene.checkpoint(archiving), table_state(scene)
-    with driver(scene, folder, table_format, "--only", "archiving") as process:
+    with driver(scene, folder, "--only", "archiving") as process:
         deadline = time.monotonic() + DRIVER_SECONDS_MAX
         while time.monotonic() < deadline:
             assert process.poll() is None, (folder / "driver.log").read_text()[-4000:]
@@ -162,18 +150,16 @@ def kill_between_the_commits(
             seen = state
             with stopped(jvm_of(process.pid)):
                 number = last_plan(checkpoint)
-                if last_commit(checkpoint) < number and has(scene, archiving, number):
+                if last_commit(checkpoint) < number and table_has(scene, archiving, number):
                     kill(*process_tree(process.pid))
                     return number
     raise AssertionError("the moment between the two commits was never met")
 
 
 def table_state(scene: Scene) -> int:
-    """Changes with every commit of a table of either kind."""
-    for place in (Path(scene.lake, "_delta_log"), Path(scene.lake, "_clarion", "journal.json")):
-        if place.exists():
-            return place.stat().st_mtime_ns
-    return -1
+    """Changes with every commit."""
+    log = Path(scene.lake, "_delta_log")
+    return log.stat().st_mtime_ns if log.exists() else -1
 
 
 def table_has(scene: Scene, played: Pipeline, number: int) -> bool:
@@ -181,14 +167,3 @@ def table_has(scene: Scene, played: Pipeline, number: int) -> bool:
 
     version = DeltaTable(scene.lake).transaction_version(query_id(scene.checkpoint(played)))
     return version is not None and version >= number
-
-
-def journal_has(scene: Scene, played: Pipeline, number: int) -> bool:
-    return parquet._read(scene.lake).batches.get(query_id(scene.checkpoint(played)), -1) >= number
-
-
-def plain_table(scene: Scene) -> list[bytes]:
-    import pyarrow.dataset as dataset
-
-    rows = dataset.dataset(scene.lake, partitioning="hive", exclude_invalid_files=True).to_table(columns=["value"])
-    return sorted(rows["value"].to_pylist())

@@ -4,13 +4,12 @@ from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 
-from clarion.pipeline.lake import delta, parquet
+from clarion.pipeline.lake import delta
 from clarion.pipeline.lake.commits import Batch, Commit
 from clarion.pipeline.lake.files import TaskFiles
 from clarion.pipeline.lake.options import TableOptions
 
 SOURCE = ("topic", "topic_id", "partition", "offset")
-KEEPERS = {"delta": delta, "parquet": parquet}
 
 
 def messages(first: int, count: int, *, partition: int = 0, topic_id: str = "id-1", day: int = 1) -> pa.RecordBatch:
@@ -31,16 +30,16 @@ def messages(first: int, count: int, *, partition: int = 0, topic_id: str = "id-
 
 def staged(options: TableOptions, *batches: pa.RecordBatch, batch: Batch | None = None, **more: object) -> Commit:
     """What tasks have written and the driver has not committed."""
-    layout = KEEPERS[options.format].plan(options, batches[0].schema)
+    layout = delta.plan(options, batches[0].schema)
     files = TaskFiles(layout, "part-00000")
     for each in batches:
         files.write(each)
     closed, ranges = files.close()
-    return Commit(schema=layout.schema, files=closed, ranges=ranges, batch=batch, staging=layout.staging, **more)
+    return Commit(schema=layout.schema, files=closed, ranges=ranges, batch=batch, **more)
 
 
 def write(options: TableOptions, *batches: pa.RecordBatch, batch: Batch | None = None, **more: object) -> bool:
-    return KEEPERS[options.format].commit(options, staged(options, *batches, batch=batch, **more))
+    return delta.commit(options, staged(options, *batches, batch=batch, **more))
 
 
 def offsets_in(options: TableOptions) -> list[int]:
@@ -49,8 +48,4 @@ def offsets_in(options: TableOptions) -> list[int]:
 
 
 def read(options: TableOptions) -> pa.Table:
-    if options.format == "delta":
-        return pa.table(delta.open_table(options.path).to_pyarrow_table())
-    import pyarrow.dataset as ds
-
-    return ds.dataset(options.path, partitioning="hive", exclude_invalid_files=False).to_table()
+    return pa.table(delta.open_table(options.path).to_pyarrow_table())

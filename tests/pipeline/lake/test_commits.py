@@ -1,4 +1,4 @@
-"""A batch is in a table once and whole, whatever is replayed, raced or killed; for both kinds of table."""
+"""A batch is in a table once and whole, whatever is replayed, raced or killed."""
 
 import os
 import threading
@@ -7,22 +7,20 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from clarion.pipeline.lake import delta, parquet
+from clarion.pipeline.lake import delta
 from clarion.pipeline.lake.commits import Batch, Commit
 from clarion.pipeline.lake.compaction import compact, plan_rewrites, vacuum
 from clarion.pipeline.lake.errors import LakeError
 from clarion.pipeline.lake.options import TableOptions
 from clarion.pipeline.lake.ranges import Origin
-from tests.pipeline.lake.rows import KEEPERS, SOURCE, messages, offsets_in, read, staged, write
+from tests.pipeline.lake.rows import SOURCE, messages, offsets_in, read, staged, write
 
 HERE = Origin("events", "id-1", 0)
 
 
-@pytest.fixture(params=["delta", "parquet"])
-def table(request: pytest.FixtureRequest, tmp_path: Path) -> TableOptions:
-    return TableOptions(
-        path=str(tmp_path / "lake" / "events"), format=request.param, partition_by=("date",), source_columns=SOURCE
-    )
+@pytest.fixture
+def table(tmp_path: Path) -> TableOptions:
+    return TableOptions(path=str(tmp_path / "lake" / "events"), partition_by=("date",), source_columns=SOURCE)
 
 
 def files_in(table: TableOptions) -> set[str]:
@@ -68,15 +66,14 @@ def test_a_table_says_from_where_to_where_it_holds_a_partition(table: TableOptio
     write(table, messages(7, 10), messages(40, 2, partition=1), batch=Batch("query", 0))
     write(table, messages(17, 3), batch=Batch("query", 1))
 
-    opened = delta.open_table(table.path) if table.format == "delta" else table.path
-    keeper = KEEPERS[table.format]
-    assert (keeper.first_offset(opened, HERE), keeper.next_offset(opened, HERE)) == (7, 20)
-    assert keeper.next_offset(opened, Origin("events", "id-1", 1)) == 42
-    assert keeper.next_offset(opened, Origin("events", "id-2", 0)) is None
+    opened = delta.open_table(table.path)
+    assert (delta.first_offset(opened, HERE), delta.next_offset(opened, HERE)) == (7, 20)
+    assert delta.next_offset(opened, Origin("events", "id-1", 1)) == 42
+    assert delta.next_offset(opened, Origin("events", "id-2", 0)) is None
 
 
 def place_of(table: TableOptions, work: Commit) -> Path:
-    return Path(table.path, work.staging, work.files[0].path)
+    return Path(table.path, work.files[0].path)
 
 
 def test_a_file_that_the_driver_does_not_see_is_not_committed(table: TableOptions) -> None:
@@ -86,7 +83,7 @@ def test_a_file_that_the_driver_does_not_see_is_not_committed(table: TableOption
     place_of(table, work).unlink()
 
     with pytest.raises(LakeError, match=r"it is not here; nothing was committed.*every worker share"):
-        KEEPERS[table.format].commit(table, work)
+        delta.commit(table, work)
 
     assert offsets_in(table) == list(range(10))
     assert write(table, messages(10, 10), batch=Batch("query", 1))  # the batch is not taken for done
@@ -97,7 +94,7 @@ def test_a_file_that_was_cut_off_is_not_committed(table: TableOptions) -> None:
     os.truncate(place_of(table, work), 100)
 
     with pytest.raises(LakeError, match=f"a task wrote {work.files[0].size} bytes, and 100 are here"):
-        KEEPERS[table.format].commit(table, work)
+        delta.commit(table, work)
 
 
 def test_an_abandoned_write_leaves_nothing(table: TableOptions) -> None:
@@ -106,7 +103,7 @@ def test_an_abandoned_write_leaves_nothing(table: TableOptions) -> None:
     work = staged(table, messages(10, 10), batch=Batch("query", 1))
     assert files_in(table) > before
 
-    KEEPERS[table.format].remove_uncommitted(table.path, work.files, work.staging)
+    delta.remove_uncommitted(table.path, work.files)
 
     assert files_in(table) == before
 
@@ -114,9 +111,9 @@ def test_an_abandoned_write_leaves_nothing(table: TableOptions) -> None:
 def test_an_abort_after_the_commit_takes_nothing_back(table: TableOptions) -> None:
     """Spark aborts when a commit raised, even if it had succeeded before it did."""
     work = staged(table, messages(0, 10), batch=Batch("query", 0))
-    KEEPERS[table.format].commit(table, work)
+    delta.commit(table, work)
 
-    KEEPERS[table.format].remove_uncommitted(table.path, work.files, work.staging)
+    delta.remove_uncommitted(table.path, work.files)
 
     assert offsets_in(table) == list(range(10))
 
@@ -145,11 +142,9 @@ def test_a_new_column_is_empty_in_older_rows(table: TableOptions) -> None:
     write(table, wider)
     write(table, messages(4, 1))
 
-    found = read(table) if table.format == "delta" else None
-    if found is not None:
-        levels = dict(zip(found["offset"].to_pylist(), found["level"].to_pylist(), strict=True))
-        assert levels == {0: None, 1: None, 2: "INFO", 3: "WARN", 4: None}
-    assert "level" in (delta.schema_of(delta.open_table(table.path)) if found else parquet.schema_at(table.path)).names
+    found = read(table)
+    levels = dict(zip(found["offset"].to_pylist(), found["level"].to_pylist(), strict=True))
+    assert levels == {0: None, 1: None, 2: "INFO", 3: "WARN", 4: None}
 
 
 def test_a_column_of_another_type_is_refused_before_a_row_is_written(table: TableOptions) -> None:
@@ -166,7 +161,7 @@ def test_a_column_of_another_type_is_refused_before_a_row_is_written(table: Tabl
 
 def test_other_partition_columns_than_the_tables_are_refused(table: TableOptions) -> None:
     write(table, messages(0, 2))
-    other = TableOptions(path=table.path, format=table.format, partition_by=("partition",))
+    other = TableOptions(path=table.path, partition_by=("partition",))
 
     with pytest.raises(LakeError, match=r"partitioned by \(date\)"):
         write(other, messages(2, 2))
@@ -194,14 +189,6 @@ def test_writers_beside_each_other_lose_nothing_and_double_nothing(table: TableO
     assert offsets_in(table) == sorted([*range(50)] * 4)
 
 
-# Only Delta
-
-
-@pytest.fixture
-def delta_table(tmp_path: Path) -> TableOptions:
-    return TableOptions(path=str(tmp_path / "lake" / "events"), partition_by=("date",), source_columns=SOURCE)
-
-
 def test_partition_values_with_odd_letters_are_read_back(tmp_path: Path) -> None:
     table = TableOptions(path=str(tmp_path / "odd table"), partition_by=("p",))
     values = ["a b/c%", "x=y", "ü", None, "plain"]
@@ -214,30 +201,30 @@ def test_partition_values_with_odd_letters_are_read_back(tmp_path: Path) -> None
     assert dict(zip(found["offset"].to_pylist(), found["p"].to_pylist(), strict=True)) == dict(enumerate(values))
 
 
-def test_small_files_become_large_ones_and_no_row_changes(delta_table: TableOptions) -> None:
+def test_small_files_become_large_ones_and_no_row_changes(table: TableOptions) -> None:
     for number in range(10):
-        write(delta_table, messages(number * 10, 5), messages(number * 10 + 5, 5, day=2), batch=Batch("query", number))
+        write(table, messages(number * 10, 5), messages(number * 10 + 5, 5, day=2), batch=Batch("query", number))
     widened = messages(100, 1).append_column("level", pa.array(["INFO"]))
-    write(delta_table, widened, batch=Batch("query", 10))
+    write(table, widened, batch=Batch("query", 10))
 
-    report = compact(delta_table.path)
+    report = compact(table.path)
 
     assert (report.files_before, report.files_after) == (21, 2)
-    assert offsets_in(delta_table) == list(range(101))
-    assert not write(delta_table, messages(0, 5), batch=Batch("query", 3))  # what was remembered still is
-    assert delta.next_offset(delta.open_table(delta_table.path), HERE) == 101
-    assert compact(delta_table.path).files_after == 2
+    assert offsets_in(table) == list(range(101))
+    assert not write(table, messages(0, 5), batch=Batch("query", 3))  # what was remembered still is
+    assert delta.next_offset(delta.open_table(table.path), HERE) == 101
+    assert compact(table.path).files_after == 2
 
 
-def test_compaction_beside_a_writer_disturbs_neither(delta_table: TableOptions) -> None:
+def test_compaction_beside_a_writer_disturbs_neither(table: TableOptions) -> None:
     for number in range(10):
-        write(delta_table, messages(number * 10, 10), batch=Batch("query", number))
-    late = staged(delta_table, messages(100, 10), batch=Batch("query", 10))  # planned before, committed after
+        write(table, messages(number * 10, 10), batch=Batch("query", number))
+    late = staged(table, messages(100, 10), batch=Batch("query", 10))  # planned before, committed after
 
-    compact(delta_table.path)
-    assert delta.commit(delta_table, late)
+    compact(table.path)
+    assert delta.commit(table, late)
 
-    assert offsets_in(delta_table) == list(range(110))
+    assert offsets_in(table) == list(range(110))
 
 
 def test_a_partition_is_rewritten_tier_by_tier() -> None:
@@ -250,65 +237,39 @@ def test_a_partition_is_rewritten_tier_by_tier() -> None:
     assert plan_rewrites([(here, 100 * mib)] * 3 + [(here, 200 * mib)] * 50, 128 * mib) == []
 
 
-def test_vacuum_removes_what_a_dead_writer_left_and_nothing_young(delta_table: TableOptions) -> None:
+def test_vacuum_removes_what_a_dead_writer_left_and_nothing_young(table: TableOptions) -> None:
     for number in range(10):
-        write(delta_table, messages(number * 10, 10), batch=Batch("query", number))
-    compact(delta_table.path)
-    orphan = staged(delta_table, messages(100, 10)).files[0].path
-    young = staged(delta_table, messages(110, 10)).files[0].path
-    os.utime(Path(delta_table.path, orphan), (1, 1))
+        write(table, messages(number * 10, 10), batch=Batch("query", number))
+    compact(table.path)
+    orphan = staged(table, messages(100, 10)).files[0].path
+    young = staged(table, messages(110, 10)).files[0].path
+    os.utime(Path(table.path, orphan), (1, 1))
 
-    gone = vacuum(delta_table.path, retention_hours=2)
+    gone = vacuum(table.path, retention_hours=2)
 
     assert [os.path.basename(each) for each in gone] == [os.path.basename(orphan)]
-    assert young in files_in(delta_table)
-    assert orphan not in files_in(delta_table)
-    assert offsets_in(delta_table) == list(range(100))
+    assert young in files_in(table)
+    assert orphan not in files_in(table)
+    assert offsets_in(table) == list(range(100))
     with pytest.raises(LakeError, match="at least 1 h"):
-        vacuum(delta_table.path, retention_hours=0)
+        vacuum(table.path, retention_hours=0)
 
 
-def test_a_table_that_needs_more_than_we_know_is_refused(delta_table: TableOptions) -> None:
+def test_a_table_that_needs_more_than_we_know_is_refused(table: TableOptions) -> None:
     from deltalake import TableFeatures
 
-    write(delta_table, messages(0, 2))
-    opened = delta.open_table(delta_table.path)
+    write(table, messages(0, 2))
+    opened = delta.open_table(table.path)
     opened.alter.add_feature(TableFeatures.ChangeDataFeed, allow_protocol_versions_increase=True)
 
     with pytest.raises(LakeError, match="needs writers that know changeDataFeed"):
-        write(delta_table, messages(2, 2))
+        write(table, messages(2, 2))
 
 
-# Only plain parquet
+def test_a_plain_folder_of_an_earlier_version_is_left_alone(table: TableOptions) -> None:
+    """A vacuum of the new table would take its files for leftovers."""
+    Path(table.path, "_clarion").mkdir(parents=True)
+    Path(table.path, "_clarion", "journal.json").write_text("{}")
 
-
-@pytest.fixture
-def plain(tmp_path: Path) -> TableOptions:
-    return TableOptions(
-        path=str(tmp_path / "lake" / "plain"), format="parquet", partition_by=("date",), source_columns=SOURCE
-    )
-
-
-def test_a_commit_that_died_while_moving_is_finished_by_the_next_one(plain: TableOptions) -> None:
-    write(plain, messages(0, 5), batch=Batch("query", 0))
-    work = staged(plain, messages(5, 5), messages(10, 5, day=2), batch=Batch("query", 1))
-    journal = parquet._with(parquet._read(plain.path), plain, work)
-    parquet._write(plain.path, journal)  # and the driver dies here, or after the first move
-    os.replace(Path(plain.path, work.staging, work.files[0].path), Path(plain.path, work.files[0].path))
-    assert offsets_in(plain) == list(range(10))
-
-    assert not write(plain, messages(5, 5), messages(10, 5, day=2), batch=Batch("query", 1))
-
-    assert offsets_in(plain) == list(range(15))
-    assert not list(Path(plain.path, "_staging").glob("*"))
-
-
-def test_vacuum_removes_what_a_dead_writer_staged(plain: TableOptions) -> None:
-    write(plain, messages(0, 5))
-    work = staged(plain, messages(5, 5))
-    assert vacuum(plain.path, retention_hours=2) == []
-    os.utime(Path(plain.path, work.staging), (1, 1))
-
-    assert vacuum(plain.path, retention_hours=2) == [work.staging]
-
-    assert offsets_in(plain) == list(range(5))
+    with pytest.raises(LakeError, match="a plain parquet table, as earlier versions made them"):
+        write(table, messages(0, 1))

@@ -17,9 +17,9 @@ from tests.pipeline.lake.rows import SOURCE, messages, offsets_in, write
 ROOT = Path(__file__).parents[3]
 
 
-def stream(path: str, partition: int, batches: int, form: str) -> None:
+def stream(path: str, partition: int, batches: int) -> None:
     """A query's driver: it plays from the first batch on, whatever is there already."""
-    table = options(path, form)
+    table = options(path)
     for number in range(batches):
         write(
             table,
@@ -37,8 +37,8 @@ def tidy(path: str) -> None:
         time.sleep(0.01)
 
 
-def options(path: str, form: str) -> TableOptions:
-    return TableOptions(path=path, format=form, partition_by=("date",), source_columns=SOURCE)
+def options(path: str) -> TableOptions:
+    return TableOptions(path=path, partition_by=("date",), source_columns=SOURCE)
 
 
 def start(what: str) -> subprocess.Popen:
@@ -46,9 +46,9 @@ def start(what: str) -> subprocess.Popen:
     return subprocess.Popen([sys.executable, "-c", code], cwd=ROOT)
 
 
-def play(path: str, form: str, *, streams: int, batches: int, kills: int) -> None:
-    helper = start(f"tidy({path!r})") if form == "delta" else None
-    commands = [f"stream({path!r}, {each}, {batches}, {form!r})" for each in range(streams)]
+def play(path: str, *, streams: int, batches: int, kills: int) -> None:
+    helper = start(f"tidy({path!r})")
+    commands = [f"stream({path!r}, {each}, {batches})" for each in range(streams)]
     running = [start(each) for each in [*commands, commands[-1]]]  # the last one has a twin
     for number in range(kills):
         time.sleep(0.3 + 0.1 * number)
@@ -57,19 +57,17 @@ def play(path: str, form: str, *, streams: int, batches: int, kills: int) -> Non
         running[victim].wait()
         running[victim] = start(commands[victim])
     assert [each.wait(240) for each in running] == [0] * (streams + 1)
-    if helper is not None:
-        assert helper.poll() is None, "compaction beside writers failed"
-        helper.kill()
-        helper.wait()
-    assert offsets_in(options(path, form)) == sorted([*range(batches * 10)] * streams)
+    assert helper.poll() is None, "compaction beside writers failed"
+    helper.kill()
+    helper.wait()
+    assert offsets_in(options(path)) == sorted([*range(batches * 10)] * streams)
 
 
 def test_writers_and_compaction_beside_each_other(tmp_path: Path) -> None:
-    play(str(tmp_path / "t"), "delta", streams=2, batches=6, kills=0)
+    play(str(tmp_path / "t"), streams=2, batches=6, kills=0)
 
 
 @pytest.mark.campaign
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("form", ["delta", "parquet"])
-def test_writers_that_are_killed_beside_compaction(tmp_path: Path, form: str) -> None:
-    play(str(tmp_path / "t"), form, streams=3, batches=60, kills=8)
+def test_writers_that_are_killed_beside_compaction(tmp_path: Path) -> None:
+    play(str(tmp_path / "t"), streams=3, batches=60, kills=8)

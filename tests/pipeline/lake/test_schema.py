@@ -70,7 +70,6 @@ def test_only_what_can_name_a_folder_partitions_a_table(columns: list[str], word
         ({"path": "t", "sourceColumns": "topic,offset"}, "four columns are wanted"),
         ({"path": "t", "targetFileBytes": "tiny"}, "targetFileBytes=tiny: a whole number"),
         ({"path": "t", "mergeSchema": "perhaps"}, "true or false"),
-        ({"path": "t", "format": "orc"}, "one of delta, parquet"),
     ],
 )
 def test_a_wrong_option_is_refused_by_name(given: dict[str, str], words: str) -> None:

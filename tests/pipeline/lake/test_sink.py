@@ -20,7 +20,7 @@ def options(path: Path, **more: str) -> TableOptions:
 def written(writer: StreamTableWriter | TableWriter, first: int, query_id: str | None = "query") -> Written:
     """What a task sends back: the writer travels to it, and its message back, as pickles."""
     found = pickle.loads(pickle.dumps(writer)).write(iter([messages(first, 10)]))
-    return pickle.loads(pickle.dumps(Written(found.files, found.ranges, query_id, found.staging)))
+    return pickle.loads(pickle.dumps(Written(found.files, found.ranges, query_id)))
 
 
 def test_a_stream_compacts_as_often_as_it_is_told(tmp_path: Path) -> None:

@@ -165,18 +165,18 @@ def test_json_becomes_columns_and_what_is_no_json_is_kept(house, unique: str) ->
 
 
 @pytest.mark.campaign
-def test_plain_parquet_and_several_topics(house, unique: str) -> None:
+def test_several_topics_in_one_table(house, unique: str) -> None:
     names = [f"{unique}-a", f"{unique}-b"]
     for each in names:
         house.make_topic(each, 1)
         house.send(each, [b"m"] * 5, partition=lambda n: 0)
-    both = archive(names, house.lake("plain"), format="parquet", by="none", name=unique)
+    both = archive(names, house.lake("both"), by="none", name=unique)
 
     house.run(both)
     shutil.rmtree(house.state)
     house.run(both)
 
-    counts = read_table(house.spark, house.lake("plain")).groupBy("topic").count().collect()
+    counts = read_table(house.spark, house.lake("both")).groupBy("topic").count().collect()
     assert {row.topic: row["count"] for row in counts} == dict.fromkeys(names, 5)
 
 

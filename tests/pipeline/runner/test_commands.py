@@ -177,7 +177,7 @@ def test_a_pipeline_may_use_functions_of_its_own_in_executors(desk, broker):
             def louder(text):
                 return loud(text) + "!"
 
-            @pipeline(reads=topic("shouted", value="line"), writes=table("lake/shouts", format="parquet"))
+            @pipeline(reads=topic("shouted", value="line"), writes=table("lake/shouts"))
             def shout(rows):
                 return rows.select(udf(louder, "string")("line").alias("line"))
             """

@@ -1,4 +1,4 @@
-"""Tables in the lake: Delta (and plain Parquet where asked), written by executors and committed by the driver.
+"""Tables in the lake: Delta, written by executors and committed by the driver.
 
 - plan: what the driver decides before a write: the table's schema with new columns, its partition columns.
 - data file: one parquet file that a task has written and nobody can see yet.

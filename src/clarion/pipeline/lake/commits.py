@@ -27,7 +27,6 @@ class Commit:
     ranges: Sequence[SourceRange] = ()
     batch: Batch | None = None
     overwrite: bool = False
-    staging: str = ""
 
 
 def is_there(

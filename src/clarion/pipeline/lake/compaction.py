@@ -19,11 +19,9 @@ import pyarrow as pa
 from deltalake import DeltaTable, WriterProperties
 from deltalake.exceptions import CommitFailedError
 
-from clarion.pipeline.lake import parquet
-from clarion.pipeline.lake.delta import exists, open_table
+from clarion.pipeline.lake.delta import open_table
 from clarion.pipeline.lake.errors import LakeError
 from clarion.pipeline.lake.options import MIB, TableOptions, local_path
-from clarion.world import SystemClock
 
 TIER_FACTOR: Final = 16
 SMALLEST_TIER_BYTES: Final = 256 * 1024
@@ -62,11 +60,8 @@ def vacuum(path: str, *, retention_hours: int = 7 * 24, dry_run: bool = False) -
     """Delete files that no version of the last `retention_hours` mentions, and those that a dead writer left."""
     if retention_hours < RETENTION_HOURS_MIN:
         raise LakeError(f"vacuum keeps at least {RETENTION_HOURS_MIN} h: younger files may belong to a write under way")
-    path = local_path(path)
-    if not exists(path) and parquet.exists(path):
-        older_than = SystemClock().now_ms() / 1000 - 3600 * retention_hours
-        return parquet.vacuum(path, older_than=older_than, dry_run=dry_run)
-    return open_table(path).vacuum(retention_hours, dry_run=dry_run, enforce_retention_duration=False, full=True)
+    table = open_table(local_path(path))
+    return table.vacuum(retention_hours, dry_run=dry_run, enforce_retention_duration=False, full=True)
 
 
 def tidy_sometimes(options: TableOptions, batch_id: int) -> None:

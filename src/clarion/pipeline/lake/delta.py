@@ -71,6 +71,9 @@ def plan(options: TableOptions, incoming: pa.Schema) -> Layout:
         _check_writable(table, options)
         partition_by = tuple(table.metadata().partition_columns)
         incoming = fit(schema_of(table), incoming, may_add=options.merge_schema).written
+    elif os.path.exists(os.path.join(options.path, "_clarion", "journal.json")):
+        # A vacuum would take its files for those that a dead writer left.
+        raise LakeError(f"{options.path}: a plain parquet table, as earlier versions made them; choose another folder")
     check_partition_columns(incoming, partition_by)
     return Layout(
         root=options.path,
@@ -104,7 +107,7 @@ def commit(options: TableOptions, work: Commit) -> bool:
     )
 
 
-def remove_uncommitted(path: str, files: Iterable[DataFile], staging: str = "") -> None:
+def remove_uncommitted(path: str, files: Iterable[DataFile]) -> None:
     """Take back files of an abandoned write. A file that the table mentions stays, whatever the writer believes."""
     candidates = [each.path for each in files]
     if candidates and exists(path):

@@ -49,7 +49,6 @@ class Layout:
     target_file_bytes: int = 128 * MIB
     compression: str = "zstd"
     source_columns: tuple[str, ...] = ()
-    staging: str = ""  # a folder below root for files that must not be seen before the commit (plain parquet)
     sync: bool = True
 
     @property
@@ -78,14 +77,13 @@ class TaskFiles:
         for values in list(self._open):
             self._close(values)
         if self._layout.sync:
-            sync_folders(self._layout.root, [os.path.join(self._layout.staging, each.path) for each in self._closed])
+            sync_folders(self._layout.root, [each.path for each in self._closed])
         return self._closed, self._ranges
 
     def discard(self) -> None:
         for each in self._open.values():
             each.abandon()
-        paths = [each.path for each in self._closed]
-        remove_files(os.path.join(self._layout.root, self._layout.staging), paths)
+        remove_files(self._layout.root, [each.path for each in self._closed])
 
     def _add(self, values: Values, rows: pa.RecordBatch) -> None:
         if not rows.num_rows:
@@ -171,10 +169,10 @@ class _OpenFile:
             with suppress(OSError):  # a full disk may be why it is abandoned
                 self._writer.close()
             self._file.close()
-            remove_files(os.path.join(self.layout.root, self.layout.staging), [self.path])
+            remove_files(self.layout.root, [self.path])
 
     def _begin(self) -> pq.ParquetWriter:
-        place = Path(self.layout.root, self.layout.staging, self.path)
+        place = Path(self.layout.root, self.path)
         place.parent.mkdir(parents=True, exist_ok=True)
         self._file = place.open("wb")
         schema = self.layout.file_schema

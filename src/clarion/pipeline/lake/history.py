@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,9 @@ from numpy.typing import NDArray
 from clarion.pipeline.lake.errors import LakeError
 from clarion.pipeline.lake.options import local_path
 from clarion.pipeline.lake.ranges import Origin
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
 
 ROWS_PER_BATCH: Final = 10_000  # more would leave the processor's cache on its way to the JVM
 _PLACE: Final = ("topic", "topic_id", "partition", "offset")
@@ -48,12 +51,10 @@ def next_offsets(path: str, origins: Iterable[Origin]) -> dict[Origin, int]:
 
 
 def spans_of(path: str, origins: Iterable[Origin]) -> dict[Origin, Span]:
-    from clarion.pipeline.lake import delta, parquet
+    from clarion.pipeline.lake import delta
 
     path = local_path(path)
-    if delta.exists(path):
-        return _spans(delta.open_table(path), delta, origins)
-    return _spans(path, parquet, origins) if parquet.exists(path) else {}
+    return _spans(delta.open_table(path), origins) if delta.exists(path) else {}
 
 
 def history(path: str, origins: Iterable[Origin]) -> History:
@@ -67,7 +68,7 @@ def history(path: str, origins: Iterable[Origin]) -> History:
     names = delta.schema_of(table).names
     if not _COLUMNS.issubset(names):
         raise LakeError(f"history: {path} is no archive of raw messages; it has the columns {', '.join(names)}")
-    spans = _spans(table, delta, origins)
+    spans = _spans(table, origins)
     sizes = {each: os.path.getsize(os.path.join(path, each)) for each in delta.paths_of(table)}
     return History(spans, [ArchiveFile(os.path.join(path, each), size) for each, size in sorted(sizes.items())])
 
@@ -121,12 +122,14 @@ def _column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
     return pc.if_else(pc.greater(pc.list_value_length(column), 0), column, pa.scalar(None, field.type))
 
 
-def _spans(table: object, keeper: object, origins: Iterable[Origin]) -> dict[Origin, Span]:
+def _spans(table: DeltaTable, origins: Iterable[Origin]) -> dict[Origin, Span]:
+    from clarion.pipeline.lake.delta import first_offset, next_offset
+
     found: dict[Origin, Span] = {}
     for origin in origins:
-        end = keeper.next_offset(table, origin)  # type: ignore[attr-defined]
-        if end is not None:
-            found[origin] = Span(keeper.first_offset(table, origin), end)  # type: ignore[attr-defined]
+        first, end = first_offset(table, origin), next_offset(table, origin)
+        if first is not None and end is not None:
+            found[origin] = Span(first, end)
     return found
 
 

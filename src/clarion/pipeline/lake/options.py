@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from clarion.pipeline.lake.errors import LakeError
 
 MIB = 1 << 20
-FORMATS = ("delta", "parquet")
 CODECS = ("zstd", "snappy", "lz4", "gzip", "none")
 
 # Spark hands these to every sink; they mean nothing to a table.
@@ -19,7 +18,6 @@ _SPARKS_OWN = frozenset({"checkpointlocation", "queryname", "outputmode"})
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableOptions:
     path: str
-    format: str = "delta"
     partition_by: tuple[str, ...] | None = None  # None: as the table is; a new one is not partitioned
     target_file_bytes: int = 128 * MIB  # large enough to scan fast, small enough to rewrite when compacting
     compression: str = "zstd"  # smaller than snappy at nearly its speed for text and JSON
@@ -42,7 +40,6 @@ def read_options(options: Mapping[str, str]) -> TableOptions:
         raise LakeError("a table needs its folder: .save(path), .start(path) or .option('path', ...)")
     return TableOptions(
         path=local_path(given["path"].strip()),
-        format=_one_of("format", given.get("format", "delta"), FORMATS),
         partition_by=None if "partitionby" not in given else _names(given["partitionby"]),
         target_file_bytes=_number("targetFileBytes", given.get("targetfilebytes", str(128 * MIB)), at_least=MIB),
         compression=_one_of("compression", given.get("compression", "zstd"), CODECS),
@@ -70,7 +67,6 @@ _NAMES = {
     name.lower(): name
     for name in (
         "path",
-        "format",
         "partitionBy",
         "targetFileBytes",
         "compression",

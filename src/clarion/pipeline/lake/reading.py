@@ -9,7 +9,6 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from clarion.pipeline.lake.delta import exists, open_table, paths_of, schema_of
-from clarion.pipeline.lake.errors import LakeError
 from clarion.pipeline.lake.options import local_path
 
 if TYPE_CHECKING:
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
 def read_table(spark: SparkSession, path: str, *, version: int | None = None) -> DataFrame:
     """A table's rows. The DataFrame is a snapshot: commits after this call are not in it."""
     path = local_path(path)
-    if not exists(path):
-        return _plain(spark, path)
     table = open_table(path)
     if version is not None:
         table.load_as_version(version)
@@ -41,21 +38,8 @@ def snapshot(spark: SparkSession, path: str, table: DeltaTable) -> DataFrame:
 
 def schema_at(path: str) -> pa.Schema | None:
     """A table's columns; None where there is no table."""
-    from clarion.pipeline.lake import parquet
-
     path = local_path(path)
-    if exists(path):
-        return schema_of(open_table(path))
-    return parquet.schema_at(path) if parquet.exists(path) else None
-
-
-def _plain(spark: SparkSession, path: str) -> DataFrame:
-    from clarion.pipeline.lake import parquet
-
-    if not parquet.exists(path):
-        raise LakeError(f"{path}: there is no table")
-    schema = from_arrow_schema(parquet.schema_at(path))
-    return spark.read.schema(schema).parquet(f"file://{path}").select(*[_quoted(name) for name in schema.names])
+    return schema_of(open_table(path)) if exists(path) else None
 
 
 def _quoted(name: str) -> str:

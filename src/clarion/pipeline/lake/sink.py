@@ -64,7 +64,6 @@ class Written(WriterCommitMessage):
     files: tuple[DataFile, ...]
     ranges: tuple[SourceRange, ...]
     query_id: str | None
-    staging: str
 
 
 class _Writer:
@@ -73,7 +72,7 @@ class _Writer:
     def __init__(self, options: TableOptions, schema: pa.Schema, overwrite: bool) -> None:
         self.options = options
         self.overwrite = overwrite
-        self.layout: Layout = _keeper(options).plan(options, schema)
+        self.layout: Layout = _delta().plan(options, schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         context = TaskContext.get()
@@ -86,7 +85,7 @@ class _Writer:
         except BaseException:
             files.discard()
             raise
-        return Written(tuple(closed), tuple(ranges), query_id, self.layout.staging)
+        return Written(tuple(closed), tuple(ranges), query_id)
 
     def publish(self, messages: Sequence[Any], batch: Batch | None) -> bool:
         done = _done(messages)
@@ -96,14 +95,12 @@ class _Writer:
             ranges=united(part for each in done for part in each.ranges),
             batch=batch,
             overwrite=self.overwrite,
-            staging=_staging(done),
         )
-        return bool(_keeper(self.options).commit(self.options, work))
+        return bool(_delta().commit(self.options, work))
 
     def take_back(self, messages: Sequence[Any]) -> None:
-        done = _done(messages)
-        files = [file for each in done for file in each.files]
-        _keeper(self.options).remove_uncommitted(self.options.path, files, _staging(done))
+        files = [file for each in _done(messages) for file in each.files]
+        _delta().remove_uncommitted(self.options.path, files)
 
 
 class TableWriter(_Writer, DataSourceArrowWriter):
@@ -138,32 +135,22 @@ class StreamTableWriter(_Writer, DataSourceStreamArrowWriter):
         self.take_back(messages)
 
 
-def _keeper(options: TableOptions) -> Any:
-    """Who keeps the table; loaded on the driver only, executors have no delta-rs."""
-    if options.format == "parquet":
-        from clarion.pipeline.lake import parquet
-
-        return parquet
+def _delta() -> Any:
+    """Loaded on the driver only: executors have no delta-rs."""
     from clarion.pipeline.lake import delta
 
     return delta
 
 
 def _tidy(options: TableOptions, batch_id: int) -> None:
-    if options.format == "delta":
-        from clarion.pipeline.lake.compaction import tidy_sometimes
+    from clarion.pipeline.lake.compaction import tidy_sometimes
 
-        tidy_sometimes(options, batch_id)
+    tidy_sometimes(options, batch_id)
 
 
 def _done(messages: Iterable[Any]) -> list[Written]:
     """Messages of tasks that ended; of others Spark knows nothing."""
     return [each for each in messages if isinstance(each, Written)]
-
-
-def _staging(done: Sequence[Written]) -> str:
-    """Where the tasks wrote: the commit's own writer has planned another place."""
-    return next((each.staging for each in done), "")
 
 
 def _arrow(schema: StructType) -> pa.Schema:

@@ -110,4 +110,4 @@ def _sink_options(table: Table, without: tuple[str, ...] = ()) -> dict[str, str]
     if table.partition_by:
         options["partitionBy"] = ",".join(table.partition_by)
     # Spark's planning processes have the folder in which the JVM was started, not the one we may have changed to since.
-    return {**options, "path": local_path(table.path), "format": table.format}
+    return {**options, "path": local_path(table.path)}

@@ -49,7 +49,6 @@ def archive(
     name: str | None = None,
     json: str | None = None,
     by: str = "date",
-    format: str = "delta",
     keep_value: bool = True,
     hold: bool = True,
     trigger: str | None = TRIGGER,
@@ -60,7 +59,6 @@ def archive(
 
     json        the fields of the JSON values as Spark's DDL, or "infer"; by default raw bytes
     by          folders of the table: `date`, `hour` or `none`, of the messages' own time in UTC
-    format      `delta` or `parquet`
     keep_value  keep the bytes beside the fields (the default); without them, fields that are not declared are left out
     hold        let the broker keep what is not archived yet
     """
@@ -68,7 +66,6 @@ def archive(
     typed = json is not None
     target = table(
         table_path,
-        format=format,
         partition_by=partition_columns(by, typed=typed),
         options={
             "sourceColumns": origin_columns(typed=typed),

@@ -119,7 +119,6 @@ REGISTRY: Final[dict[str, Ready]] = {
                 _option("table", "the table's folder", "table_path", is_required=True),
                 _JSON,
                 _option("by", "folders by `date`, `hour` or `none`", default="date"),
-                _option("format", "`delta` or `parquet`", default="delta"),
                 _option("keep-value", "keep the bytes beside the JSON's fields", is_switch=True, default="yes"),
                 _option("hold", "let the broker keep what is not archived yet", is_switch=True, default="yes"),
                 _option("compact-every", "batches between looks at small files", read=int, default="30"),
