@@ -1,4 +1,4 @@
-"""One small Spark for all folders: a process has one, whoever asks for it first. It ends with the process."""
+"""One small Spark and one S3 server for all folders: whoever asks first starts them, they end with the process."""
 
 import os
 
@@ -26,3 +26,12 @@ def spark():
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     # As many tries for a task as by default: some tests kill its worker.
     return session(SMALL, master="local[2,4]", name="clarion-tests")
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory):
+    """An S3 server on loopback."""
+    from tests.pipeline.lake.stores import s3_server
+
+    with s3_server(tmp_path_factory.mktemp("s3")) as store:
+        yield store

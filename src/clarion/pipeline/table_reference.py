@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from clarion.pipeline.definition import DefinitionError, MicroBatch, Run
@@ -12,6 +11,8 @@ from clarion.pipeline.definition import DefinitionError, MicroBatch, Run
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from clarion.pipeline.lake.location import Location
 
 _OUTPUT_MODES = {"append": ("append",), "overwrite": ("complete",), "merge": ("append", "update")}
 
@@ -29,6 +30,13 @@ class Table:
     @property
     def description(self) -> str:
         return f"table {self.path}"
+
+    @property
+    def location(self) -> Location:
+        """A path is meant from where the driver runs; tasks and commits run elsewhere."""
+        from clarion.pipeline.lake.location import locate
+
+        return locate(self.path, self.options)
 
     @property
     def output_modes(self) -> tuple[str, ...]:
@@ -49,13 +57,13 @@ class Table:
     def missing(self, run: Run) -> str | None:
         from clarion.pipeline.lake.reading import schema_at
 
-        return None if schema_at(self.path) is not None else f"there is no table at {self.path}"
+        return None if schema_at(self.location) is not None else f"there is no table at {self.path}"
 
     def load(self, spark: SparkSession, run: Run, *, streaming: bool) -> DataFrame:
         """A table is static: read when the pipeline starts, for look-ups and joins."""
-        from clarion.pipeline import lake
+        from clarion.pipeline.lake.reading import read_table
 
-        return lake.read_table(spark, self._placed())
+        return read_table(spark, self.location)
 
     def prepare(self, spark: SparkSession, run: Run) -> None:
         """The first write makes the table, with the schema that the rows have."""
@@ -65,18 +73,12 @@ class Table:
     ) -> StreamingQuery:
         from clarion.pipeline import lake
 
-        return lake.stream_table(
-            df, self._placed(), name=name, checkpoint=checkpoint, trigger=trigger, output_mode=output_mode
-        )
+        return lake.stream_table(df, self, name=name, checkpoint=checkpoint, trigger=trigger, output_mode=output_mode)
 
     def write(self, df: DataFrame, run: Run, batch: MicroBatch | None = None) -> None:
         from clarion.pipeline import lake
 
-        lake.write_table(df, self._placed(), batch)
-
-    def _placed(self) -> Table:
-        """A path is meant from where the driver runs; tasks and commits run elsewhere."""
-        return self if ":" in self.path else replace(self, path=os.path.abspath(self.path))
+        lake.write_table(df, self, batch)
 
 
 def table(

@@ -48,4 +48,4 @@ def offsets_in(options: TableOptions) -> list[int]:
 
 
 def read(options: TableOptions) -> pa.Table:
-    return pa.table(delta.open_table(options.path).to_pyarrow_table())
+    return pa.table(delta.open_table(options.location).to_pyarrow_table())

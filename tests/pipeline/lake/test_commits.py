@@ -2,33 +2,48 @@
 
 import os
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.fs as fs
 import pytest
 
 from clarion.pipeline.lake import delta
-from clarion.pipeline.lake.commits import Batch, Commit
+from clarion.pipeline.lake.commits import Batch
 from clarion.pipeline.lake.compaction import compact, plan_rewrites, vacuum
 from clarion.pipeline.lake.errors import LakeError
 from clarion.pipeline.lake.options import TableOptions
 from clarion.pipeline.lake.ranges import Origin
 from tests.pipeline.lake.rows import SOURCE, messages, offsets_in, read, staged, write
+from tests.pipeline.lake.stores import Store
 
 HERE = Origin("events", "id-1", 0)
 
 
+@pytest.fixture(params=["folder", "s3"])
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> TableOptions:
+    if request.param == "folder":
+        return TableOptions(path=str(tmp_path / "lake" / "events"), partition_by=("date",), source_columns=SOURCE)
+    store: Store = request.getfixturevalue("s3")
+    return TableOptions(
+        path=f"{store.bucket()}/events", partition_by=("date",), source_columns=SOURCE, store=store.options
+    )
+
+
 @pytest.fixture
-def table(tmp_path: Path) -> TableOptions:
+def folder(tmp_path: Path) -> TableOptions:
     return TableOptions(path=str(tmp_path / "lake" / "events"), partition_by=("date",), source_columns=SOURCE)
 
 
+def everything_in(table: TableOptions) -> set[str]:
+    place = table.location
+    found = place._store.get_file_info(fs.FileSelector(place._key("").rstrip("/"), recursive=True))
+    return {each.path.removeprefix(place._key("")) for each in found if each.type == fs.FileType.File}
+
+
 def files_in(table: TableOptions) -> set[str]:
-    return {
-        str(each.relative_to(table.path))
-        for each in Path(table.path).rglob("*.parquet")
-        if "_delta_log" not in str(each)
-    }
+    return {each for each in everything_in(table) if each.endswith(".parquet") and not each.startswith("_delta_log")}
 
 
 def test_a_batch_that_is_played_again_is_not_written_again(table: TableOptions) -> None:
@@ -66,21 +81,17 @@ def test_a_table_says_from_where_to_where_it_holds_a_partition(table: TableOptio
     write(table, messages(7, 10), messages(40, 2, partition=1), batch=Batch("query", 0))
     write(table, messages(17, 3), batch=Batch("query", 1))
 
-    opened = delta.open_table(table.path)
+    opened = delta.open_table(table.location)
     assert (delta.first_offset(opened, HERE), delta.next_offset(opened, HERE)) == (7, 20)
     assert delta.next_offset(opened, Origin("events", "id-1", 1)) == 42
     assert delta.next_offset(opened, Origin("events", "id-2", 0)) is None
-
-
-def place_of(table: TableOptions, work: Commit) -> Path:
-    return Path(table.path, work.files[0].path)
 
 
 def test_a_file_that_the_driver_does_not_see_is_not_committed(table: TableOptions) -> None:
     """The table's folder is not shared, and the task wrote on a disk of its own."""
     write(table, messages(0, 10), batch=Batch("query", 0))
     work = staged(table, messages(10, 10), batch=Batch("query", 1))
-    place_of(table, work).unlink()
+    table.location.remove([work.files[0].path])
 
     with pytest.raises(LakeError, match=r"it is not here; nothing was committed.*every worker share"):
         delta.commit(table, work)
@@ -91,7 +102,8 @@ def test_a_file_that_the_driver_does_not_see_is_not_committed(table: TableOption
 
 def test_a_file_that_was_cut_off_is_not_committed(table: TableOptions) -> None:
     work = staged(table, messages(0, 10), batch=Batch("query", 0))
-    os.truncate(place_of(table, work), 100)
+    with table.location.create(work.files[0].path) as file:
+        file.write(b"x" * 100)
 
     with pytest.raises(LakeError, match=f"a task wrote {work.files[0].size} bytes, and 100 are here"):
         delta.commit(table, work)
@@ -103,7 +115,7 @@ def test_an_abandoned_write_leaves_nothing(table: TableOptions) -> None:
     work = staged(table, messages(10, 10), batch=Batch("query", 1))
     assert files_in(table) > before
 
-    delta.remove_uncommitted(table.path, work.files)
+    delta.remove_uncommitted(table.location, work.files)
 
     assert files_in(table) == before
 
@@ -113,18 +125,18 @@ def test_an_abort_after_the_commit_takes_nothing_back(table: TableOptions) -> No
     work = staged(table, messages(0, 10), batch=Batch("query", 0))
     delta.commit(table, work)
 
-    delta.remove_uncommitted(table.path, work.files)
+    delta.remove_uncommitted(table.location, work.files)
 
     assert offsets_in(table) == list(range(10))
 
 
 def test_an_empty_batch_makes_no_version(table: TableOptions) -> None:
     write(table, messages(0, 10))
-    before = sorted(Path(table.path).rglob("*"))
+    before = everything_in(table)
 
     assert not write(table, messages(0, 0), batch=Batch("query", 5))
 
-    assert sorted(Path(table.path).rglob("*")) == before
+    assert everything_in(table) == before
 
 
 def test_overwriting_replaces_all_rows_in_one_step(table: TableOptions) -> None:
@@ -161,7 +173,7 @@ def test_a_column_of_another_type_is_refused_before_a_row_is_written(table: Tabl
 
 def test_other_partition_columns_than_the_tables_are_refused(table: TableOptions) -> None:
     write(table, messages(0, 2))
-    other = TableOptions(path=table.path, partition_by=("partition",))
+    other = replace(table, partition_by=("partition",))
 
     with pytest.raises(LakeError, match=r"partitioned by \(date\)"):
         write(other, messages(2, 2))
@@ -195,7 +207,7 @@ def test_partition_values_with_odd_letters_are_read_back(tmp_path: Path) -> None
 
     work = staged(table, pa.record_batch({"p": pa.array(values), "offset": pa.array(range(5), pa.int64())}))
     delta.commit(table, work)
-    delta.remove_uncommitted(table.path, work.files)  # they are known by the same names
+    delta.remove_uncommitted(table.location, work.files)  # they are known by the same names
 
     found = read(table)
     assert dict(zip(found["offset"].to_pylist(), found["p"].to_pylist(), strict=True)) == dict(enumerate(values))
@@ -207,13 +219,13 @@ def test_small_files_become_large_ones_and_no_row_changes(table: TableOptions) -
     widened = messages(100, 1).append_column("level", pa.array(["INFO"]))
     write(table, widened, batch=Batch("query", 10))
 
-    report = compact(table.path)
+    report = compact(table.location)
 
     assert (report.files_before, report.files_after) == (21, 2)
     assert offsets_in(table) == list(range(101))
     assert not write(table, messages(0, 5), batch=Batch("query", 3))  # what was remembered still is
-    assert delta.next_offset(delta.open_table(table.path), HERE) == 101
-    assert compact(table.path).files_after == 2
+    assert delta.next_offset(delta.open_table(table.location), HERE) == 101
+    assert compact(table.location).files_after == 2
 
 
 def test_compaction_beside_a_writer_disturbs_neither(table: TableOptions) -> None:
@@ -221,7 +233,7 @@ def test_compaction_beside_a_writer_disturbs_neither(table: TableOptions) -> Non
         write(table, messages(number * 10, 10), batch=Batch("query", number))
     late = staged(table, messages(100, 10), batch=Batch("query", 10))  # planned before, committed after
 
-    compact(table.path)
+    compact(table.location)
     assert delta.commit(table, late)
 
     assert offsets_in(table) == list(range(110))
@@ -237,39 +249,39 @@ def test_a_partition_is_rewritten_tier_by_tier() -> None:
     assert plan_rewrites([(here, 100 * mib)] * 3 + [(here, 200 * mib)] * 50, 128 * mib) == []
 
 
-def test_vacuum_removes_what_a_dead_writer_left_and_nothing_young(table: TableOptions) -> None:
+def test_vacuum_removes_what_a_dead_writer_left_and_nothing_young(folder: TableOptions) -> None:
     for number in range(10):
-        write(table, messages(number * 10, 10), batch=Batch("query", number))
-    compact(table.path)
-    orphan = staged(table, messages(100, 10)).files[0].path
-    young = staged(table, messages(110, 10)).files[0].path
-    os.utime(Path(table.path, orphan), (1, 1))
+        write(folder, messages(number * 10, 10), batch=Batch("query", number))
+    compact(folder.location)
+    orphan = staged(folder, messages(100, 10)).files[0].path
+    young = staged(folder, messages(110, 10)).files[0].path
+    os.utime(Path(folder.path, orphan), (1, 1))
 
-    gone = vacuum(table.path, retention_hours=2)
+    gone = vacuum(folder.location, retention_hours=2)
 
     assert [os.path.basename(each) for each in gone] == [os.path.basename(orphan)]
-    assert young in files_in(table)
-    assert orphan not in files_in(table)
-    assert offsets_in(table) == list(range(100))
+    assert young in files_in(folder)
+    assert orphan not in files_in(folder)
+    assert offsets_in(folder) == list(range(100))
     with pytest.raises(LakeError, match="at least 1 h"):
-        vacuum(table.path, retention_hours=0)
+        vacuum(folder.location, retention_hours=0)
 
 
 def test_a_table_that_needs_more_than_we_know_is_refused(table: TableOptions) -> None:
     from deltalake import TableFeatures
 
     write(table, messages(0, 2))
-    opened = delta.open_table(table.path)
+    opened = delta.open_table(table.location)
     opened.alter.add_feature(TableFeatures.ChangeDataFeed, allow_protocol_versions_increase=True)
 
     with pytest.raises(LakeError, match="needs writers that know changeDataFeed"):
         write(table, messages(2, 2))
 
 
-def test_a_plain_folder_of_an_earlier_version_is_left_alone(table: TableOptions) -> None:
+def test_a_plain_folder_of_an_earlier_version_is_left_alone(folder: TableOptions) -> None:
     """A vacuum of the new table would take its files for leftovers."""
-    Path(table.path, "_clarion").mkdir(parents=True)
-    Path(table.path, "_clarion", "journal.json").write_text("{}")
+    Path(folder.path, "_clarion").mkdir(parents=True)
+    Path(folder.path, "_clarion", "journal.json").write_text("{}")
 
     with pytest.raises(LakeError, match="a plain parquet table, as earlier versions made them"):
-        write(table, messages(0, 1))
+        write(folder, messages(0, 1))

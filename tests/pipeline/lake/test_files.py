@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from clarion.pipeline.lake import files as files_module
 from clarion.pipeline.lake.files import Layout, TaskFiles
+from clarion.pipeline.lake.location import locate
 from clarion.pipeline.lake.partitions import folder, split
 from clarion.pipeline.lake.ranges import Origin, SourceRange, united
 from tests.pipeline.lake.rows import SOURCE, messages
@@ -46,7 +47,7 @@ def test_a_folder_is_called_as_hive_calls_it(value: str | None, name: str) -> No
 
 def test_a_task_leaves_one_file_per_partition_with_bounds_and_origins(tmp_path: Path) -> None:
     one, two = messages(0, 100, day=1), messages(100, 50, day=2)
-    layout = Layout(root=str(tmp_path), schema=one.schema, partition_by=("date",), source_columns=SOURCE)
+    layout = Layout(root=locate(str(tmp_path)), schema=one.schema, partition_by=("date",), source_columns=SOURCE)
     task = TaskFiles(layout, "part-00000")
     task.write(one)
     task.write(two)
@@ -68,7 +69,7 @@ def test_a_task_leaves_one_file_per_partition_with_bounds_and_origins(tmp_path: 
 def test_a_file_is_closed_when_it_is_large_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files_module, "ROW_GROUP_BYTES", 10_000)
     batch = pa.record_batch({"value": pa.array([os.urandom(1000) for _ in range(10)], pa.binary())})
-    task = TaskFiles(Layout(root=str(tmp_path), schema=batch.schema, target_file_bytes=20_000), "part-00000")
+    task = TaskFiles(Layout(root=locate(str(tmp_path)), schema=batch.schema, target_file_bytes=20_000), "part-00000")
     for _ in range(10):
         task.write(batch)
     closed, _ = task.close()
@@ -81,7 +82,7 @@ def test_memory_and_open_files_are_bounded(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(files_module, "WAITING_BYTES_MAX", 2_000)
     monkeypatch.setattr(files_module, "OPEN_FILES_MAX", 3)
     batch = pa.record_batch({"n": pa.array(range(1000), pa.int64()), "p": pa.array([i % 7 for i in range(1000)])})
-    task = TaskFiles(Layout(root=str(tmp_path), schema=batch.schema, partition_by=("p",)), "part-00000")
+    task = TaskFiles(Layout(root=locate(str(tmp_path)), schema=batch.schema, partition_by=("p",)), "part-00000")
     for _ in range(3):
         task.write(batch)
         assert len(task._open) <= 3
@@ -94,7 +95,7 @@ def test_memory_and_open_files_are_bounded(tmp_path: Path, monkeypatch: pytest.M
 
 def test_a_task_that_fails_takes_its_files_back(tmp_path: Path) -> None:
     one, two = messages(0, 10, day=1), messages(10, 10, day=2)
-    task = TaskFiles(Layout(root=str(tmp_path), schema=one.schema, partition_by=("date",)), "part-00000")
+    task = TaskFiles(Layout(root=locate(str(tmp_path)), schema=one.schema, partition_by=("date",)), "part-00000")
     task.write(one)
     task._close(next(iter(task._open)))
     task.write(two)
@@ -117,7 +118,7 @@ def test_bounds_are_never_too_narrow(tmp_path: Path) -> None:
             "empty": pa.array([None], pa.int64()),
         }
     )
-    task = TaskFiles(Layout(root=str(tmp_path), schema=batch.schema), "part-00000")
+    task = TaskFiles(Layout(root=locate(str(tmp_path)), schema=batch.schema), "part-00000")
     task.write(batch)
     statistics = json.loads(task.close()[0][0].statistics)
 

@@ -11,7 +11,8 @@ import pytest
 
 from clarion.pipeline.lake.commits import Batch
 from clarion.pipeline.lake.compaction import compact, vacuum
-from clarion.pipeline.lake.options import TableOptions
+from clarion.pipeline.lake.delta import exists
+from clarion.pipeline.lake.options import TableOptions, read_options
 from tests.pipeline.lake.rows import SOURCE, messages, offsets_in, write
 
 ROOT = Path(__file__).parents[3]
@@ -31,14 +32,14 @@ def stream(path: str, partition: int, batches: int) -> None:
 def tidy(path: str) -> None:
     """Compact and vacuum until killed."""
     while True:
-        if Path(path, "_delta_log").exists():
+        if exists(path):
             compact(path, files_min=2)
             vacuum(path, retention_hours=1)
         time.sleep(0.01)
 
 
 def options(path: str) -> TableOptions:
-    return TableOptions(path=path, partition_by=("date",), source_columns=SOURCE)
+    return read_options({"path": path, "partitionBy": "date", "sourceColumns": ",".join(SOURCE)})
 
 
 def start(what: str) -> subprocess.Popen:
@@ -71,3 +72,12 @@ def test_writers_and_compaction_beside_each_other(tmp_path: Path) -> None:
 @pytest.mark.timeout(600)
 def test_writers_that_are_killed_beside_compaction(tmp_path: Path) -> None:
     play(str(tmp_path / "t"), streams=3, batches=60, kills=8)
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(1200)
+def test_writers_that_are_killed_in_an_object_store(s3, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the middle of uploads, of conditional puts, and of a compaction's commit."""
+    for name, value in s3.environment.items():
+        monkeypatch.setenv(name, value)
+    play(f"{s3.bucket()}/t", streams=3, batches=30, kills=12)

@@ -66,9 +66,9 @@ def test_a_named_batch_write_is_done_once(tmp_path: Path) -> None:
         StreamTableWriter(table, schema, overwrite=False)
 
 
-def test_reading_through_the_format_is_refused_with_the_way_to_do_it() -> None:
-    with pytest.raises(LakeError, match=r"read_table\(spark, path\)"):
-        LakeSource({"path": "t"}).schema()
+def test_an_option_for_writing_is_refused_where_a_table_is_read() -> None:
+    with pytest.raises(LakeError, match="a table has no option partitionby; it has path, refresh, version"):
+        LakeSource({"path": "t", "partitionBy": "date"}).schema()
 
 
 def test_what_executors_import_needs_no_delta_library() -> None:

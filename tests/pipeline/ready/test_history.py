@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 from clarion.pipeline import archive
 from clarion.pipeline.kafka.range_progress import OffsetRange
 from clarion.pipeline.lake.commits import Batch
-from clarion.pipeline.lake.history import ArchiveFile, Span, history, pack, read_file
+from clarion.pipeline.lake.history import Span, check_archive, history, read_file
 from clarion.pipeline.lake.options import TableOptions
 from clarion.pipeline.lake.ranges import Origin
+from clarion.pipeline.lake.snapshots import TableFile
+from clarion.pipeline.lake.table_reader import pack
 from clarion.pipeline.runner import BATCH
 from clarion.pipeline.source.history_reader import archived, origin_of, outside
 from tests.pipeline.lake.rows import SOURCE, messages, write
@@ -52,13 +54,13 @@ def test_a_file_gives_only_the_messages_that_are_asked_for(tmp_path: Path) -> No
     write(table, messages(0, 10), messages(0, 10, partition=3), messages(0, 5, topic_id="id-0"), batch=Batch("q", 0))
     here, there = Origin("events", "id-1", 0), Origin("events", "id-1", 3)
     with pytest.raises(Exception, match="no archive of raw messages"):
-        history(table.path, [here, there])
-
-    path = next(Path(table.path).rglob("*.parquet"))
+        check_archive(table.location)
+    past = history(table.location, [here, there])
+    assert past.spans == {here: (0, 10), there: (0, 10)}
     schema = pa.schema(
         [("value", pa.binary()), ("partition", pa.int32()), ("offset", pa.int64()), ("absent", pa.int32())]
     )
-    (found,) = read_file(str(path), {here: Span(2, 4), there: Span(0, 100)}, schema)
+    (found,) = read_file(table.location, past.files[0], {here: Span(2, 4), there: Span(0, 100)}, schema)
 
     assert found.schema == schema
     assert sorted(zip(found["partition"].to_pylist(), found["offset"].to_pylist(), strict=True)) == sorted(
@@ -68,10 +70,11 @@ def test_a_file_gives_only_the_messages_that_are_asked_for(tmp_path: Path) -> No
 
 
 def test_files_are_packed_evenly() -> None:
-    files = [ArchiveFile(f"f{n}", size) for n, size in enumerate([100, 10, 10, 10, 10, 10, 50])]
+    files = [TableFile(f"f{n}", size, {}) for n, size in enumerate([100, 10, 10, 10, 10, 10, 50])]
 
-    assert pack(files, 2) == [["f0"], ["f6", "f1", "f2", "f3", "f4", "f5"]]
-    assert pack(files[:1], 8) == [["f0"]]
+    lots = [[each.path for each in lot] for lot in pack(files, 2)]
+    assert lots == [["f0"], ["f6", "f1", "f2", "f3", "f4", "f5"]]
+    assert pack(files[:1], 8) == [(files[0],)]
     assert pack([], 8) == []
 
 

@@ -7,8 +7,8 @@
 A batch is never half there and never there twice, whoever dies when. What a dead writer leaves behind are files that no
 table mentions; `vacuum` removes them when they are old enough to belong to nobody.
 
-What executors import (`sink`, `files`, `partitions`, `statistics`, `ranges`, `options`) needs pyarrow and numpy only;
-delta-rs is the driver's. This room never reads from a topic and never moves rows through the driver.
+What executors import (`sink`, `files`, `location`, `snapshots`, `table_reader`, `history` …) needs pyarrow and numpy
+only; delta-rs is the driver's. This room never reads from a topic and never moves rows through the driver.
 """
 
 from __future__ import annotations

@@ -21,7 +21,8 @@ from deltalake.exceptions import CommitFailedError
 
 from clarion.pipeline.lake.delta import open_table
 from clarion.pipeline.lake.errors import LakeError
-from clarion.pipeline.lake.options import MIB, TableOptions, local_path
+from clarion.pipeline.lake.location import Location, locate, telling
+from clarion.pipeline.lake.options import MIB, TableOptions
 
 TIER_FACTOR: Final = 16
 SMALLEST_TIER_BYTES: Final = 256 * 1024
@@ -46,22 +47,24 @@ class Report(NamedTuple):
     files_after: int
 
 
-def compact(path: str, *, target_file_bytes: int = 128 * MIB, files_min: int = FILES_MIN) -> Report:
+def compact(path: str | Location, *, target_file_bytes: int = 128 * MIB, files_min: int = FILES_MIN) -> Report:
     """Look at every partition once and rewrite where it pays."""
-    path = local_path(path)
-    table = open_table(path)
+    place = locate(path)
+    table = open_table(place)
     before = len(table.file_uris())
     for rewrite in plan_rewrites(_sizes(table), target_file_bytes, files_min):
-        _rewrite(path, rewrite)
-    return Report(before, len(open_table(path).file_uris()))
+        with telling(place):
+            _rewrite(place, rewrite)
+    return Report(before, len(open_table(place).file_uris()))
 
 
-def vacuum(path: str, *, retention_hours: int = 7 * 24, dry_run: bool = False) -> list[str]:
+def vacuum(path: str | Location, *, retention_hours: int = 7 * 24, dry_run: bool = False) -> list[str]:
     """Delete files that no version of the last `retention_hours` mentions, and those that a dead writer left."""
     if retention_hours < RETENTION_HOURS_MIN:
         raise LakeError(f"vacuum keeps at least {RETENTION_HOURS_MIN} h: younger files may belong to a write under way")
-    table = open_table(local_path(path))
-    return table.vacuum(retention_hours, dry_run=dry_run, enforce_retention_duration=False, full=True)
+    place = locate(path)
+    with telling(place):
+        return open_table(place).vacuum(retention_hours, dry_run=dry_run, enforce_retention_duration=False, full=True)
 
 
 def tidy_sometimes(options: TableOptions, batch_id: int) -> None:
@@ -73,9 +76,9 @@ def tidy_sometimes(options: TableOptions, batch_id: int) -> None:
 def tidy(options: TableOptions, batch_id: int) -> None:
     """What a stream does between two batches. A failure costs space, not rows: it is logged and tried again later."""
     try:
-        compact(options.path, target_file_bytes=options.target_file_bytes)
+        compact(options.location, target_file_bytes=options.target_file_bytes)
         if options.vacuum_hours and (batch_id + 1) // options.compact_every % VACUUM_EVERY == 0:
-            vacuum(options.path, retention_hours=options.vacuum_hours)
+            vacuum(options.location, retention_hours=options.vacuum_hours)
     except (CommitFailedError, LakeError, OSError) as reason:
         log.warning("%s was not tidied: %s", options.path, reason)
 
@@ -114,17 +117,17 @@ def _sizes(table: DeltaTable) -> list[tuple[Values, int]]:
     return [(tuple(zip(columns, row, strict=True)), size) for row, size in zip(rows, sizes, strict=True)]
 
 
-def _rewrite(path: str, rewrite: Rewrite) -> None:
+def _rewrite(place: Location, rewrite: Rewrite) -> None:
     filters = [(name, "=", "" if value is None else value) for name, value in rewrite.values]
     try:
-        open_table(path).optimize.compact(
+        open_table(place).optimize.compact(
             partition_filters=filters or None,
             target_size=rewrite.tier_bytes,
             max_concurrent_tasks=1,  # it runs beside a stream
             writer_properties=WriterProperties(compression="ZSTD"),
         )
     except CommitFailedError as reason:
-        log.info("%s: another writer was faster than the compaction: %s", path, reason)
+        log.info("%s: another writer was faster than the compaction: %s", place, reason)
 
 
 def _text(value: object) -> str:

@@ -22,9 +22,10 @@ from deltalake.transaction import AddAction
 
 from clarion.pipeline.lake.commits import Batch, Commit, is_there
 from clarion.pipeline.lake.errors import LakeError, LakeRetryError
-from clarion.pipeline.lake.files import DataFile, Layout, check_files, remove_files
+from clarion.pipeline.lake.files import DataFile, Layout, check_files
+from clarion.pipeline.lake.location import Location, locate, telling
 from clarion.pipeline.lake.options import TableOptions
-from clarion.pipeline.lake.ranges import Origin, SourceRange
+from clarion.pipeline.lake.ranges import Origin, SourceRange, transaction_name
 from clarion.pipeline.lake.schema import check_partition_columns, fit, nullable
 
 ATTEMPTS_MAX: Final = 100  # each costs one lost race against another writer of the same table
@@ -36,21 +37,25 @@ _CAN_READ: Final = frozenset({"timestampNtz"})
 _NEW_TABLE: Final = {"delta.logRetentionDuration": "interval 7 days"}
 
 
-def open_table(path: str) -> DeltaTable:
+def open_table(where: str | Location) -> DeltaTable:
     """The table as it is now, if it is one that this code can handle."""
+    place = locate(where)
     try:
-        table = DeltaTable(path)
+        with telling(place):
+            table = DeltaTable(place.uri, storage_options=place.storage_options)
     except TableNotFoundError:
-        raise LakeError(f"{path}: there is no Delta table") from None
+        raise LakeError(f"{place}: there is no Delta table") from None
     protocol = table.protocol()
     strange = set(protocol.reader_features or ()) - _CAN_READ
     if strange or protocol.min_reader_version == 2:
-        raise LakeError(f"{path}: files of this table cannot be read as they are ({_listed(strange)})")
+        raise LakeError(f"{place}: files of this table cannot be read as they are ({_listed(strange)})")
     return table
 
 
-def exists(path: str) -> bool:
-    return DeltaTable.is_deltatable(path)
+def exists(where: str | Location) -> bool:
+    place = locate(where)
+    with telling(place):
+        return DeltaTable.is_deltatable(place.uri, storage_options=place.storage_options)
 
 
 def schema_of(table: DeltaTable) -> pa.Schema:
@@ -66,17 +71,17 @@ def plan(options: TableOptions, incoming: pa.Schema) -> Layout:
     """How tasks are to write rows of these columns; refuses here, before a row is written, what will not fit."""
     incoming = nullable(incoming)
     partition_by = options.partition_by or ()
-    if exists(options.path):
-        table = open_table(options.path)
+    if exists(options.location):
+        table = open_table(options.location)
         _check_writable(table, options)
         partition_by = tuple(table.metadata().partition_columns)
         incoming = fit(schema_of(table), incoming, may_add=options.merge_schema).written
-    elif os.path.exists(os.path.join(options.path, "_clarion", "journal.json")):
+    elif options.location.sizes(["_clarion/journal.json"]) != [None]:
         # A vacuum would take its files for those that a dead writer left.
         raise LakeError(f"{options.path}: a plain parquet table, as earlier versions made them; choose another folder")
     check_partition_columns(incoming, partition_by)
     return Layout(
-        root=options.path,
+        root=options.location,
         schema=incoming,
         partition_by=partition_by,
         target_file_bytes=options.target_file_bytes,
@@ -90,14 +95,16 @@ def commit(options: TableOptions, work: Commit) -> bool:
     """Make the files visible, all at once. False: this batch is in the table already, and its new files are gone."""
     if not work.files and not work.overwrite:
         return False
-    check_files(options.path, work.files)
+    with telling(options.location):
+        check_files(options.location, work.files)
     for attempt in range(ATTEMPTS_MAX):
         try:
             table = grown(opened_or_created(options, work.schema), options, work.schema)
             if is_there(work, table.transaction_version, partial(next_offset, table)):
-                remove_uncommitted(options.path, work.files)
+                remove_uncommitted(options.location, work.files)
                 return False
-            _append(table, options, work)
+            with telling(options.location):
+                _append(table, options, work)
             return True
         except CommitFailedError:
             # Another writer was faster, and may have written this very batch: look again. The pause differs by process.
@@ -107,46 +114,51 @@ def commit(options: TableOptions, work: Commit) -> bool:
     )
 
 
-def remove_uncommitted(path: str, files: Iterable[DataFile]) -> None:
+def remove_uncommitted(where: str | Location, files: Iterable[DataFile]) -> None:
     """Take back files of an abandoned write. A file that the table mentions stays, whatever the writer believes."""
+    place = locate(where)
     candidates = [each.path for each in files]
-    if candidates and exists(path):
-        mentioned = paths_of(DeltaTable(path))
+    if candidates and exists(place):
+        mentioned = paths_of(open_table(place))
         candidates = [each for each in candidates if each not in mentioned]
-    remove_files(path, candidates)
+    place.remove(candidates)
 
 
 def next_offset(table: DeltaTable, origin: Origin) -> int | None:
     """The first offset of a topic's partition that the table does not hold; None: it holds nothing of it."""
-    return table.transaction_version(_app_id("next", origin))
+    return table.transaction_version(transaction_name("next", origin))
 
 
 def first_offset(table: DeltaTable, origin: Origin) -> int | None:
     """Where the table's knowledge of a partition begins; from here to `next_offset` it holds everything there was."""
-    return table.transaction_version(_app_id("first", origin))
+    return table.transaction_version(transaction_name("first", origin))
 
 
 def transactions(table: DeltaTable, batch: Batch | None, ranges: Iterable[SourceRange]) -> list[Transaction]:
     """What the table is to remember of a commit."""
     found = [] if batch is None else [Transaction(batch.app_id, batch.version)]
     for each in ranges:
-        found.append(Transaction(_app_id("next", each.origin), each.next_offset))
+        found.append(Transaction(transaction_name("next", each.origin), each.next_offset))
         if first_offset(table, each.origin) is None:
-            found.append(Transaction(_app_id("first", each.origin), each.first_offset))
+            found.append(Transaction(transaction_name("first", each.origin), each.first_offset))
     return found
 
 
 def opened_or_created(options: TableOptions, schema: pa.Schema) -> DeltaTable:
-    if not exists(options.path):
-        os.makedirs(options.path, exist_ok=True)
-        DeltaTable.create(
-            options.path,
-            Schema.from_arrow(schema),
-            mode="ignore",
-            partition_by=list(options.partition_by or ()),
-            configuration=_NEW_TABLE,
-        )
-    table = open_table(options.path)
+    place = options.location
+    if not exists(place):
+        if place.is_local:
+            os.makedirs(place.uri, exist_ok=True)
+        with telling(place):
+            DeltaTable.create(
+                place.uri,
+                Schema.from_arrow(schema),
+                mode="ignore",
+                partition_by=list(options.partition_by or ()),
+                configuration=_NEW_TABLE,
+                storage_options=place.storage_options,
+            )
+    table = open_table(place)
     _check_writable(table, options)
     return table
 
@@ -156,7 +168,7 @@ def grown(table: DeltaTable, options: TableOptions, schema: pa.Schema) -> DeltaT
     if not added:
         return table
     table.alter.add_columns(Schema.from_arrow(pa.schema(added)).fields, commit_properties=_no_retries())
-    return open_table(options.path)
+    return open_table(options.location)
 
 
 def _append(table: DeltaTable, options: TableOptions, work: Commit) -> None:
@@ -168,7 +180,7 @@ def _append(table: DeltaTable, options: TableOptions, work: Commit) -> None:
         list(table.metadata().partition_columns),
         commit_properties=_no_retries(transactions(table, work.batch, work.ranges)),
     )
-    if options.sync:
+    if options.sync and options.location.is_local:
         _sync_log(options.path, version)
 
 
@@ -178,10 +190,6 @@ def _no_retries(remembered: list[Transaction] | None = None) -> CommitProperties
 
 def _action(file: DataFile) -> AddAction:
     return AddAction(file.path, file.size, file.partition_values, file.modified_ms, True, file.statistics)
-
-
-def _app_id(what: str, origin: Origin) -> str:
-    return f"clarion.{what}/{origin.topic}/{origin.topic_id}/{origin.partition}"
 
 
 def _sync_log(path: str, version: int) -> None:

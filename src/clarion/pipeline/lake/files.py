@@ -1,8 +1,8 @@
 """Record batches to parquet files: what a task does for its share of a batch.
 
 Rows wait in memory until a row group is worth writing; a file is closed when it is large enough. Both are bounded: by
-bytes over all partitions, and by the number of files open at once. A file that is closed is on disk, and no table
-mentions it yet; `discard` takes all of them back.
+bytes over all partitions, and by the number of files open at once. A file that is closed is on disk (or in the object
+store), and no table mentions it yet; `discard` takes all of them back.
 """
 
 from __future__ import annotations
@@ -13,15 +13,17 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from clarion.pipeline.lake.errors import LakeError
+from clarion.pipeline.lake.location import Location
 from clarion.pipeline.lake.partitions import Values, folder, split
 from clarion.pipeline.lake.ranges import SourceRange, ranges_of, united
 from clarion.pipeline.lake.statistics import columns_with_bounds, file_statistics
+from clarion.world import SystemClock
 
 MIB: Final = 1 << 20
 ROW_GROUP_BYTES: Final = 32 * MIB  # of rows in memory: a unit to scan and to skip
@@ -43,7 +45,7 @@ class DataFile:
 class Layout:
     """How the files of one write look; the driver decides it, every task follows it."""
 
-    root: str
+    root: Location
     schema: pa.Schema  # of the rows, partition columns included
     partition_by: tuple[str, ...] = ()
     target_file_bytes: int = 128 * MIB
@@ -76,14 +78,14 @@ class TaskFiles:
     def close(self) -> tuple[list[DataFile], list[SourceRange]]:
         for values in list(self._open):
             self._close(values)
-        if self._layout.sync:
-            sync_folders(self._layout.root, [each.path for each in self._closed])
+        if self._layout.sync and self._layout.root.is_local:
+            sync_folders(self._layout.root.uri, [each.path for each in self._closed])
         return self._closed, self._ranges
 
     def discard(self) -> None:
         for each in self._open.values():
             each.abandon()
-        remove_files(self._layout.root, [each.path for each in self._closed])
+        self._layout.root.remove(each.path for each in self._closed)
 
     def _add(self, values: Values, rows: pa.RecordBatch) -> None:
         if not rows.num_rows:
@@ -123,7 +125,7 @@ class _OpenFile:
     rows: int = 0
     _waiting: list[pa.RecordBatch] = field(default_factory=list)
     _footers: list[pq.FileMetaData] = field(default_factory=list)
-    _file: IO[bytes] | None = None
+    _file: Any = None
     _writer: pq.ParquetWriter | None = None
 
     @property
@@ -150,31 +152,30 @@ class _OpenFile:
         assert self._writer is not None, "a file is opened by its first row"
         assert self._file is not None
         self._writer.close()
-        self._file.flush()
-        if self.layout.sync:
-            os.fsync(self._file.fileno())
-        status = os.fstat(self._file.fileno())
-        self._file.close()
+        size = int(self._file.tell())
+        if self.layout.root.is_local:
+            self._file.flush()
+            if self.layout.sync:
+                os.fsync(self._file.fileno())
+        self._file.close()  # in an object store it is there from now on
         return DataFile(
             path=self.path,
-            size=status.st_size,
+            size=size,
             rows=self.rows,
             partition_values=dict(zip(self.layout.partition_by, self.values, strict=True)),
             statistics=file_statistics(self._footers[0], columns_with_bounds(self.layout.file_schema)),
-            modified_ms=status.st_mtime_ns // 1_000_000,
+            modified_ms=SystemClock().now_ms(),
         )
 
     def abandon(self) -> None:
         if self._writer is not None and self._file is not None:
-            with suppress(OSError):  # a full disk may be why it is abandoned
+            with suppress(OSError):  # a full disk or a lost connection may be why it is abandoned
                 self._writer.close()
-            self._file.close()
-            remove_files(self.layout.root, [self.path])
+                self._file.close()
+            self.layout.root.remove([self.path])
 
     def _begin(self) -> pq.ParquetWriter:
-        place = Path(self.layout.root, self.path)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        self._file = place.open("wb")
+        self._file = self.layout.root.create(self.path)
         schema = self.layout.file_schema
         return pq.ParquetWriter(
             self._file,
@@ -186,29 +187,19 @@ class _OpenFile:
         )
 
 
-def check_files(root: str, files: Sequence[DataFile]) -> None:
+def check_files(root: Location, files: Sequence[DataFile]) -> None:
     """What tasks say they wrote is here, whole, before a commit names it: one look at each file.
 
     A task on another machine may have written to a folder of the same name that nobody else sees."""
-    for each in files:
-        place = os.path.join(root, each.path)
-        try:
-            size = os.stat(place).st_size
-        except FileNotFoundError:
+    for each, size in zip(files, root.sizes([each.path for each in files]), strict=True):
+        place = f"{root}/{each.path}"
+        if size is None:
             raise LakeError(
-                f"{place}: a task wrote this file, and it is not here; nothing was committed. Is the table in a "
-                "folder that the driver and every worker share?"
-            ) from None
+                f"{place}: a task wrote this file, and it is not here; nothing was committed. Is the table where the "
+                "driver and every worker share it?"
+            )
         if size != each.size:
             raise LakeError(f"{place}: a task wrote {each.size} bytes, and {size} are here; nothing was committed")
-
-
-def remove_files(root: str, paths: Sequence[str]) -> None:
-    for path in paths:
-        try:
-            os.unlink(os.path.join(root, path))
-        except FileNotFoundError:
-            pass
 
 
 def sync_folders(root: str, paths: Sequence[str]) -> None:

@@ -19,6 +19,7 @@ from deltalake.exceptions import CommitFailedError
 from clarion.pipeline.lake.commits import Batch
 from clarion.pipeline.lake.delta import ATTEMPTS_MAX, PAUSE_SECONDS, grown, opened_or_created, transactions
 from clarion.pipeline.lake.errors import LakeError, LakeRetryError
+from clarion.pipeline.lake.location import telling
 from clarion.pipeline.lake.options import TableOptions
 from clarion.pipeline.lake.ranges import SourceRange
 from clarion.pipeline.lake.schema import fit, nullable
@@ -90,7 +91,9 @@ def merge(
             known = table.transaction_version(batch.app_id) if batch else None
             if batch is not None and known is not None and known >= batch.version:
                 return False
-            _merge(table, rows, rule, kept, CommitProperties(app_transactions=transactions(table, batch, ranges)))
+            remembered = CommitProperties(app_transactions=transactions(table, batch, ranges))
+            with telling(options.location):
+                _merge(table, rows, rule, kept, remembered)
             return True
         except CommitFailedError:
             time.sleep(PAUSE_SECONDS * (attempt + 1 + os.getpid() % 7))

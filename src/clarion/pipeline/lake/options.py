@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from clarion.pipeline.lake.errors import LakeError
+from clarion.pipeline.lake.location import Location, is_store_option, locate
 
 MIB = 1 << 20
 CODECS = ("zstd", "snappy", "lz4", "gzip", "none")
@@ -23,44 +23,45 @@ class TableOptions:
     compression: str = "zstd"  # smaller than snappy at nearly its speed for text and JSON
     merge_schema: bool = True
     app_id: str | None = None  # with `version`: a batch write that is there already is skipped
-    version: int | None = None
+    version: int | None = None  # of the writer's batch; for reading, of the table
     source_columns: tuple[str, ...] = ()  # topic, topic id, partition, offset: rows are also known by their origin
     compact_every: int = 0  # batches between looks at small files; 0: never
     vacuum_hours: int = 0  # age at which replaced files go, looked at now and then after a compaction; 0: never
     sync: bool = True  # files reach the disk before the commit that names them
+    store: tuple[tuple[str, str], ...] = ()  # options of an object store
+    refresh: bool = False  # for reading: what is in the table when it is read, not when the query was planned
+
+    @property
+    def location(self) -> Location:
+        return locate(self.path, dict(self.store))
 
 
-def read_options(options: Mapping[str, str]) -> TableOptions:
+def read_options(options: Mapping[str, str], *, for_reading: bool = False) -> TableOptions:
     """Check what was given at the door."""
+    names = _FOR_READING if for_reading else _NAMES
     given = {name.lower(): value for name, value in options.items() if name.lower() not in _SPARKS_OWN}
-    unknown = sorted(set(given) - set(_NAMES))
+    store = {name: given.pop(name) for name in list(given) if is_store_option(name)}
+    unknown = sorted(set(given) - set(names))
     if unknown:
-        raise LakeError(f"a table has no option {', '.join(unknown)}; it has {', '.join(sorted(_NAMES.values()))}")
+        raise LakeError(f"a table has no option {', '.join(unknown)}; it has {', '.join(sorted(names.values()))}")
     if not given.get("path", "").strip():
         raise LakeError("a table needs its folder: .save(path), .start(path) or .option('path', ...)")
+    location = locate(given["path"].strip(), store)
     return TableOptions(
-        path=local_path(given["path"].strip()),
+        path=location.uri,
+        store=location.options,
         partition_by=None if "partitionby" not in given else _names(given["partitionby"]),
         target_file_bytes=_number("targetFileBytes", given.get("targetfilebytes", str(128 * MIB)), at_least=MIB),
         compression=_one_of("compression", given.get("compression", "zstd"), CODECS),
         merge_schema=_switch("mergeSchema", given.get("mergeschema", "true")),
         app_id=given.get("txnappid"),
-        version=_version(given),
+        version=_number("version", given["version"], at_least=0) if "version" in given else _version(given),
         source_columns=_source_columns(given.get("sourcecolumns", "")),
         compact_every=_number("compactEvery", given.get("compactevery", "0"), at_least=0),
         vacuum_hours=_number("vacuumHours", given.get("vacuumhours", "0"), at_least=0),
         sync=_switch("sync", given.get("sync", "true")),
+        refresh=_switch("refresh", given.get("refresh", "false")),
     )
-
-
-def local_path(path: str) -> str:
-    """An absolute path, also of a `file:` URI; another scheme is refused rather than half supported."""
-    for prefix in ("file://", "file:"):
-        if path.startswith(prefix):
-            return os.path.abspath(path.removeprefix(prefix))
-    if "://" in path:
-        raise LakeError(f"{path}: tables live in folders that every worker sees; object stores are not supported yet")
-    return os.path.abspath(path)
 
 
 _NAMES = {
@@ -79,6 +80,7 @@ _NAMES = {
         "sync",
     )
 }
+_FOR_READING = {name: name for name in ("path", "version", "refresh")}
 
 
 def _version(given: Mapping[str, str]) -> int | None:

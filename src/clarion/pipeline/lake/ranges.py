@@ -19,6 +19,11 @@ class Origin(NamedTuple):
     partition: int
 
 
+def transaction_name(what: str, origin: Origin) -> str:
+    """Under which a table remembers the `first` and the `next` offset of an origin."""
+    return f"clarion.{what}/{origin.topic}/{origin.topic_id}/{origin.partition}"
+
+
 class SourceRange(NamedTuple):
     origin: Origin
     first_offset: int

@@ -1,45 +1,52 @@
-"""Tables as DataFrames: Spark's own parquet reader over the files that the table mentions now."""
+"""Tables as DataFrames: through Spark's own parquet reader in a folder, through pyarrow in an object store.
+
+Spark needs jars to read an object store; pyarrow, which every executor has, needs none.
+"""
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from clarion.pipeline.lake.delta import exists, open_table, paths_of, schema_of
-from clarion.pipeline.lake.options import local_path
+from clarion.pipeline.lake.location import Location, locate
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
 
 
-def read_table(spark: SparkSession, path: str, *, version: int | None = None) -> DataFrame:
+def read_table(spark: SparkSession, where: str | Location, *, version: int | None = None) -> DataFrame:
     """A table's rows. The DataFrame is a snapshot: commits after this call are not in it."""
-    path = local_path(path)
-    table = open_table(path)
+    place = locate(where)
+    table = open_table(place)
     if version is not None:
         table.load_as_version(version)
-    return snapshot(spark, path, table)
+    return _in_a_folder(spark, place, table) if place.is_local else _through_pyarrow(spark, place, table.version())
 
 
-def snapshot(spark: SparkSession, path: str, table: DeltaTable) -> DataFrame:
-    """The rows of a table that is open already."""
+def schema_at(where: str | Location) -> pa.Schema | None:
+    """A table's columns; None where there is no table."""
+    place = locate(where)
+    return schema_of(open_table(place)) if exists(place) else None
+
+
+def _in_a_folder(spark: SparkSession, place: Location, table: DeltaTable) -> DataFrame:
     schema = from_arrow_schema(schema_of(table))
     # Hadoop takes a path's letters as they are: nothing is percent-encoded here.
-    uris = [f"file://{os.path.join(path, each)}" for each in sorted(paths_of(table))]
+    uris = [f"file://{place}/{each}" for each in sorted(paths_of(table))]
     if not uris:
         return spark.createDataFrame([], schema)
-    frame = spark.read.schema(schema).option("basePath", f"file://{path}").parquet(*uris)
+    frame = spark.read.schema(schema).option("basePath", f"file://{place}").parquet(*uris)
     return frame.select(*[_quoted(name) for name in schema.names])  # Spark puts partition columns last
 
 
-def schema_at(path: str) -> pa.Schema | None:
-    """A table's columns; None where there is no table."""
-    path = local_path(path)
-    return schema_of(open_table(path)) if exists(path) else None
+def _through_pyarrow(spark: SparkSession, place: Location, version: int) -> DataFrame:
+    from clarion.pipeline.lake.sink import FORMAT
+
+    return spark.read.format(FORMAT).options(**dict(place.options), version=str(version)).load(place.uri)
 
 
 def _quoted(name: str) -> str:

@@ -2,6 +2,7 @@
 
     df.writeStream.format("clarion-lake").option("checkpointLocation", …).start("lake/events")
     df.write.format("clarion-lake").mode("append").save("lake/events")
+    spark.read.format("clarion-lake").load("s3://lake/events")
 
 Spark makes a writer in a planning process of the driver, sends it to the tasks, and makes another one for the commit;
 only the messages travel between them.
@@ -22,7 +23,7 @@ from pyspark.sql.datasource import (
     DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from clarion.pipeline.lake.commits import Batch, Commit
@@ -41,14 +42,17 @@ class LakeSource(DataSource):
         return FORMAT
 
     def schema(self) -> StructType:
-        raise LakeError(
-            "read a table with clarion.pipeline.lake.reading.read_table(spark, path): Spark reads it natively"
-        )
+        which = read_options(self.options, for_reading=True)
+        table = _delta().open_table(which.location)
+        if which.version is not None:
+            table.load_as_version(which.version)
+        return from_arrow_schema(_delta().schema_of(table))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        raise LakeError(
-            "read a table with clarion.pipeline.lake.reading.read_table(spark, path): Spark reads it natively"
-        )
+        from clarion.pipeline.lake.table_reader import TableReader
+
+        which = read_options(self.options, for_reading=True)
+        return TableReader(which.location, _arrow(schema), which.version, which.refresh)
 
     def writer(self, schema: StructType, overwrite: bool) -> TableWriter:
         return TableWriter(read_options(self.options), _arrow(schema), overwrite)
@@ -100,7 +104,7 @@ class _Writer:
 
     def take_back(self, messages: Sequence[Any]) -> None:
         files = [file for each in _done(messages) for file in each.files]
-        _delta().remove_uncommitted(self.options.path, files)
+        _delta().remove_uncommitted(self.options.location, files)
 
 
 class TableWriter(_Writer, DataSourceArrowWriter):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from clarion.pipeline.lake.commits import Batch
 from clarion.pipeline.lake.errors import LakeError
-from clarion.pipeline.lake.options import local_path, read_options
+from clarion.pipeline.lake.options import read_options
 from clarion.pipeline.lake.sink import FORMAT
 
 if TYPE_CHECKING:
@@ -24,10 +24,10 @@ MERGED: Final = {"compactEvery": "20", "vacuumHours": "2"}
 
 
 def read_table(spark: SparkSession, table: Table | str, *, version: int | None = None) -> DataFrame:
-    """A table's rows as Spark reads parquet: natively, and a snapshot of this moment."""
+    """A table's rows: a snapshot of this moment."""
     from clarion.pipeline.lake import reading
 
-    return reading.read_table(spark, table if isinstance(table, str) else table.path, version=version)
+    return reading.read_table(spark, table if isinstance(table, str) else table.location, version=version)
 
 
 def stream_table(
@@ -109,5 +109,7 @@ def _sink_options(table: Table, without: tuple[str, ...] = ()) -> dict[str, str]
     options = {name: value for name, value in table.options.items() if name.lower() not in dropped}
     if table.partition_by:
         options["partitionBy"] = ",".join(table.partition_by)
-    # Spark's planning processes have the folder in which the JVM was started, not the one we may have changed to since.
-    return {**options, "path": local_path(table.path)}
+    # Spark's planning processes have the folder and the environment in which the JVM was started, not those that we
+    # may have changed to since.
+    place = table.location
+    return {**options, **dict(place.options), "path": place.uri}

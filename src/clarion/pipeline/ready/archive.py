@@ -201,7 +201,7 @@ def held_offsets(target: Table, layout: Layout) -> dict[Origin, int]:
     from clarion.pipeline.lake.ranges import Origin
 
     origins = [Origin(name, topic_id, number) for name, (topic_id, count) in layout.items() for number in range(count)]
-    return next_offsets(target.path, origins)
+    return next_offsets(target.location, origins)
 
 
 def starting_offsets(held: Mapping[Origin, int], layout: Layout) -> dict[str, dict[str, int]]:
@@ -220,5 +220,5 @@ def known_fields(target: Table) -> StructType | None:
     from clarion.pipeline.lake.reading import schema_at
     from clarion.pipeline.ready.columns import fields_of_archive
 
-    found = schema_at(target.path)
+    found = schema_at(target.location)
     return None if found is None else fields_of_archive(from_arrow_schema(found))

@@ -103,7 +103,7 @@ class LatestTarget:
             rows = newest(unseen(df, self.table, ranges, self.prefix), self.prefix).toArrow()
         finally:
             df.unpersist()
-        options = read_options({**MERGED, "path": self.table.path})
+        options = read_options({**MERGED, **self.table.options, "path": self.table.path})
         if rows.num_rows:
             named = None if batch is None else Batch(batch.query_id, batch.batch_id)
             merge(options, rows, rule(self.prefix), batch=named, ranges=ranges)
@@ -160,7 +160,7 @@ def unseen(df: DataFrame, target: Table, ranges: Sequence[SourceRange], prefix: 
 
     from clarion.pipeline.lake.history import next_offsets
 
-    seen = next_offsets(target.path, [each.origin for each in ranges])
+    seen = next_offsets(target.location, [each.origin for each in ranges])
     topic_name, topic_id, partition, offset = (F.col(f"{prefix}{each}") for each in ORIGIN)
     old: list[Column] = [
         (topic_name == origin.topic)

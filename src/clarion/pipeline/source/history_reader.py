@@ -20,8 +20,11 @@ from pyspark.sql.datasource import InputPartition
 from clarion.pipeline.connector_options import OptionError
 from clarion.pipeline.kafka.errors import DataLossError
 from clarion.pipeline.kafka.range_progress import OffsetRange
-from clarion.pipeline.lake.history import History, Span, history, pack, read_file
+from clarion.pipeline.lake.history import History, Span, check_archive, history, read_file
+from clarion.pipeline.lake.location import Location
 from clarion.pipeline.lake.ranges import Origin
+from clarion.pipeline.lake.snapshots import TableFile
+from clarion.pipeline.lake.table_reader import pack
 from clarion.pipeline.source.bounds import AtTimes, Earliest
 from clarion.pipeline.source.options import SourceSettings
 from clarion.pipeline.source.reader import BatchReader, task_ranges
@@ -35,7 +38,8 @@ FILES_PER_TASK_MAX: Final = 64  # so that a long past is read by more tasks than
 class TaskFiles(InputPartition):
     """Files of the archive that one task reads, and what it takes from them."""
 
-    paths: tuple[str, ...]
+    location: Location
+    files: tuple[TableFile, ...]
     wanted: Mapping[Origin, Span]
 
 
@@ -47,7 +51,10 @@ class HistoryReader(BatchReader):
 
     def partitions(self) -> list[InputPartition]:
         live = self._ranges()
-        past = history(str(self._settings.history), [origin_of(each) for each in live])
+        place = self._settings.history
+        assert place is not None
+        check_archive(place)
+        past = history(place, [origin_of(each) for each in live])
         self._check_identity(past, live)
         from_start = isinstance(self._starting, Earliest)
         wanted = {
@@ -56,7 +63,7 @@ class HistoryReader(BatchReader):
         tail = [part for each in live for part in outside(each, past.spans.get(origin_of(each)), from_start=from_start)]
         tasks = max(cores() or 1, -(-len(past.files) // FILES_PER_TASK_MAX))
         lots = pack(past.files, tasks) if wanted else []
-        return [*(TaskFiles(tuple(paths), wanted) for paths in lots), *task_ranges(tail, self._settings)]
+        return [*(TaskFiles(place, files, wanted) for files in lots), *task_ranges(tail, self._settings)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, TaskFiles):
@@ -64,8 +71,8 @@ class HistoryReader(BatchReader):
             return
         settings = self._settings
         schema = arrow_schema(with_headers=settings.include_headers, with_topic_id=settings.include_topic_id)
-        for path in partition.paths:
-            yield from read_file(path, partition.wanted, schema)
+        for file in partition.files:
+            yield from read_file(partition.location, file, partition.wanted, schema)
 
     def _check_identity(self, past: History, live: Sequence[OffsetRange]) -> None:
         """An archive of nothing but former topics of these names is more likely a mistake than meant."""

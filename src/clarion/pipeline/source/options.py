@@ -14,6 +14,7 @@ from clarion.pipeline.connector_options import OptionError, Options, client_sett
 from clarion.pipeline.kafka.offsets import READ_COMMITTED, READ_UNCOMMITTED, TopicPartition
 from clarion.pipeline.kafka.range_reader import FetchSettings
 from clarion.pipeline.kafka.settings import ClientSettings
+from clarion.pipeline.lake.location import Location, is_store_option, locate
 from clarion.pipeline.source.bounds import ENDING_NAMES, STARTING_NAMES, Bound, ending_bound, starting_bound
 from clarion.pipeline.source.planning import Tasks
 
@@ -100,11 +101,13 @@ class SourceSettings:
     fetch: FetchSettings
     metadata_max_age_ms: int
     long_poll_ms: int
-    history: str | None = None  # the folder of an archive: the past of the topics, which a batch reads with them
+    history: Location | None = None  # an archive: the past of the topics, which is read with them
 
 
 def source_settings(given: Mapping[str, str]) -> SourceSettings:
-    options = Options(given, SOURCE_NAMES, SOURCE_CLIENT_NAMES)
+    store = {name: value for name, value in given.items() if is_store_option(name)}
+    options = Options({name: given[name] for name in given if name not in store}, SOURCE_NAMES, SOURCE_CLIENT_NAMES)
+    past = options.text("history", None)
     include_headers = options.boolean("includeHeaders", False)
     if "groupId" in options and "group.id" in options:
         raise OptionError("options groupId and kafka.group.id mean the same; give one")
@@ -129,7 +132,7 @@ def source_settings(given: Mapping[str, str]) -> SourceSettings:
         fetch=_fetch(options, include_headers),
         metadata_max_age_ms=options.number("metadata.max.age.ms", 2_000),
         long_poll_ms=options.number("longPollMs", LONG_POLL_MS, least=0),
-        history=options.text("history", None),
+        history=None if past is None else locate(past, store),
     )
 
 
