@@ -60,10 +60,10 @@ class Table:
         return None if schema_at(self.location) is not None else f"there is no table at {self.path}"
 
     def load(self, spark: SparkSession, run: Run, *, streaming: bool) -> DataFrame:
-        """A table is static: read when the pipeline starts, for look-ups and joins."""
-        from clarion.pipeline.lake.reading import read_table
+        """For look-ups and joins: a stream reads it anew with every micro-batch."""
+        from clarion.pipeline.lake.reading import look_up, read_table
 
-        return read_table(spark, self.location)
+        return look_up(spark, self.location) if streaming else read_table(spark, self.location)
 
     def prepare(self, spark: SparkSession, run: Run) -> None:
         """The first write makes the table, with the schema that the rows have."""

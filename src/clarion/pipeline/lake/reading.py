@@ -5,7 +5,7 @@ Spark needs jars to read an object store; pyarrow, which every executor has, nee
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
 
+# What Spark sends to every executor by itself where it knows how large a table is.
+BROADCAST_BYTES_MAX: Final = 10 << 20
+
 
 def read_table(spark: SparkSession, where: str | Location, *, version: int | None = None) -> DataFrame:
     """A table's rows. The DataFrame is a snapshot: commits after this call are not in it."""
@@ -25,6 +28,16 @@ def read_table(spark: SparkSession, where: str | Location, *, version: int | Non
     if version is not None:
         table.load_as_version(version)
     return _in_a_folder(spark, place, table) if place.is_local else _through_pyarrow(spark, place, table.version())
+
+
+def look_up(spark: SparkSession, where: str | Location) -> DataFrame:
+    """A table's rows as they are whenever they are read: by every micro-batch of a query anew."""
+    from pyspark.sql import functions as F
+
+    place = locate(where)
+    found = _through_pyarrow(spark, place, None)
+    size = sum(pa.table(open_table(place).get_add_actions())["size_bytes"].to_pylist())
+    return F.broadcast(found) if size <= BROADCAST_BYTES_MAX else found
 
 
 def schema_at(where: str | Location) -> pa.Schema | None:
@@ -43,10 +56,11 @@ def _in_a_folder(spark: SparkSession, place: Location, table: DeltaTable) -> Dat
     return frame.select(*[_quoted(name) for name in schema.names])  # Spark puts partition columns last
 
 
-def _through_pyarrow(spark: SparkSession, place: Location, version: int) -> DataFrame:
+def _through_pyarrow(spark: SparkSession, place: Location, version: int | None) -> DataFrame:
     from clarion.pipeline.lake.sink import FORMAT
 
-    return spark.read.format(FORMAT).options(**dict(place.options), version=str(version)).load(place.uri)
+    which = {"refresh": "true"} if version is None else {"version": str(version)}
+    return spark.read.format(FORMAT).options(**dict(place.options), **which).load(place.uri)
 
 
 def _quoted(name: str) -> str:
