@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from clarion.pipeline import archive
 from clarion.pipeline.kafka.range_progress import OffsetRange
+from clarion.pipeline.lake import read_table
 from clarion.pipeline.lake.commits import Batch
 from clarion.pipeline.lake.history import Span, check_archive, history, read_file
 from clarion.pipeline.lake.options import TableOptions
@@ -19,6 +20,7 @@ from clarion.pipeline.lake.table_reader import pack
 from clarion.pipeline.runner import BATCH
 from clarion.pipeline.source.history_reader import archived, origin_of, outside
 from tests.pipeline.lake.rows import SOURCE, messages, write
+from tests.pipeline.topics import delete_before
 
 ID = UUID(int=7)
 NUMBERS = st.integers(0, 20)
@@ -106,9 +108,34 @@ def test_a_topic_with_its_archive_is_one_table(house, unique: str) -> None:
         read(history=house.lake("nowhere")).count()
 
 
-def test_a_stream_has_no_history(house, unique: str) -> None:
+@pytest.mark.parametrize("kind", ["folder", "s3"])
+def test_a_stream_begins_in_the_archive_and_goes_on_in_the_topic(
+    house, s3, monkeypatch, unique: str, kind: str
+) -> None:
+    for name, value in s3.environment.items():
+        monkeypatch.setenv(name, value)
+    lake = house.lake("events") if kind == "folder" else f"{s3.bucket()}/events"
     house.make_topic(unique)
-    stream = house.spark.readStream.format("clarion").option("bootstrap.servers", house.bootstrap)
-    stream = stream.option("subscribe", unique).option("history", house.lake("events")).load()
-    with pytest.raises(Exception, match="only a batch reads an archive"):
-        stream.writeStream.format("noop").option("checkpointLocation", house.lake("c")).start().awaitTermination(30)
+    house.send(unique, [b"early"] * 30)
+    house.run(archive(unique, lake), BATCH)
+    delete_before(house.bootstrap, unique, 15, 0)
+    delete_before(house.bootstrap, unique, 9, 1)
+    house.send(unique, [b"late"] * 10)
+    copy, checkpoint = house.lake("copy"), Path(house.folder, "checkpoint")
+
+    def play() -> None:
+        stream = house.spark.readStream.format("clarion").option("bootstrap.servers", house.bootstrap)
+        stream = stream.options(subscribe=unique, history=lake, maxOffsetsPerTrigger="12", **dict(s3.options)).load()
+        writer = stream.writeStream.format("clarion-lake").option("checkpointLocation", str(checkpoint))
+        query = writer.trigger(availableNow=True).start(copy)
+        assert query.awaitTermination(300)
+
+    play()
+    max((checkpoint / "commits").glob("[0-9]*"), key=lambda each: int(each.name)).unlink()  # a driver that died there
+    house.send(unique, [b"last"] * 2)
+    play()
+    rows = read_table(house.spark, copy).collect()
+    assert sorted((row.partition, row.offset) for row in rows) == [(p, n) for p in (0, 1) for n in range(21)]
+    assert {row.offset: bytes(row.value) for row in rows} == {
+        n: b"early" if n < 15 else b"late" if n < 20 else b"last" for n in range(21)
+    }

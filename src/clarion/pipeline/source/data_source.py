@@ -37,10 +37,7 @@ class ClarionSource(DataSource):
         from clarion.pipeline.source.stream_reader import StreamReader
 
         self._check_schema(schema)
-        settings = source_settings(self.options)
-        if settings.history is not None:
-            raise OptionError("option history: only a batch reads an archive with its topic; leave it out of a stream")
-        return StreamReader(settings)
+        return StreamReader(source_settings(self.options))
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         from clarion.pipeline.sink.writer import BatchWriter

@@ -24,17 +24,19 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from clarion.model.errors import KafkaError
 from clarion.pipeline.connector_options import OptionError
 from clarion.pipeline.kafka.client import Client
-from clarion.pipeline.kafka.offsets import TopicPartition
+from clarion.pipeline.kafka.offsets import EARLIEST, TopicPartition, list_offsets
 from clarion.pipeline.kafka.range_progress import OffsetRange
 from clarion.pipeline.kafka.watch import Position
 from clarion.pipeline.source.admission import admit
-from clarion.pipeline.source.bounds import Latest, moves
+from clarion.pipeline.source.bounds import AtOffsets, AtTimes, Earliest, Latest, moves
 from clarion.pipeline.source.group import GroupProgress
 from clarion.pipeline.source.live_topics import LiveTopics
 from clarion.pipeline.source.offsets import Json, StreamOffsets
 from clarion.pipeline.source.options import SHORT_POLL_MS, Limits, SourceSettings
+from clarion.pipeline.source.past import Past, SeamMovedError, TaskPast, read_past
 from clarion.pipeline.source.positions import check_all_there, find_topics, partitions_of, resolve
 from clarion.pipeline.source.reader import on_loss, read_task, task_ranges
 from clarion.pipeline.source.standing import forward
@@ -50,10 +52,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if settings.ending is not None:
             raise OptionError("a streaming query has no end: endingOffsets and its kin are for batch queries")
         self._settings = settings
-        self._starting = settings.starting or Latest()
+        self._starting = settings.starting or (Latest() if settings.history is None else Earliest())
+        if settings.history is not None and isinstance(self._starting, Latest | AtTimes):
+            raise OptionError(
+                'option history: begin at the earliest or at offsets, and choose times with where("timestamp >= …")'
+            )
         self._initial: StreamOffsets | None = None
         self._target: StreamOffsets | None = None
         self._latest: StreamOffsets | None = None
+        self._asked_from = StreamOffsets()
         self._last_batch_at = time.monotonic()
         self._pace = Pace(settings.long_poll_ms)
 
@@ -101,7 +108,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for tp, offset in last.offsets.items()
             if offset > beginnings[tp]
         ]
-        return task_ranges(ranges, self._settings)
+        tasks = None if self._past is None else self._past.tasks(ranges, self._log_starts(ranges), self._settings)
+        return task_ranges(ranges, self._settings) if tasks is None else tasks
 
     def commit(self, end: Json) -> None:
         """Comes one batch late, and not at all for the last one: `latestOffset` has stored it before."""
@@ -114,6 +122,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # In an executor
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if isinstance(partition, TaskPast):
+            return read_past(partition, self._settings)
         return read_task(partition, self._settings)
 
     # Deciding
@@ -124,7 +134,39 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @cached_property
     def _live(self) -> LiveTopics:
-        return LiveTopics(self._client, self._settings, on_loss(self._settings))
+        return LiveTopics(self._client, self._settings, self._lose)
+
+    @cached_property
+    def _past(self) -> Past | None:
+        place = self._settings.history
+        return None if place is None else Past(place, may_be_anothers=not self._settings.fail_on_data_loss)
+
+    def _log_starts(self, ranges: Sequence[OffsetRange]) -> dict[TopicPartition, int]:
+        """Of a topic that is gone whoever reads it will tell."""
+        places = [TopicPartition(each.topic, each.partition) for each in ranges]
+        try:
+            isolation = self._settings.fetch.isolation
+            return list_offsets(self._client, dict.fromkeys(places, EARLIEST), isolation=isolation)
+        except KafkaError:
+            return {}
+
+    def _lose(self, what: str) -> None:
+        """What the brokers have deleted may be in the archive by now."""
+        if self._past is not None and self._past.has_moved(self._asked_from):
+            raise SeamMovedError
+        on_loss(self._settings)(what)
+
+    def _latest_from(self, start: StreamOffsets, wait_ms: int) -> StreamOffsets:
+        """The ends of all partitions; as soon as one is past `start`, or behind what the archive holds from there."""
+        if self._past is None:
+            return self._live.latest(start, wait_ms)
+        self._asked_from = start
+        while True:
+            behind = self._past.behind(start)
+            try:
+                return self._live.latest(behind, wait_ms if behind == start else 0)
+            except SeamMovedError:
+                continue
 
     @cached_property
     def _group(self) -> GroupProgress | None:
@@ -152,6 +194,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             takes_latest=settings.takes_latest_without_time,
         )
         start = StreamOffsets(ids, offsets)
+        if self._past is not None:
+            firsts = self._past.first_offsets(start)
+            asked = dict(self._starting.offsets) if isinstance(self._starting, AtOffsets) else {}
+            earlier = {tp: first for tp, first in firsts.items() if asked.get(tp, EARLIEST) == EARLIEST}
+            return StreamOffsets(ids, {tp: min(offset, earlier.get(tp, offset)) for tp, offset in offsets.items()})
         if self._group is None or not moves(self._starting):
             return start
         start = StreamOffsets(ids, {**offsets, **self._group.pinned(start)})
@@ -160,7 +207,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _next_end(self, start: StreamOffsets, limits: Limits) -> StreamOffsets:
         wait_ms = self._pace.wait_ms(start, time.monotonic())
-        self._latest = latest = self._live.latest(start, wait_ms)
+        self._latest = latest = self._latest_from(start, wait_ms)
         self._pace.answered(start, time.monotonic())
         beginnings = _beginnings(start, latest)
         waiting = sum(offset - beginnings[tp] for tp, offset in latest.offsets.items())
@@ -184,7 +231,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         beginnings = _beginnings(start, latest)
         waiting = {tp: offset for tp, offset in beginnings.items() if offset < latest.offsets[tp]}
         if waiting and limits.bytes_max is not None:
-            positions = {tp: Position(latest.ids[tp.topic], offset) for tp, offset in waiting.items()}
+            here = StreamOffsets(latest.ids, waiting)
+            live = here if self._past is None else self._past.behind(here)
+            positions = {tp: Position(latest.ids[tp.topic], offset) for tp, offset in live.offsets.items()}
             self._client.keep_trying(lambda: self._live.estimate(positions))
         return self._admit(beginnings, latest, limits)
 

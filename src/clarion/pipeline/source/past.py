@@ -1,0 +1,151 @@
+"""A stream that begins in the lake: up to the seam its messages come from an archive, behind it from the brokers.
+
+The seam is, per partition, the first offset that the archive does not hold. It is no part of the checkpoint, which says
+offsets of the topic and nothing else: a message is the same wherever it is read, so a batch that is played again has
+the same rows although the archive has grown meanwhile, and the seam with it. The driver looks at the archive when it
+starts, whenever it plans a batch that begins before the seam, and when the brokers have deleted what comes next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from clarion.pipeline.kafka.errors import DataLossError
+from clarion.pipeline.kafka.offsets import TopicPartition
+from clarion.pipeline.kafka.range_progress import OffsetRange
+from clarion.pipeline.lake.history import Span, check_archive, history, may_hold, read_in_order
+from clarion.pipeline.lake.location import Location
+from clarion.pipeline.lake.ranges import Origin
+from clarion.pipeline.lake.snapshots import TableFile
+from clarion.pipeline.source.history_reader import archived, origin_of, outside
+from clarion.pipeline.source.offsets import StreamOffsets
+from clarion.pipeline.source.options import SourceSettings
+from clarion.pipeline.source.planning import plan
+from clarion.pipeline.source.reader import TaskRanges, read_task
+from clarion.pipeline.source.rows import arrow_schema
+from clarion.pipeline.workers import cores
+
+
+@dataclass
+class TaskPast(InputPartition):
+    """What one task reads: first from the archive, then from the brokers."""
+
+    location: Location
+    archived: tuple[tuple[OffsetRange, tuple[TableFile, ...]], ...]
+    live: tuple[OffsetRange, ...]
+
+
+class SeamMovedError(Exception):
+    """The archive holds more than it did when it was looked at; look again from there."""
+
+
+class Past:
+    """What the driver knows of the archive."""
+
+    def __init__(self, location: Location, *, may_be_anothers: bool) -> None:
+        check_archive(location)
+        self._location = location
+        self._may_be_anothers = may_be_anothers
+        self._spans: dict[Origin, Span] = {}
+        self._asked: set[Origin] = set()
+
+    def first_offsets(self, offsets: StreamOffsets) -> dict[TopicPartition, int]:
+        """Where the archive begins, per partition that it knows."""
+        self._look_for(offsets)
+        return {tp: span.first_offset for tp, span in self._by_partition(offsets).items()}
+
+    def behind(self, offsets: StreamOffsets) -> StreamOffsets:
+        """The same place for somebody who has no archive: where it holds the next message, where the archive ends."""
+        self._look_for(offsets)
+        spans = self._by_partition(offsets)
+        return StreamOffsets(offsets.ids, {tp: after(at, spans.get(tp)) for tp, at in offsets.offsets.items()})
+
+    def has_moved(self, offsets: StreamOffsets) -> bool:
+        """Look again whether the archive holds what comes next."""
+        before = self.behind(offsets)
+        self._look(self._asked)
+        return self.behind(offsets) != before
+
+    def tasks(
+        self, ranges: Sequence[OffsetRange], log_starts: Mapping[TopicPartition, int], settings: SourceSettings
+    ) -> list[InputPartition] | None:
+        """None if nothing of these ranges is to be had from the archive. `log_starts`: what the brokers still have."""
+        origins = {origin_of(each) for each in ranges}
+        is_overtaken = any(
+            each.start < log_starts.get(TopicPartition(each.topic, each.partition), 0) for each in ranges
+        )
+        # Not asked before: a driver that begins with a batch that its predecessor did not end.
+        if is_overtaken or not origins <= self._asked:
+            self._look(self._asked | origins)
+        if not any(inside(each, self._spans.get(origin_of(each))) for each in ranges):
+            return None
+        files = self._look(self._asked)
+        pieces = [part for each in ranges for part in outside(each, self._spans.get(origin_of(each)), from_start=False)]
+        for origin, span in archived(self._spans, ranges, from_start=False).items():
+            mine = next(each for each in ranges if origin_of(each) == origin)
+            if span.first_offset < span.next_offset:
+                pieces.append(OffsetRange(mine.topic, mine.topic_id, mine.partition, *span))
+        planned = plan(pieces, cores(), settings.tasks)
+        return [task_of(self._location, each, self._spans, files) for each in planned]
+
+    def _look_for(self, offsets: StreamOffsets) -> None:
+        origins = set(_origins(offsets).values())
+        if not origins <= self._asked:
+            self._look(self._asked | origins)
+            if origins and not self._spans and not self._may_be_anothers:
+                names = ", ".join(sorted(offsets.ids))
+                raise DataLossError(
+                    f"{self._location} holds nothing of the topic {names} as it is now: it was made anew since, or "
+                    "this is another archive; failOnDataLoss=false reads the live topic alone"
+                )
+
+    def _look(self, origins: set[Origin]) -> list[TableFile]:
+        self._spans, files = history(self._location, origins)
+        self._asked = origins
+        return files
+
+    def _by_partition(self, offsets: StreamOffsets) -> dict[TopicPartition, Span]:
+        return {tp: self._spans[origin] for tp, origin in _origins(offsets).items() if origin in self._spans}
+
+
+def _origins(offsets: StreamOffsets) -> dict[TopicPartition, Origin]:
+    """Of topics without an id (another connector's checkpoint) nobody can say whether they are the archived ones."""
+    return {
+        tp: Origin(tp.topic, str(offsets.ids[tp.topic]), tp.partition)
+        for tp in offsets.offsets
+        if tp.topic in offsets.ids
+    }
+
+
+def after(at: int, span: Span | None) -> int:
+    return at if span is None or not span.first_offset <= at < span.next_offset else span.next_offset
+
+
+def inside(part: OffsetRange, span: Span | None) -> bool:
+    return span is not None and part.start < span.next_offset and part.end > span.first_offset
+
+
+def task_of(
+    location: Location, ranges: Sequence[OffsetRange], spans: Mapping[Origin, Span], files: Sequence[TableFile]
+) -> InputPartition:
+    """Which of a task's ranges the archive holds: the pieces do not cross its ends."""
+    live, past = [], []
+    for each in ranges:
+        if not inside(each, spans.get(origin_of(each))):
+            live.append(each)
+            continue
+        span = Span(each.start, each.end)
+        past.append((each, tuple(file for file in files if may_hold(file, origin_of(each), span))))
+    return TaskPast(location, tuple(past), tuple(live)) if past else TaskRanges(tuple(live))
+
+
+def read_past(task: TaskPast, settings: SourceSettings) -> Iterator[pa.RecordBatch]:
+    """In an executor. Of one partition what is archived comes before what is not."""
+    schema = arrow_schema(with_headers=settings.include_headers, with_topic_id=settings.include_topic_id)
+    for each, files in task.archived:
+        yield from read_in_order(task.location, files, origin_of(each), Span(each.start, each.end), schema)
+    yield from read_task(TaskRanges(task.live), settings)
