@@ -58,7 +58,7 @@ def add_partition(bootstrap: str, topic: str) -> None:
 
 
 def offsets(document: dict, topic: str) -> dict[str, int]:
-    return {name: value for name, value in document[topic].items() if name != "id"}
+    return {name: value for name, value in document[topic].items() if name not in ("id", "epochs")}
 
 
 # ------------------------------------------------------------------------------------------------ reading on
@@ -74,7 +74,7 @@ def test_a_stream_reads_what_is_written_after_it_began(readers, bootstrap, uniqu
     end = latest(reader, start)
     assert offsets(end, unique) == {"0": 1, "1": 10}
     assert read(reader, start, end) == numbered(10)
-    assert reader.reportLatestOffset() == end
+    assert offsets(reader.reportLatestOffset(), unique) == offsets(end, unique)
 
 
 def test_an_idle_stream_waits_and_then_answers_what_it_was_asked(readers, bootstrap, unique):
@@ -362,3 +362,40 @@ def test_a_broker_that_restarts_is_waited_for(own_server, readers, unique):
     later = wait_for(lambda: found if (found := latest(reader, end)) != end else None, seconds=30)
     assert offsets(later, unique) == {"0": 20}
     assert read(reader, start, later) == numbered(10) * 2
+
+
+def cut(server, topic: str, offset: int) -> None:
+    """The broker dies and its disk has lost the end of a log: everything from this offset on."""
+    server.kill9()
+    log = server.data_dir / f"{topic}-0" / f"{0:020}.log"
+    raw, at = log.read_bytes(), 0
+    while at < len(raw) and int.from_bytes(raw[at : at + 8], "big") < offset:
+        at += 12 + int.from_bytes(raw[at + 8 : at + 12], "big")
+    log.write_bytes(raw[:at])
+    server.start()
+
+
+def test_a_log_that_was_cut_and_written_anew_is_noticed(readers, own_server, unique):
+    """It is as long as it was, and longer: only the leader's terms tell that what was read is not what is there."""
+    where = own_server.bootstrap
+    create(where, unique)
+    for number in range(10):
+        fill(where, unique, [b"first %d" % number])
+    reader = readers(unique, where=where, startingOffsets="earliest")
+    end = latest(reader, reader.initialOffset())
+    assert (offsets(end, unique), end[unique]["epochs"].keys()) == ({"0": 10}, {"0"})
+    assert latest(reader, end) == end
+
+    cut(own_server, unique, 6)
+    for number in range(8):
+        fill(where, unique, [b"second %d" % number])
+
+    with pytest.raises(DataLossError, match="the log was cut at offset 6 and written anew"):
+        latest(readers(unique, where=where), end)
+    forgiving = readers(unique, where=where, failOnDataLoss="false")
+    after = latest(forgiving, end)
+    assert offsets(after, unique) == {"0": 14}
+    assert read(forgiving, end, after) == [b"second %d" % number for number in range(4, 8)]
+    assert after[unique]["epochs"]["0"] > end[unique]["epochs"]["0"]
+    own_server.restart()
+    assert latest(readers(unique, where=where), after) == after  # a new leader that has all of it is nobody's loss

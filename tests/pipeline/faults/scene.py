@@ -176,7 +176,7 @@ def rows_done(checkpoint: Path) -> int:
     if number < 0:
         return 0
     offsets = json.loads((checkpoint / "offsets" / str(number)).read_text().splitlines()[-1])
-    return sum(place for name, place in offsets[SOURCE].items() if name != "id")
+    return sum(place for name, place in offsets[SOURCE].items() if name not in ("id", "epochs"))
 
 
 def _numbers(folder: Path) -> list[str]:

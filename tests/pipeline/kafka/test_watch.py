@@ -29,6 +29,9 @@ class TwoBrokers:
             topic = client.topics([f"t{nth}"])[f"t{nth}"]
             self.positions[TopicPartition(topic.name, 0)] = Position(topic.topic_id, 0)
 
+    def leader_epoch(self, topic: str, partition: int) -> int:
+        return -1
+
     def leader(self, topic: str, partition: int) -> int:
         return int(topic[1:])
 

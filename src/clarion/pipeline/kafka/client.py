@@ -14,7 +14,15 @@ from typing import Final, TypeVar
 from clarion.model.errors import ErrorCode
 from clarion.pipeline.kafka.connection import Api, Buffer, Connection
 from clarion.pipeline.kafka.errors import ConnectionLostError, may_pass, refusal
-from clarion.pipeline.kafka.metadata import METADATA, NO_LEADER, Cluster, TopicInfo, metadata_request, read_metadata
+from clarion.pipeline.kafka.metadata import (
+    METADATA,
+    NO_EPOCH,
+    NO_LEADER,
+    Cluster,
+    TopicInfo,
+    metadata_request,
+    read_metadata,
+)
 from clarion.pipeline.kafka.settings import ClientSettings, address
 from clarion.wire.cursor import FieldReader
 
@@ -70,6 +78,11 @@ class Client:
             self.forget_leaders([topic])
             raise refusal(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition} has no leader")
         return known
+
+    def leader_epoch(self, topic: str, partition: int) -> int:
+        """The term of the leader that `leader` names; whoever sends it along is refused by one of a later term."""
+        known = self._cluster.topics.get(topic)
+        return NO_EPOCH if known is None else known.leader_epoch(partition)
 
     def forget_leaders(self, topics: Iterable[str]) -> None:
         for topic in topics:

@@ -22,6 +22,7 @@ class Wanted(NamedTuple):
     partition: int
     offset: int
     bytes_max: int
+    leader_epoch: int = -1  # that the leader must still be in; -1: whichever
 
 
 class Fetched(NamedTuple):
@@ -55,7 +56,7 @@ def fetch_request(
 
 
 def _put_partition(to: FieldWriter, one: Wanted) -> None:
-    to.int32(one.partition).int32(-1).int64(one.offset).int32(-1).int64(-1).int32(one.bytes_max).tags()
+    to.int32(one.partition).int32(one.leader_epoch).int64(one.offset).int32(-1).int64(-1).int32(one.bytes_max).tags()
 
 
 def read_fetched(answer: FieldReader) -> list[Fetched]:

@@ -16,12 +16,14 @@ from clarion.wire.cursor import FieldReader, FieldWriter
 
 METADATA: Final = Api("Metadata", 3, 12, is_flexible=True)
 NO_LEADER: Final = -1
+NO_EPOCH: Final = -1
 
 
 class PartitionInfo(NamedTuple):
     number: int
     error_code: int
     leader: int
+    leader_epoch: int
 
 
 class TopicInfo(NamedTuple):
@@ -33,6 +35,9 @@ class TopicInfo(NamedTuple):
 
     def leader(self, partition: int) -> int:
         return next((one.leader for one in self.partitions if one.number == partition), NO_LEADER)
+
+    def leader_epoch(self, partition: int) -> int:
+        return next((one.leader_epoch for one in self.partitions if one.number == partition), NO_EPOCH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +80,8 @@ def _read_topic(answer: FieldReader) -> TopicInfo:
 
 
 def _read_partition(answer: FieldReader) -> PartitionInfo:
-    error_code, number, leader = answer.int16(), answer.int32(), answer.int32()
-    answer.int32()  # leader epoch
+    error_code, number, leader, leader_epoch = answer.int16(), answer.int32(), answer.int32(), answer.int32()
     for _ in range(3):  # replicas, in-sync replicas, offline replicas
         answer.array(FieldReader.int32)
     answer.skip_tags()
-    return PartitionInfo(number, error_code, leader)
+    return PartitionInfo(number, error_code, leader, leader_epoch)

@@ -19,6 +19,7 @@ T = TypeVar("T")
 V = TypeVar("V")
 
 LIST_OFFSETS: Final = Api("ListOffsets", 2, 5, is_flexible=False)
+OFFSET_FOR_LEADER_EPOCH: Final = Api("OffsetForLeaderEpoch", 23, 3, is_flexible=False)
 OFFSET_COMMIT: Final = Api("OffsetCommit", 8, 7, is_flexible=False)
 OFFSET_FETCH: Final = Api("OffsetFetch", 9, 5, is_flexible=False)
 FIND_COORDINATOR: Final = Api("FindCoordinator", 10, 2, is_flexible=False)
@@ -65,10 +66,11 @@ def _list_missing(
 def _ask_leader(
     client: Client, leader: int, asked: Mapping[TopicPartition, int], isolation: int
 ) -> list[tuple[TopicPartition, int, int]]:
-    def one(to: FieldWriter, partition: int, timestamp: int) -> None:
-        to.int32(partition).int32(-1).int64(timestamp)
+    def one(to: FieldWriter, partition: int, epoch_and_time: tuple[int, int]) -> None:
+        to.int32(partition).int32(epoch_and_time[0]).int64(epoch_and_time[1])
 
-    request = _put_topics(FieldWriter().int32(-1).int8(isolation), asked, one)
+    with_epochs = {tp: (client.leader_epoch(*tp), timestamp) for tp, timestamp in asked.items()}
+    request = _put_topics(FieldWriter().int32(-1).int8(isolation), with_epochs, one)
     try:
         return _read_listed(client.ask(leader, LIST_OFFSETS, request.out))
     except ConnectionLostError:
@@ -84,6 +86,37 @@ def _read_listed(answer: FieldReader) -> list[tuple[TopicPartition, int, int]]:
 
     answer.int32()  # throttle time
     return [(TopicPartition(topic, each[0]), each[1], each[2]) for topic, each in _read_topics(answer, one)]
+
+
+def ends_of_epochs(client: Client, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Where a leader's term ended in each log as it is now: an offset that was read in this term and lies behind it was
+    cut off since. Partitions of which the leader knows no such term are missing."""
+    found: dict[TopicPartition, int] = {}
+
+    def one(to: FieldWriter, partition: int, epoch: int) -> None:
+        to.int32(partition).int32(-1).int32(epoch)
+
+    def read(answer: FieldReader) -> tuple[int, int, int]:
+        error_code, partition = answer.int16(), answer.int32()
+        answer.int32()  # the greatest term up to the one asked for
+        return error_code, partition, answer.int64()
+
+    def ask() -> None:
+        by_leader: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
+        for tp, epoch in epochs.items():
+            by_leader[client.leader(*tp)][tp] = epoch
+        for leader, asked in by_leader.items():
+            answer = client.ask(leader, OFFSET_FOR_LEADER_EPOCH, _put_topics(FieldWriter().int32(-1), asked, one).out)
+            answer.int32()  # throttle time
+            for topic, (error_code, partition, end_offset) in _read_topics(answer, read):
+                if error_code:
+                    client.forget_leaders([topic])
+                    raise refusal(error_code, f"epochs of {topic}-{partition}")
+                if end_offset >= 0:
+                    found[TopicPartition(topic, partition)] = end_offset
+
+    client.keep_trying(ask)
+    return found
 
 
 # ------------------------------------------------------------------------------------------------ groups

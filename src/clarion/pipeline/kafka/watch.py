@@ -100,7 +100,8 @@ class Watch:
 
     def _request(self, asked: Mapping[TopicPartition, Position], wait_ms: int) -> bytearray:
         # One byte each: the first partition that has anything sends one batch all the same (KIP-74), the others none.
-        wanted = [Wanted(one.topic_id, tp.partition, one.offset, 1) for tp, one in asked.items()]
+        epoch_of = self._client.leader_epoch
+        wanted = [Wanted(one.topic_id, tp.partition, one.offset, 1, epoch_of(*tp)) for tp, one in asked.items()]
         return fetch_request(wanted, isolation=self._isolation, wait_ms=wait_ms, bytes_max=1)
 
     def _collect(

@@ -99,7 +99,7 @@ def _flat(document: Mapping[str, Any]) -> dict[TopicPartition, int]:
         if not isinstance(partitions, dict):
             raise ValueError(f'{topic} needs an object like {{"0": 23}}')
         for partition, number in partitions.items():
-            if partition == "id":  # our own offsets, as they stand in a checkpoint, are taken as well
+            if partition in ("id", "epochs"):  # our own offsets, as they stand in a checkpoint, are taken as well
                 continue
             if not partition.isdigit() or not isinstance(number, int):
                 raise ValueError(f'{topic} needs an object like {{"0": 23}}')

@@ -15,7 +15,7 @@ from uuid import UUID
 from clarion.model.errors import ErrorCode
 from clarion.pipeline.kafka.client import Client
 from clarion.pipeline.kafka.errors import refusal
-from clarion.pipeline.kafka.offsets import EARLIEST, LATEST, TopicPartition, list_offsets
+from clarion.pipeline.kafka.offsets import EARLIEST, LATEST, TopicPartition, ends_of_epochs, list_offsets
 from clarion.pipeline.kafka.range_reader import OnLoss
 from clarion.pipeline.kafka.watch import News, Position, Watch
 from clarion.pipeline.source.offsets import StreamOffsets
@@ -43,6 +43,7 @@ class LiveTopics:
         self._not_in_target = Missing(0.0)  # where there is no later look, what is missing is told at once
         self._refreshed_at: float | None = None
         self._ends: dict[TopicPartition, int] = {}
+        self._checked_epochs: dict[TopicPartition, tuple[int, int]] = {}
         self._detours: dict[TopicPartition, tuple[int, int]] = {}
 
     def close(self) -> None:
@@ -74,10 +75,15 @@ class LiveTopics:
         for tp, news in self._watch.poll(positions, 0).items():
             self._weigh(tp, news)
 
+    def epoch_of(self, tp: TopicPartition) -> int:
+        """The term of the leader that told the end: it refuses whoever believes in an earlier one."""
+        return self._client.leader_epoch(*tp)
+
     # Looking
 
     def _look(self, start: StreamOffsets, wait_ms: int) -> StreamOffsets:
         self._refresh_if_old(start)
+        self._check_epochs(start)
         standing = self._missing.look(start, self._found, time.monotonic())
         self._tell(standing)
         here = standing.offsets
@@ -94,6 +100,27 @@ class LiveTopics:
     def _tell(self, standing: Standing) -> None:
         for loss in standing.losses:
             self._on_loss(loss)
+
+    def _check_epochs(self, start: StreamOffsets) -> None:
+        """After a new leader's election: was the log cut before the place where reading goes on? It may have grown past
+        it since, with other messages than those that were read."""
+        known = {tp: (self.epoch_of(tp), epoch) for tp, epoch in start.epochs.items() if tp.topic in self._found}
+        doubtful = {
+            tp: epoch
+            for tp, (now, epoch) in known.items()
+            if now > epoch and self._checked_epochs.get(tp) != (now, epoch)
+            if start.ids.get(tp.topic) == self._found[tp.topic].topic_id
+            if tp.partition in self._found[tp.topic].partitions
+        }
+        if not doubtful:
+            return
+        for tp, end in ends_of_epochs(self._client, doubtful).items():
+            self._checked_epochs[tp] = known[tp]
+            if end < start.offsets[tp]:
+                self._on_loss(
+                    f"{tp}: the log was cut at offset {end} and written anew; what was read from there to offset "
+                    f"{start.offsets[tp]} is gone, and what is there now was not read"
+                )
 
     def _refresh_if_old(self, start: StreamOffsets) -> None:
         age_max_s = self._settings.metadata_max_age_ms / 1000

@@ -62,7 +62,10 @@ class Past:
         """The same place for somebody who has no archive: where it holds the next message, where the archive ends."""
         self._look_for(offsets)
         spans = self._by_partition(offsets)
-        return StreamOffsets(offsets.ids, {tp: after(at, spans.get(tp)) for tp, at in offsets.offsets.items()})
+        ahead = {tp: after(at, spans.get(tp)) for tp, at in offsets.offsets.items()}
+        # What comes from the archive was not read from this log, so there is nothing in it to be compared with.
+        epochs = {tp: epoch for tp, epoch in offsets.epochs.items() if ahead[tp] == offsets.offsets[tp]}
+        return StreamOffsets(offsets.ids, ahead, epochs)
 
     def has_moved(self, offsets: StreamOffsets) -> bool:
         """Look again whether the archive holds what comes next."""

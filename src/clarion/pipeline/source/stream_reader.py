@@ -214,7 +214,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if waiting and self._waits_for_more(waiting, limits):
             time.sleep(TOO_FEW_PAUSE_S)
             return start
-        end = self._admit(beginnings, latest, limits)
+        end = self._admit(start, beginnings, latest, limits)
         if end != start:
             self._last_batch_at = time.monotonic()
         return end
@@ -235,9 +235,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             live = here if self._past is None else self._past.behind(here)
             positions = {tp: Position(latest.ids[tp.topic], offset) for tp, offset in live.offsets.items()}
             self._client.keep_trying(lambda: self._live.estimate(positions))
-        return self._admit(beginnings, latest, limits)
+        return self._admit(start, beginnings, latest, limits)
 
-    def _admit(self, beginnings: dict[TopicPartition, int], latest: StreamOffsets, limits: Limits) -> StreamOffsets:
+    def _admit(
+        self, start: StreamOffsets, beginnings: dict[TopicPartition, int], latest: StreamOffsets, limits: Limits
+    ) -> StreamOffsets:
         offsets = admit(
             beginnings,
             latest.offsets,
@@ -245,7 +247,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             bytes_max=limits.bytes_max,
             bytes_per_row=self._live.bytes_per_row,
         )
-        return StreamOffsets(latest.ids, offsets)
+        # Where nothing was read the text must stay as it was: for Spark another text is another batch.
+        epochs = {
+            tp: epoch
+            for tp, offset in offsets.items()
+            if (epoch := start.epochs.get(tp, -1) if offset == beginnings[tp] else self._live.epoch_of(tp)) >= 0
+        }
+        return StreamOffsets(latest.ids, offsets, epochs)
 
 
 def _beginnings(start: StreamOffsets, end: StreamOffsets) -> dict[TopicPartition, int]:
