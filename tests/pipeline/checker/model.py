@@ -13,6 +13,8 @@ from tests.pipeline import topics
 Place = tuple[str, int, int]  # topic id, partition, offset
 Content = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...], int]
 NOW_MS = 1_790_000_000_000
+# Segments end with every batch, so that the cleaner, which looks five times a second, always has something to clean.
+COMPACTED = {"cleanup_policy": "compact", "segment_ms": "1", "min_cleanable_dirty_ratio": "0.01"}
 BATCH = {"linger.ms": 5, "batch.num.messages": 7}  # small batches, so that ranges begin and end within them
 
 
@@ -23,18 +25,24 @@ class ModelTopic:
     bootstrap: str
     name: str
     chance: random.Random
+    may_compact: bool = True
     topic_id: str = ""
     partitions: int = 0
     messages: dict[Place, Content] = field(default_factory=dict)
     read: set[Place] = field(default_factory=set)  # what a finished batch has passed
     may_be_lost: set[Place] = field(default_factory=set)  # deleted before a batch had passed it
+    compacted: set[str] = field(default_factory=set)  # ids of topics of which only the last message of a key must stay
     _number: int = 0
 
     def make(self) -> None:
         self.partitions = self.chance.randint(1, 3)
-        topics.create(self.bootstrap, self.name, self.partitions, retention_ms="-1")
+        is_compacted = self.may_compact and self.chance.random() < 0.4
+        topics.create(
+            self.bootstrap, self.name, self.partitions, **(COMPACTED if is_compacted else {"retention_ms": "-1"})
+        )
         client = Client(ClientSettings((self.bootstrap,)))
         self.topic_id = str(client.topics([self.name])[self.name].topic_id)
+        self.compacted |= {self.topic_id} if is_compacted else set()
         client.close()
 
     def make_again(self) -> None:
@@ -49,6 +57,8 @@ class ModelTopic:
 
     def shorten(self) -> None:
         """What retention does: the beginning of a partition goes."""
+        if self.topic_id in self.compacted:  # where nobody may delete by offset
+            return
         partition = self.chance.randrange(self.partitions)
         offsets = [place[2] for place in self._here() if place[1] == partition]
         if not offsets:
@@ -71,10 +81,24 @@ class ModelTopic:
             if topic_id == end[self.name]["id"] and offset < end[self.name].get(str(partition), 0):
                 self.read.add((topic_id, partition, offset))
 
+    def superseded(self) -> set[Place]:
+        """What compaction may have taken, silently: messages with a later one of their key."""
+        last: dict[tuple[str, int, bytes | None], int] = {}
+        for (topic_id, partition, offset), content in self.messages.items():
+            where = (topic_id, partition, content[0])
+            last[where] = max(offset, last.get(where, -1))
+        return {
+            place
+            for place, content in self.messages.items()
+            if place[0] in self.compacted and place[2] < last[place[0], place[1], content[0]]
+        }
+
     def _write_one(self, producer: Producer) -> None:
         self._number += 1
         chance = self.chance
         key = chance.choice((None, b"", b"key-%d" % chance.randrange(5)))
+        if self.topic_id in self.compacted:  # which takes no message without a key
+            key = b"key-%d" % chance.randrange(5)
         value = chance.choice((None, b"", b"v" * chance.randrange(200))) if key is not None else b"%d" % self._number
         headers = [("number", b"%d" % self._number)]
         headers += [("more", chance.choice((None, b"", b"x" * 9)))] if chance.random() < 0.3 else []

@@ -1,9 +1,10 @@
 """A pipeline's model: whatever happens to topic, tasks, driver and broker, every row is where it belongs.
 
-Random changes of a topic (messages with and without keys, values and headers, retention, more partitions, deleted and
-made again) go through the source into a table and into a topic, while the driver dies between any two steps of a batch
-and the broker is killed and restarted. Then every row is compared with the model: all that were there to be read are
-there, unchanged; in the table once; in the topic in the order of their partition; and nothing was lost without a word.
+Random changes of a topic (messages with and without keys, values and headers, retention, gaps that compaction leaves,
+more partitions, deleted and made again) go through the source into a table and into a topic, while the driver dies
+between any two steps of a batch and the broker is killed and restarted. Then every row is compared with the model: all
+that were there to be read are there, unchanged; in the table once; in the topic in the order of their partition; and
+nothing was lost without a word.
 
 `make campaign` plays two hundred seeds. One that fails is played again with `CHECKER_SEED=n`.
 """
@@ -16,6 +17,8 @@ import pytest
 from tests.pipeline import topics
 from tests.pipeline.checker.engine import Engine, TableSink, TopicSink
 from tests.pipeline.checker.model import ModelTopic
+from tests.servers import ClarionProcess
+from tests.waiting import wait_for
 
 STEPS = 30
 SOURCE, TARGET = "source", "target"
@@ -53,10 +56,37 @@ def play(server, topic: ModelTopic, engine: Engine, chance: random.Random) -> No
 
 
 @pytest.fixture
+def own_server(tmp_path):
+    """One that compacts all the time."""
+    with ClarionProcess(tmp_path / "data", env={"CLARION_COMPACTION_CHECK_SECONDS": "0.2"}) as server:
+        yield server
+
+
+@pytest.fixture
 def topic(own_server, seed) -> ModelTopic:
     made = ModelTopic(own_server.bootstrap, SOURCE, random.Random(seed))
     made.make()
     return made
+
+
+@pytest.fixture
+def plain_topic(own_server, seed) -> ModelTopic:
+    """One of which every message must stay."""
+    made = ModelTopic(own_server.bootstrap, SOURCE, random.Random(seed), may_compact=False)
+    made.make()
+    return made
+
+
+def test_compaction_leaves_gaps_in_a_model_topic(own_server):
+    """Else the checker would never meet one."""
+    made = ModelTopic(own_server.bootstrap, SOURCE, random.Random(0))
+    while not made.compacted:
+        made.make() if not made.topic_id else made.make_again()
+    for _ in range(3):
+        made.write()
+    here = {place: content for place, content in made.messages.items() if place[0] == made.topic_id}
+    wait_for(lambda: made.write() or len(topics.contents(own_server.bootstrap, SOURCE)) < len(made._here()), seconds=60)
+    assert made.superseded() & here.keys()
 
 
 def faults_of_table(server, topic: ModelTopic, sink: TableSink, chance: random.Random, log) -> list[str]:
@@ -88,7 +118,7 @@ def faults_of_topic(server, topic: ModelTopic, chance: random.Random, log, **opt
 
 
 def missing_rows(topic: ModelTopic, found, log) -> list[str]:
-    missing = topic.messages.keys() - found
+    missing = topic.messages.keys() - found - topic.superseded()
     faults = [] if missing <= topic.may_be_lost else [f"{len(missing - topic.may_be_lost)} rows are missing"]
     if missing and "messages lost" not in log.text:
         faults.append("rows were lost without a word")
@@ -109,24 +139,24 @@ def test_every_row_is_copied_in_the_order_of_its_partition(own_server, topic, se
 
 
 @pytest.mark.parametrize("seed", [1])
-def test_a_table_that_forgets_its_batches_is_found_out(own_server, topic, seed, tmp_path, caplog, monkeypatch):
+def test_a_table_that_forgets_its_batches_is_found_out(own_server, plain_topic, seed, tmp_path, caplog, monkeypatch):
     monkeypatch.setattr("clarion.pipeline.lake.delta.is_there", lambda *_: False)
-    faults = faults_of_table(own_server, topic, TableSink(tmp_path / "table"), random.Random(seed), caplog)
+    faults = faults_of_table(own_server, plain_topic, TableSink(tmp_path / "table"), random.Random(seed), caplog)
     assert "a row is there twice" in faults
 
 
 @pytest.mark.parametrize("seed", [1])
-def test_partitions_split_over_tasks_are_found_out(own_server, topic, seed, caplog):
-    faults = faults_of_topic(own_server, topic, random.Random(seed), caplog, minpartitions="16")
+def test_partitions_split_over_tasks_are_found_out(own_server, plain_topic, seed, caplog):
+    faults = faults_of_topic(own_server, plain_topic, random.Random(seed), caplog, minpartitions="16")
     assert "rows are out of order" in faults
 
 
 @pytest.mark.parametrize("seed", [1])
-def test_a_reader_that_gives_up_at_once_is_found_out(own_server, topic, seed, tmp_path, caplog, monkeypatch):
+def test_a_reader_that_gives_up_at_once_is_found_out(own_server, plain_topic, seed, tmp_path, caplog, monkeypatch):
     def give_up(progress, **_):
         progress.next_offset = progress.range.end
         return "given up"
 
     monkeypatch.setattr("clarion.pipeline.kafka.range_progress.RangeProgress.on_nothing", give_up)
-    faults = faults_of_table(own_server, topic, TableSink(tmp_path / "table"), random.Random(seed), caplog)
+    faults = faults_of_table(own_server, plain_topic, TableSink(tmp_path / "table"), random.Random(seed), caplog)
     assert any("rows are missing" in each for each in faults)
