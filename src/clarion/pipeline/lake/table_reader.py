@@ -43,7 +43,7 @@ class TableReader(DataSourceReader):
             return [TaskTable(None)]
         files = list(snapshot(self._location, self._version).files.values())
         total = sum(each.size for each in files)
-        return [TaskTable(lot) for lot in pack(files, max(cores(), total // BYTES_PER_TASK))] or [TaskTable(())]
+        return [TaskTable(lot) for lot in pack(files, max(cores() or 1, total // BYTES_PER_TASK))] or [TaskTable(())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, TaskTable)
