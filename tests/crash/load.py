@@ -33,6 +33,14 @@ class History:
         with self._lock:
             self.operations.append(operation)
 
+    def acked_since(self, begin: int) -> tuple[int, list[Send]]:
+        """What is acknowledged behind the first `begin` operations, and up to where all of them are."""
+        with self._lock:
+            fresh = self.operations[begin:]
+        sends = [(at, one, one.outcome is Outcome.ACKED) for at, one in enumerate(fresh) if isinstance(one, Send)]
+        first_open = next((at for at, _, is_acked in sends if not is_acked), len(fresh))
+        return begin + first_open, [one for _, one, is_acked in sends if is_acked]
+
     def acked(self, topic: str | None = None) -> list[Send]:
         with self._lock:
             return [

@@ -61,11 +61,12 @@ def run(tmp_path: Path, durability: str, kills: int, seed: int) -> Figures:
         make_topic(server.bootstrap, TOPIC, PARTITIONS, segment_bytes="65536")
         follower = Reader(history, server.bootstrap, "follower", TOPIC, PARTITIONS)
         clients = _busy_clients(history, server.bootstrap, seed)
+        checked = 0
         for _ in range(kills):
             _wait_for_load(clients)
             time.sleep(chance.uniform(0, 0.25))
             _kill_and_restart(server, figures)
-            _check_acknowledged(history, follower)
+            checked = _check_acknowledged(history, follower, checked)
             read_committed(history, server.bootstrap, GROUP, TOPIC, PARTITIONS)
         for client in clients:
             client.stop()
@@ -103,10 +104,11 @@ def _kill_and_restart(server: ClarionProcess, figures: Figures) -> None:
     figures.restart_ms.append((time.monotonic() - began) * 1000)
 
 
-def _check_acknowledged(history: History, follower: Reader) -> None:
-    """What had been acknowledged before the restart is read by whoever followed the log so far."""
-    acked = history.acked()
+def _check_acknowledged(history: History, follower: Reader, checked: int) -> int:
+    """What had been acknowledged before the restart, and not looked for yet, is read by whoever followed the log."""
+    until, acked = history.acked_since(checked)
     follower.read_on()
     for send in acked:
         at = follower.next_offsets[int(send.partition.rpartition("-")[2])]
         assert send.offset < at, f"{send.value} was acknowledged at {send.offset}; the log ends at {at}"
+    return until
