@@ -2,21 +2,27 @@
 
 import asyncio
 import contextlib
+import errno
 import gc
 import logging
 import os
 import resource
+import shutil
 import socket
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from clarion.broker.config import BrokerConfig, Durability, Limits, ListenerConfig, TlsConfig
 from clarion.broker.identity import WrongFolderError
-from clarion.broker.server import BrokerServer, connections_max
-from clarion.cluster.coordination import Put
-from clarion.cluster.schema import partition_key, write_partition
+from clarion.broker.server import REGISTRY_FILE, BrokerServer, connections_max
+from clarion.cluster import SqliteStore
+from clarion.cluster.broker_epoch import BROKER_EPOCH
+from clarion.cluster.coordination import Compare, Operation, Outcome, Put
+from clarion.cluster.schema import PARTITIONS, partition_key, write_partition
 from clarion.log.checkpoints import PARTITION_OFFSETS, CleanShutdown
 from clarion.model.errors import ErrorCode
 from clarion.wire.messages.k03_metadata import MetadataRequest
@@ -313,6 +319,45 @@ async def test_partitions_have_epochs_of_their_own(tmp_path):
         assert (node.partition("old").leader_epoch, node.partition("new", 1).leader_epoch) == (41, 5)
         await node.topic("newest")
         assert node.partition("newest").leader_epoch == 41, "no topic of that name had a later one"
+
+
+@pytest.mark.parametrize("at", [BROKER_EPOCH, PARTITIONS])
+async def test_a_start_that_failed_vouches_for_no_epoch(tmp_path, at):
+    """The store is an older copy, and the start that would have seen it ended before its term began."""
+    data, copy = tmp_path / "data", tmp_path / "copy"
+    async with running(data, **QUICK) as node:
+        await node.topic()
+    shutil.copy(data / REGISTRY_FILE, copy)
+    for _ in range(3):
+        async with running(data, **QUICK) as node:
+            assert (await node.client.produce({T0: batch(b"before")}))[T0].error_code == 0
+    shutil.copy(copy, data / REGISTRY_FILE)
+
+    async def open_store(on_failure) -> RefusingStore:
+        return RefusingStore(await SqliteStore.open(str(data / REGISTRY_FILE), on_failure), at)
+
+    with pytest.raises(OSError, match="refused"):
+        await BrokerServer(config(data, **QUICK), open_store=open_store).start()
+    async with running(data, **QUICK) as node:
+        assert node.partition().leader_epoch > node.partition().log.epochs.latest
+        assert (await node.client.produce({T0: batch(b"after")}))[T0].error_code == 0
+        assert (await node.client.fetch({T0: 0})).values() == [b"before"] * 3 + [b"after"]
+
+
+class RefusingStore:
+    """Lets nobody change certain keys."""
+
+    def __init__(self, store: SqliteStore, prefix: str) -> None:
+        self._store = store
+        self._prefix = prefix
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def transact(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> Outcome:
+        if any(one.key.startswith(self._prefix) for one in operations):
+            raise OSError(errno.EIO, "refused")
+        return await self._store.transact(compares, operations)
 
 
 # Topics and what is being done to them

@@ -32,6 +32,7 @@ from clarion.broker.offset_files import OffsetFiles
 from clarion.broker.partitions import Partitions
 from clarion.cluster import CoordinationStore, Endpoint, ProducerIds, SettingsRegistry, SqliteStore, TopicRegistry
 from clarion.cluster.journal_import import import_journal
+from clarion.cluster.schema import NO_EPOCH
 from clarion.groups.config import GroupConfig
 from clarion.log.checkpoints import CleanShutdown
 from clarion.log.files import FileCache
@@ -95,6 +96,7 @@ class BrokerServer:
         self.addresses: list[Endpoint] = []
         self.metrics_address: Endpoint | None = None
         self._drain_seconds = 0.0
+        self._term = NO_EPOCH  # until every partition is led in it: of a start that failed before, nothing can be said
         self._taken = AsyncExitStack()  # what was taken, to be given back in the opposite order
 
     async def start(self) -> None:
@@ -240,7 +242,7 @@ class BrokerServer:
         try:
             self._offset_files.save(self._offset_files.take(partitions))
             if all(partition.log.failed is None for partition in partitions):
-                self._clean_shutdown.leave(self._registry.broker_epoch)
+                self._clean_shutdown.leave(self._term)
         except OSError as error:  # a full disk, for one: the files of before are still there
             log.error("stop_not_clean", reason=str(error), consequence="the next start checks the logs")
 
@@ -248,6 +250,7 @@ class BrokerServer:
         """Lead, with higher epochs than ever before."""
         await self._registry.begin_term(self._partitions.latest_epoch, self._clean_shutdown.broker_epoch)
         self._partitions.lead(self._registry.image.topics.values())
+        self._term = self._registry.broker_epoch
 
 
 def _open_files_max(config: BrokerConfig) -> int:
