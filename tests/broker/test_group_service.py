@@ -131,6 +131,25 @@ async def test_offsets_of_a_topic_that_was_made_again_during_the_loading_are_for
         assert await committed(node) == -1
 
 
+async def test_offsets_of_a_topic_deleted_before_a_crash_and_made_again_during_the_loading_are_forgotten(
+    tmp_path, monkeypatch
+):
+    """The crash came when the topic was gone from the registry, and before anything was said of it to the groups."""
+    async with running(tmp_path) as node:
+        await node.topic()
+        await node.topic("other")
+        assert await commit(node, 5) == await commit(node, 5, topic="other") == 0
+        await node.broker.registry.delete("t")
+    may_go, decoded = threading.Event(), group_service._decoded
+    monkeypatch.setattr(group_service, "_decoded", lambda batches: may_go.wait(20) and decoded(batches))
+    async with running(tmp_path) as node:
+        await node.topic()
+        may_go.set()
+        await until(lambda: all(shard.is_loaded for shard in node.server.groups.shards))
+        assert await committed(node) == -1
+        assert await committed(node, topic="other") == 5
+
+
 async def test_offsets_of_a_deleted_topic_are_not_told_of_the_next_one_when_the_disk_was_full(tmp_path):
     disk = StoryDisk()
     async with running(tmp_path, disk=disk) as node:

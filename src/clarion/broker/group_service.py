@@ -188,8 +188,9 @@ class GroupService:
         def new_coordinator() -> GroupCoordinator:
             return GroupCoordinator(self._config, new_id, self._overrides, self._ledger)
 
+        there = frozenset(self._broker.image.topics)
         self._shards = {
-            partition.tp.partition: Shard(self._broker, partition, new_coordinator)
+            partition.tp.partition: Shard(self._broker, partition, new_coordinator, there)
             for partition in self._broker.partitions.of_topic(topic)
         }
 
@@ -246,9 +247,17 @@ class GroupService:
 class Shard:
     """One coordinator and the partition it writes to."""
 
-    def __init__(self, broker: Broker, partition: Partition, new_coordinator: Callable[[], GroupCoordinator]) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        partition: Partition,
+        new_coordinator: Callable[[], GroupCoordinator],
+        topics: frozenset[str],
+    ) -> None:
+        """`topics`: the names of those that are there now, before any client can commit something."""
         self._broker = broker
         self.partition = partition
+        self._topics_before = topics
         self._new_coordinator = new_coordinator
         self.coordinator = new_coordinator()
         self._loop = asyncio.get_running_loop()
@@ -316,9 +325,12 @@ class Shard:
         self._set_timer()
 
     def _forget_missing_topics(self) -> None:
-        """A topic may have been deleted just before a crash, or while we were loading, and made again since."""
-        named = self.coordinator.committed_topics()
-        missing = {name for name in named if self._broker.image.topic(name) is None}
+        """A topic may have been deleted just before a crash, or while we were loading, and made again since.
+
+        Who was made since this life began is not the one of whom the log speaks: nobody could commit meanwhile.
+        """
+        named, there = self.coordinator.committed_topics(), self._broker.image.topics
+        missing = {name for name in named if name not in self._topics_before or name not in there}
         self.forget_topics(missing)
 
     async def call(self, method: Method, request: Any, context: RequestContext) -> Any:
