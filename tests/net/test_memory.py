@@ -11,6 +11,7 @@ from clarion.net import Connection, PendingReply, Reply, Server
 from clarion.net.budget import SMALL_BYTES
 from clarion.net.frames import LENGTH
 from clarion.net.outbox import PIECE_BYTES
+from clarion.net.server import REPLIES_SHARE
 from tests.net.serving import LIMITS, ColdFile, Slice, framed, lazy_socket, read_frame, serving, until
 
 FRAME = 900_000
@@ -247,6 +248,36 @@ async def test_who_does_not_read_a_large_reply_makes_way_for_those_who_wait() ->
             await read_all(other, len(service.reply))
         await until(lambda: not server.connections)
         assert server.reply_room.unsent_bytes == 0
+
+
+async def test_small_replies_that_nobody_reads_keep_no_large_one_from_being_made() -> None:
+    """A connection is never closed for what it may hold anyway: so that must not count at the gate either."""
+    making, small, served = Making(), framed(bytes(4000)), 0
+
+    def serve(connection: Connection, frame: memoryview) -> Reply | PendingReply:
+        nonlocal served
+        served += 1
+        return making(connection, frame) if frame == b"large" else small
+
+    async with serving(serve, QUICK) as (server, port):
+        deaf = [await lazy_socket(port) for _ in range(45)]
+        loop = asyncio.get_running_loop()
+        await until(lambda: len(server.connections) == len(deaf))
+        for connection in server.connections:
+            sock = connection.transport.get_extra_info("socket")
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        while not all(one.is_stuck for one in server.connections):
+            wanted = served + sum(not one.is_stuck for one in server.connections)
+            for sock in deaf:
+                await loop.sock_sendall(sock, framed(b"x"))
+            await until(lambda wanted=wanted: served >= wanted)
+        assert all(one.held_bytes <= SMALL_BYTES for one in server.connections)
+        assert sum(one.unsent_bytes for one in server.connections) > QUICK.frames_memory_max // REPLIES_SHARE
+        with await lazy_socket(port, 1 << 20) as reader:
+            await loop.sock_sendall(reader, framed(b"large"))
+            await read_all(reader, len(making.reply))
+        assert len([one for one in server.connections if one.is_stuck]) == len(deaf), "they are in nobody's way"
+        close_all(deaf)
 
 
 async def test_while_memory_is_short_a_cold_file_is_read_in_small_pieces() -> None:

@@ -68,7 +68,7 @@ class Connection(Replies):
         self._is_ending = False  # no more requests are taken
         self._will_go_on = False
         self.session: Any = None  # the service's own: what it knows of this client
-        self.counted_reply_bytes = 0  # of those, replies that are not sent
+        self.counted_reply_bytes = 0  # of replies that are not sent, what is known to the gate for large ones
         self.last_active = 0.0
 
     # Coming and going
@@ -342,9 +342,10 @@ class Connection(Replies):
         replies = self._queued_bytes
         if self._outbox.is_paused or self._outbox.parts:
             replies += self._outbox.waiting_bytes
-        if replies != self.counted_reply_bytes and not self.is_closed:
-            self._server.reply_room.count(replies - self.counted_reply_bytes)
-            self.counted_reply_bytes = replies
+        large = max(0, replies - SMALL_BYTES)  # nobody is closed for what is small, so it must keep nobody waiting
+        if large != self.counted_reply_bytes and not self.is_closed:
+            self._server.reply_room.count(large - self.counted_reply_bytes)
+            self.counted_reply_bytes = large
         held = self._frames.held_bytes + self._backlog_bytes + self._request_bytes + replies
         if held != self.held_bytes:
             self.held_bytes = held
