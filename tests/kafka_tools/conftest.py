@@ -48,7 +48,7 @@ def tool(jars_or_skip: None, bootstrap: str) -> Tool:
 
 
 def _run(name: str, *args: str, stdin: str | None = None) -> str:
-    done = run_tool(CLASSES[name], args, stdin=stdin, timeout_s=60)
+    done = run_tool(CLASSES[name], args, stdin=stdin, timeout_s=200)
     said = f"kafka-{name} {' '.join(args)}\nstatus {done.returncode}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
     assert done.returncode == 0, said
     assert "Exception" not in done.stderr, said

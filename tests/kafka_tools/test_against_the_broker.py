@@ -9,7 +9,7 @@ import pytest
 from tests.kafka_tools.conftest import Tool
 from tests.waiting import wait_for
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]  # each starts several JVMs
 
 
 def test_topics_are_created_listed_described_altered_and_deleted(tool: Tool, unique: str) -> None:
@@ -87,7 +87,7 @@ def test_console_producer_and_consumer_pass_messages_and_the_group_tool_sees_and
     tool("topics", "--create", "--topic", unique, "--partitions", "3")
     keyed = ("--reader-property", "parse.key=true", "--reader-property", "key.separator=:")
     tool("console-producer", "--topic", unique, *keyed, stdin="a:1\nb:2\nc:3\n")
-    consume = ("--topic", unique, "--group", group, "--from-beginning", "--timeout-ms", "15000", "--max-messages", "3")
+    consume = ("--topic", unique, "--group", group, "--from-beginning", "--timeout-ms", "60000", "--max-messages", "3")
     found = tool("console-consumer", *consume, "--formatter-property", "print.key=true")
     assert {line for line in found.splitlines() if "\t" in line} == {"a\t1", "b\t2", "c\t3"}
     assert group in tool("consumer-groups", "--list").splitlines()
@@ -102,7 +102,7 @@ def test_console_producer_and_consumer_pass_messages_and_the_group_tool_sees_and
 def test_the_new_group_protocol_works_for_the_java_consumer(tool: Tool, unique: str) -> None:
     """The Java client subscribes by KIP-848's heartbeat, and the group tool describes it by key 69."""
     tool("console-producer", "--topic", unique, stdin="one\ntwo\n")
-    command = ("--topic", unique, "--group", unique, "--from-beginning", "--max-messages", "2", "--timeout-ms", "20000")
+    command = ("--topic", unique, "--group", unique, "--from-beginning", "--max-messages", "2", "--timeout-ms", "60000")
     found = tool("console-consumer", *command, "--command-property", "group.protocol=consumer")
     assert {"one", "two"} <= set(found.splitlines())
     assert sum(_committed(tool("consumer-groups", "--describe", "--group", unique), unique).values()) == 2

@@ -12,7 +12,7 @@ from tests.clients.adapters.model import COMPRESSIONS, Outgoing
 from tests.clients.workers import Worker, wait_until_shared
 from tests.kafka_tools.conftest import Tool
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]  # each starts several JVMs
 
 MESSAGES_PER_CODEC = 1000  # 1.3 KB each: more than a segment, before compression
 SEGMENT_BYTES = 1_048_576  # Kafka refuses smaller ones

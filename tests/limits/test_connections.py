@@ -97,6 +97,7 @@ def test_the_soft_limit_of_descriptors_is_raised_to_the_hard_one(tmp_path: Path)
         assert soft == hard
 
 
+@pytest.mark.timeout(400)  # hundreds of flushes, on a disk that others use too
 def test_a_broker_without_free_descriptors_serves_on_and_recovers(tmp_path: Path):
     """Accepting fails, and so does opening files; what is open does not suffer, and nothing is left of it."""
     server = ClarionProcess(tmp_path / "data", env={"CLARION_LIMITS_OPEN_FILES_MAX": "16"})

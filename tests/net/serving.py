@@ -66,7 +66,7 @@ def framed(body: bytes) -> bytes:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):  # a bound, not a measure: the machine may be busy with other things
         while not condition():
             await asyncio.sleep(0.001)
 

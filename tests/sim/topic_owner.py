@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from clarion.model.errors import ErrorCode
+from clarion.model.errors import ErrorCode, KafkaError
 from clarion.wire.batch import read_header
 from clarion.wire.messages.k02_list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from clarion.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic, MetadataResponseTopic
@@ -33,7 +33,7 @@ from clarion.wire.messages.k44_incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from clarion.wire.records import decode_batch, encode_batch
+from clarion.wire.records import Record, decode_batch, encode_batch
 from tests.sim.clients import BACKOFF_SECONDS, RECORD_MS, Violation, World
 from tests.sim.link import LOST, Link
 
@@ -354,7 +354,7 @@ class TopicOwner:
                 raise Violation(f"{self.name}-{index} ends at {found.high_watermark}, not at {model.end}")
             for batch in _batches(found.records):
                 terms.append((read_header(batch).leader_epoch, read_header(batch).base_offset))
-                for record in decode_batch(batch):
+                for record in self._decoded(batch, index):
                     if record.offset >= offset:
                         read.append((record.offset, record.key, record.value))
                         offset = record.offset + 1
@@ -365,6 +365,12 @@ class TopicOwner:
             raise Violation(f"{self.name}-{index} ({topic.topic_id}): {wrong}")
         if not topic.may_be_compacted:
             await self._compare_terms(link, index, terms, model.start)
+
+    def _decoded(self, batch: bytes, index: int) -> list[Record]:
+        try:
+            return decode_batch(batch)
+        except KafkaError as error:
+            raise Violation(f"{self.name}-{index} serves damage: {error}") from error
 
     async def _compare_terms(self, link: Link, index: int, terms: list[tuple[int, int]], start: int) -> None:
         """A leader's term ends where the next one that wrote something begins, and none comes after a later one."""

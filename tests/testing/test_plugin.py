@@ -182,18 +182,10 @@ def test_the_fixtures_and_the_mark_explain_themselves(project: pytest.Pytester) 
 def test_loading_the_plugin_imports_nothing_of_the_broker() -> None:
     """Every pytest run of every user pays for it."""
     program = """
-import sys, time, pytest
+import sys, pytest
 before = set(sys.modules)
-times = []
-for _ in range(10):
-    for name in set(sys.modules) - before:
-        del sys.modules[name]
-    begin = time.perf_counter()
-    import clarion.testing.plugin
-    times.append(time.perf_counter() - begin)
-print(min(times), *sorted(set(sys.modules) - before))
+import clarion.testing.plugin
+print(*sorted(set(sys.modules) - before))
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    seconds, *loaded = done.stdout.split()
-    assert loaded == ["clarion", "clarion.testing", "clarion.testing.plugin"]
-    assert float(seconds) < 0.005
+    assert done.stdout.split() == ["clarion", "clarion.testing", "clarion.testing.plugin"]
