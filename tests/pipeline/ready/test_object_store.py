@@ -9,6 +9,7 @@ from clarion.pipeline.lake import compact, read_table, vacuum, write_table
 from clarion.pipeline.lake.delta import open_table
 from clarion.pipeline.lake.errors import LakeError
 from clarion.pipeline.lake.location import locate
+from clarion.pipeline.lake.options import TableOptions
 from clarion.pipeline.runner import BATCH
 
 
@@ -95,3 +96,9 @@ def test_every_scheme_is_known_to_both_libraries(monkeypatch: pytest.MonkeyPatch
     google = locate("gs://lake/deep/t", {"google_service_account": "x.json", "aws_region": "not asked"})
     assert (google._key("a"), google.options) == ("lake/deep/t/a", (("google_service_account", "x.json"),))
     assert locate("s3a://lake/t").uri == "s3://lake/t"
+
+
+def test_keys_are_in_no_error_and_no_log() -> None:
+    place = locate("s3://lake/t", {"aws_secret_access_key": "hidden"})
+    assert dict(place.options)["aws_secret_access_key"] == "hidden"
+    assert "hidden" not in f"{place} {place!r} {TableOptions(path=place.uri, store=place.options)!r}"

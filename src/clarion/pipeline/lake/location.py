@@ -14,7 +14,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -50,7 +50,8 @@ _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 @dataclass(frozen=True, slots=True)
 class Location:
     uri: str  # an absolute folder, or a scheme, a bucket and a prefix
-    options: tuple[tuple[str, str], ...] = ()  # of the object store, by delta-rs' names in lower case
+    # Of the object store, by delta-rs' names in lower case. Keys and tokens are among them: not for logs and errors.
+    options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     def __str__(self) -> str:
         return self.uri

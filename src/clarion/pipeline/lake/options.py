@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from clarion.pipeline.lake.errors import LakeError
 from clarion.pipeline.lake.location import Location, is_store_option, locate
@@ -28,7 +28,7 @@ class TableOptions:
     compact_every: int = 0  # batches between looks at small files; 0: never
     vacuum_hours: int = 0  # age at which replaced files go, looked at now and then after a compaction; 0: never
     sync: bool = True  # files reach the disk before the commit that names them
-    store: tuple[tuple[str, str], ...] = ()  # options of an object store
+    store: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # options of an object store, keys among them
     refresh: bool = False  # for reading: what is in the table when it is read, not when the query was planned
 
     @property
