@@ -54,6 +54,7 @@ class Server:
         self.reply_room = ReplyRoom(limits.frames_memory_max // REPLIES_SHARE)
         self._chunk = memoryview(bytearray(CHUNK_BYTES))
         self._in_chunk: tuple[DiskFile, int, int] | None = None
+        self.is_chunk_shared = False  # what the last `read_chunk` gave was read before, in the same turn
         self.connections: dict[Connection, None] = {}
         self.refused_total = 0
         self.malformed_total = 0
@@ -141,7 +142,8 @@ class Server:
         Readers at a log's tail want the same bytes one after the other, so within a turn they are read once.
         """
         view = self._chunk[:length]
-        if self._in_chunk == (file, position, length):
+        self.is_chunk_shared = self._in_chunk == (file, position, length)
+        if self.is_chunk_shared:
             return view
         count = file.read_into(view, position)
         if self._in_chunk is None:
