@@ -109,18 +109,21 @@ def test_it_is_all_modules_or_none(tmp_path: Path):
     assert not compiled.Finder(str(tmp_path), {"clarion.log.nowhere": "nowhere.so"}).comes_too_late()
 
 
-def test_a_patch_that_compiled_code_would_not_notice_is_refused():
-    module = types.ModuleType("clarion.log.some")
-    module.__file__ = "some" + compiled.SUFFIX
-    thing = type("Thing", (), {"__module__": "os"})
-    refuse(thing, "anything")
-    with pytest.raises(PatchIgnoredError, match="compiled"):
-        refuse(module, "anything")
-    module.__file__ = "some.py"
-    module.__annotations__ = {"LIMIT": "Final", "other": "int"}
-    refuse(module, "other")
-    with pytest.raises(PatchIgnoredError, match="constant"):
-        refuse(module, "LIMIT")
+def test_a_patch_that_compiled_code_would_not_notice_is_refused(monkeypatch: pytest.MonkeyPatch):
+    hot, beside = types.ModuleType("clarion.log.hot"), types.ModuleType("clarion.model.beside")
+    hot.__file__, beside.__file__ = "hot" + compiled.SUFFIX, "beside.py"
+    beside.__annotations__ = {"LIMIT": "Final", "OTHER": "Final", "number": "int"}
+    hot.LIMIT, hot.number = 1, 2  # type: ignore[attr-defined]  # it has imported them
+    monkeypatch.setitem(sys.modules, "clarion.log.hot", hot)
+    refuse(type("Elsewhere", (), {"__module__": "os"}), "anything")
+    refuse(beside, "number")
+    refuse(beside, "OTHER")
+    with pytest.raises(PatchIgnoredError, match="has a copy"):
+        refuse(beside, "LIMIT")
+    with pytest.raises(PatchIgnoredError, match="is compiled"):
+        refuse(hot, "anything")
+    with pytest.raises(PatchIgnoredError, match="is compiled"):
+        refuse(type("Hot", (), {"__module__": "clarion.log.hot"}), "anything")
 
 
 @pytest.mark.skipif(not compiled.in_use(), reason="nothing is compiled here")

@@ -193,6 +193,7 @@ async def test_a_new_default_holds_for_a_producer_that_goes_on_as_before(tmp_pat
         assert codes == [0, 0, refusal]
 
 
+@pytest.mark.uncompiled
 async def test_large_batches_are_compressed_anew_aside_for_a_producer_that_goes_on_as_before(tmp_path):
     async with running(tmp_path, **QUICK) as node, node.another() as producer:
         await node.topic()

@@ -207,6 +207,7 @@ def asking(*, session_id: int = 0, session_epoch: int) -> FetchRequest:
     return FetchRequest(-1, 0, 1, 1000, 0, session_id, session_epoch, [topic], [], "")
 
 
+@pytest.mark.uncompiled
 async def test_sessions_together_remember_a_bounded_number_of_partitions(tmp_path, monkeypatch):
     monkeypatch.setattr(fetch_sessions, "PARTITIONS_MAX", 10)
     async with running(tmp_path, **QUICK) as node, node.another() as client:
@@ -288,6 +289,7 @@ async def test_without_a_session_the_client_decides_who_comes_first(tmp_path):
 # Many partitions
 
 
+@pytest.mark.uncompiled
 async def test_two_thousand_partitions_cost_what_the_few_with_news_cost(tmp_path, monkeypatch):
     count = 2_000
     looks = 0
@@ -315,6 +317,7 @@ async def test_two_thousand_partitions_cost_what_the_few_with_news_cost(tmp_path
             assert looks <= 4  # those with news, and those that moved since the fetch before
 
 
+@pytest.mark.uncompiled
 async def test_waiting_for_many_bytes_from_many_partitions_does_not_make_appends_slow(tmp_path):
     """Every append tells the waiting fetch; the fetch counts, and looks at its partitions when it is worth it."""
     count = 500

@@ -138,6 +138,7 @@ async def test_a_client_that_goes_leaves_no_timer_and_no_watcher(tmp_path, sessi
         assert not [one for one in gc.get_objects() if isinstance(one, Fetch)]
 
 
+@pytest.mark.uncompiled
 async def test_a_mistake_while_waiting_ends_that_connection_and_the_produce_is_served(tmp_path, monkeypatch):
     async with running(tmp_path, **QUICK) as node, node.another() as reader:
         await node.topic()

@@ -310,6 +310,7 @@ async def test_offsets_of_a_topic_that_went_just_before_a_crash_do_not_meet_its_
         assert await committed(node) == -1
 
 
+@pytest.mark.uncompiled
 async def test_a_flush_that_does_not_end_holds_no_commit_for_ever(tmp_path, monkeypatch):
     monkeypatch.setattr(group_service, "COMMIT_TIMEOUT_MS", 50)
     monkeypatch.setattr(waiting, "LOOK_SECONDS", 0.02)

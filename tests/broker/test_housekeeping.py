@@ -180,6 +180,7 @@ async def test_a_backfill_of_old_messages_stays_for_the_grace_period_and_is_told
         assert await kept.read() == []
 
 
+@pytest.mark.uncompiled
 async def test_a_batch_that_expires_message_by_message_is_unpacked_only_when_one_of_them_does(
     tmp_path, clock, monkeypatch
 ):

@@ -20,6 +20,7 @@ from tests.loop_turns import watched_turns
 T0, T1 = ("t", 0), ("t", 1)
 QUICK = {"durability": Durability.PAGE_CACHE}
 COMPACTED = {"cleanup_policy": "compact"}
+pytestmark = pytest.mark.uncompiled  # stand-ins for the preparation of batches decide when it ends
 
 
 async def code(client: Client, records: bytes, place=T0, **how) -> ErrorCode:

@@ -92,6 +92,7 @@ async def test_requests_without_acknowledgement_that_begin_alike_have_no_answer_
         assert await values(node) == [b"a", b"b", b"c", b"d"]
 
 
+@pytest.mark.uncompiled
 async def test_time_out_means_that_nothing_is_known(tmp_path, monkeypatch):
     monkeypatch.setattr(waiting, "LOOK_SECONDS", 0.02)
     disk = StoryDisk()
@@ -208,6 +209,7 @@ async def test_a_known_beginning_with_a_broken_end_ends_the_connection_and_nothi
         assert await values(node) == [b"good", b"good"]
 
 
+@pytest.mark.uncompiled
 async def test_the_memory_of_producers_is_bounded(tmp_path, monkeypatch):
     monkeypatch.setattr(session, "_TEMPLATES_MAX", 3)
     async with running(tmp_path, **QUICK) as node:

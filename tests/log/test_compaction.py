@@ -336,6 +336,7 @@ def test_a_tombstone_whose_grace_is_over_stays_if_a_batch_before_it_became_unrea
     assert [(one.key, one.value) for one in last] == [(b"a", None), (b"b", b"1")]
 
 
+@pytest.mark.uncompiled
 def test_what_could_not_be_read_is_not_unpacked_again(log, monkeypatch):
     header = read_header(encode_batch([(b"a", None, (), NOW)]))
     headers_count = 1_000_001

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import tracemalloc
 
+import pytest
+
 from clarion.log import times
 from clarion.wire import records
 from clarion.wire.batch import read_header
@@ -21,6 +23,7 @@ def append_lie(log, claimed_ms: int, count: int = 3) -> None:
     log.append(data, header, 1000)
 
 
+@pytest.mark.uncompiled
 def test_one_lie_ends_the_search_instead_of_one_decoding_after_the_other(monkeypatch):
     decoded = []
     original = records.records_data
@@ -32,6 +35,7 @@ def test_one_lie_ends_the_search_instead_of_one_decoding_after_the_other(monkeyp
     assert len(decoded) == 1
 
 
+@pytest.mark.uncompiled
 def test_a_batch_of_too_many_records_is_found_by_its_header(monkeypatch):
     monkeypatch.setattr(times, "RECORDS_SEARCHED_MAX", 5)
     log = open_log(SimDisk())

@@ -285,6 +285,7 @@ def append_without_time(log):
     append_bytes(log, assemble_batch(read_header(batch)._replace(max_timestamp=0), bytes(batch[61:])))
 
 
+@pytest.mark.uncompiled
 def test_a_batch_that_cannot_be_read_at_the_boundary_is_unpacked_once(log, monkeypatch):
     batch = encode_batch([(None, bytes(80 << 20), (), NOW - 20_000), (None, b"x", (), NOW)], compression=Codec.ZSTD)
     append_bytes(log, batch)

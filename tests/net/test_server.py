@@ -11,6 +11,8 @@ from clarion.net import server as server_module
 from clarion.net.frames import LENGTH
 from tests.net.serving import LIMITS, framed, lazy_socket, read_frame, serving, until
 
+pytestmark = pytest.mark.uncompiled  # sweeps come sooner than they do
+
 
 @pytest.fixture(autouse=True)
 def quick_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ from tests.replication.bench import HeldExecutor, turns
 from tests.sim.disk import SimDisk
 
 NOW_MS = 1_700_000_000_000
+pytestmark = pytest.mark.uncompiled  # second tries come sooner than they do
 
 
 @pytest.fixture

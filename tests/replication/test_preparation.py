@@ -74,6 +74,7 @@ def test_levels_above_those_that_are_used_are_accepted():
         assert decode_batch(stored) == decode_batch(batch)
 
 
+@pytest.mark.uncompiled
 def test_a_batch_that_unpacks_to_too_much_is_refused(monkeypatch):
     monkeypatch.setattr(preparation, "COMPRESSED_ANEW_BYTES_MAX", 100_000)
     batch = encode_batch([(None, bytes(100_001), (), 5)], compression=Codec.ZSTD)

@@ -188,4 +188,5 @@ import clarion.testing.plugin
 print(*sorted(set(sys.modules) - before))
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["clarion", "clarion.testing", "clarion.testing.plugin"]
+    loaded = [name for name in done.stdout.split() if name != "clarion.compiled"]
+    assert loaded == ["clarion", "clarion.testing", "clarion.testing.plugin"]

@@ -65,7 +65,7 @@ Fail = Callable[[], None]
 class Preparing:
     def __init__(self) -> None:
         self._queue: deque[tuple[Sequence[Waiting], WorkBudget, Finish, Fail]] = deque()
-        self._thread = _one_thread()
+        self._worker = _one_thread()
         self._running: asyncio.Task[None] | None = None
         self._waiting_bytes = 0
 
@@ -94,7 +94,7 @@ class Preparing:
         self._queue.clear()
         if self._running is not None:
             await asyncio.gather(self._running, return_exceptions=True)
-        self._thread.shutdown(wait=False)
+        self._worker.shutdown(wait=False)
 
     async def _run(self) -> None:
         while self._queue:
@@ -119,10 +119,10 @@ class Preparing:
         """While the machine has no thread to give, all wait."""
         while self._queue:
             try:
-                running = asyncio.get_running_loop().run_in_executor(self._thread, _prepare_all, batches, budget)
+                running = asyncio.get_running_loop().run_in_executor(self._worker, _prepare_all, batches, budget)
             except RuntimeError as error:
                 log.warning("preparation_put_off", reason=str(error))
-                self._thread = _one_thread()  # the other has this work in its queue, and would do it once more
+                self._worker = _one_thread()  # the other has this work in its queue, and would do it once more
                 await asyncio.sleep(_TRY_AGAIN_SECONDS)
             else:
                 return await running

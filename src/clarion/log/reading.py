@@ -122,7 +122,8 @@ class ReadableLog:
         return _whole_batches([copy for _, copy in copies_for_a_thread(segments)], from_offset, end)
 
     def _headers(self) -> Iterator[BatchHeader]:
-        return (header for header, _, _ in self._walk(self.start_offset, self.end))
+        for header, _, _ in self._walk(self.start_offset, self.end):
+            yield header
 
     def _walk(self, offset: int, to: LogPosition) -> Iterator[tuple[BatchHeader, Segment, int]]:
         for segment in list(self._segments.from_offset(offset)):

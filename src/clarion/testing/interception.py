@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clarion.model.errors import ErrorCode, MalformedError
 from clarion.net import Connection, PendingReply, Reply, Service
-from clarion.net.reply_room import ReplyRoom
 from clarion.testing.fault import Fault
 from clarion.testing.refusals import expects_reply, refuse
+from clarion.testing.relay import Relay
 from clarion.wire.apis import APIS
 from clarion.wire.frames import RequestHeader, parse_request_header, reply_head
 
@@ -164,61 +164,3 @@ class Interceptor:
             relay.take(self._service(relay, frame))
         except MalformedError as error:
             connection.refuse_later(held.reply, error)
-
-
-class Relay(Connection):
-    """Stands in for a connection during one request, so that its reply comes to us first."""
-
-    __slots__ = ("_held", "_loses_reply", "_performed", "_real")
-
-    def __init__(self, real: Connection, held: PendingReply, *, loses_reply: bool) -> None:
-        # Deliberately not a whole connection: what a service may use of one is here, all else fails loudly.
-        self._real = real
-        self._held = held
-        self._loses_reply = loses_reply
-        self._performed: PendingReply | None = None
-        self.peer, self.listener, self.client_id = real.peer, real.listener, real.client_id
-        self.session: Any = None
-
-    def take(self, reply: Reply | PendingReply | None) -> None:
-        if not isinstance(reply, PendingReply):
-            self._pass_on(reply or ())
-            return
-        self._performed = reply
-        self._held.on_abandon = reply.abandon
-        self.reply_is_ready(reply)
-
-    def reply_is_ready(self, reply: PendingReply) -> None:
-        """The service has its reply ready, or says that there is none."""
-        if reply is not self._performed or reply.parts is None:
-            return  # not yet: `take` passes it on
-        if reply.is_end:
-            self._real.close()
-        else:
-            self._pass_on(reply.parts)
-
-    @property
-    def is_closed(self) -> bool:
-        return self._real.is_closed
-
-    @property
-    def reply_room(self) -> ReplyRoom:
-        return self._real.reply_room
-
-    def hold(self, by: object, request_bytes: int = 0) -> None:
-        self._real.hold(by, request_bytes)
-
-    def release(self, by: object) -> None:
-        self._real.release(by)
-
-    def refuse_later(self, pending: PendingReply, error: MalformedError) -> None:
-        self._real.refuse_later(self._held, error)
-
-    def close(self) -> None:
-        self._real.close()
-
-    def _pass_on(self, parts: Reply) -> None:
-        if self._loses_reply:
-            self._real.close()
-        elif self._held.parts is None:
-            self._held.resolve(parts)
