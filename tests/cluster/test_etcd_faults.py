@@ -40,7 +40,7 @@ def lone(tmp_path: Path) -> Iterator[EtcdProcess]:
 @asynccontextmanager
 async def opened(servers: list[EtcdProcess], **who: str) -> AsyncIterator[EtcdStore]:
     address = EtcdAddress(tuple(server.endpoint for server in servers), **who)
-    store = await EtcdStore.open(address, f"{uuid.uuid4()}/", attempt_seconds=1, poll_seconds=0.5)
+    store = await EtcdStore.open(address, f"{uuid.uuid4()}/", attempt_seconds=3, poll_seconds=0.5)
     try:
         yield store
     finally:
