@@ -13,6 +13,9 @@ from deltalake import DeltaTable
 
 from tests.pipeline.topics import create
 
+# A busy machine takes a minute for a first batch; and one Spark is enough.
+pytestmark = [pytest.mark.timeout(400), pytest.mark.xdist_group("spark-runner")]
+
 ROW_BYTES = 1_024
 PARTITIONS = 8
 PYTHON_MB_MAX = 1_000

@@ -134,14 +134,14 @@ def test_a_failed_pipeline_goes_on_where_it_was_and_a_wrong_one_ends_at_once(sta
 @pytest.mark.campaign
 @pytest.mark.timeout(3 * SLOW)
 def test_a_spark_that_was_killed_is_replaced(desk, broker):  # noqa: F811
-    create(broker.bootstrap, "long-lived")
-    send(broker.bootstrap, "long-lived", [b'{"line": "one"}'])
-    (desk.folder / "lines.py").write_text(LINES.replace("spoken", "long-lived"))
+    create(broker.bootstrap, "enduring")
+    send(broker.bootstrap, "enduring", [b'{"line": "one"}'])
+    (desk.folder / "lines.py").write_text(LINES.replace("spoken", "enduring"))
     with desk.begin("run", "lines.py", "--json", "--restart", "-b", broker.bootstrap, *SMALL) as run:
         wait_for(lambda: desk.reports() and desk.reports()[-1]["batch"] == 0, seconds=SLOW, what="the first batch")
         pid = desk.folder / "clarion-pipelines" / "lines" / "spark.pid"
         os.kill(int(pid.read_text()), signal.SIGKILL)
-        send(broker.bootstrap, "long-lived", [b'{"line": "two"}'])
+        send(broker.bootstrap, "enduring", [b'{"line": "two"}'])
         wait_for(lambda: desk.reports()[-1]["batch"] == 1, seconds=SLOW, what="the second batch, on another Spark")
         last = desk.reports()[-1]
         assert (last["state"], last["restarts"], last["rows_out"]) == ("running", 1, 2)
