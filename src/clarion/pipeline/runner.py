@@ -26,7 +26,7 @@ from clarion.pipeline.loading import told
 from clarion.pipeline.progress import BAD_ROWS, ROWS_IN, ROWS_OUT, Progress, listener
 from clarion.pipeline.queries import BatchQuery, observed, start_fan_out
 from clarion.pipeline.restarting import TRIES_MAX, Restarts, can_be_mended
-from clarion.pipeline.spark_session import forget_dead_spark, make_active, quiet_spark, tidying
+from clarion.pipeline.spark_session import forget_dead_spark, hush_accumulators, make_active, quiet_spark, tidying
 from clarion.pipeline.state_files import DEFAULT_STATE_DIR, StateFolder
 from clarion.pipeline.table_reference import Table
 from clarion.pipeline.topic_reference import Topic
@@ -110,6 +110,7 @@ class Runner:
                 spark = open_session(self._config())
             is_first = False
             make_active(spark)
+            hush_accumulators(spark)
             reports = listener({each.name: each for each in self.progresses})
             spark.streams.addListener(reports)
             try:

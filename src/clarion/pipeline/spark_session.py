@@ -91,6 +91,13 @@ def make_active(spark: SparkSession) -> None:
     spark._get_j_spark_session_class(spark._jvm).setActiveSession(spark._jsparkSession)
 
 
+def hush_accumulators(spark: SparkSession) -> None:
+    """When the JVM dies, PySpark's server for accumulators prints a traceback over our view; we say it in a line."""
+    server: Any = spark.sparkContext._accumulatorServer
+    if server is not None:
+        server.handle_error = lambda request, client_address: None
+
+
 def forget_dead_spark() -> None:
     """Let go of a JVM that is gone, so that `session` starts another one; PySpark would ask the dead one for ever."""
     from pyspark import SparkContext
