@@ -168,7 +168,7 @@ async def test_an_api_asks_for_what_it_does_and_refuses_who_may_not(tmp_path, na
     row = ROWS[name]
     async with running(tmp_path, **QUICK) as node:
         await node.topic()
-        await node.broker.groups.ensure_topic()
+        await node.broker.groups.runtime.ensure_topic()
         topic_id = node.broker.image.topics["t"].id
         node.broker.resolver.authorizer = Recorder(allows=False)
         codes = set(codes_in(await ask(node, api, topic_id)))

@@ -95,11 +95,11 @@ async def test_on_a_full_disk_no_topic_is_half_there_before_or_after_a_restart()
         with pytest.raises(OSError):
             await server.broker.create_topic("t", 3, {})
         with pytest.raises(KafkaError) as refused:
-            await server.groups.ensure_topic()
+            await server.groups.runtime.ensure_topic()
         assert refused.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
         disk.is_full = False
         after, registry_then = disk.power_loss(), registry.copy()
-        await server.groups.ensure_topic()
+        await server.groups.runtime.ensure_topic()
         assert len(server.groups.shards) == 2
     async with broker_on(after, registry_then) as server:
         assert server.broker.image.topic(OFFSETS_TOPIC) is None

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from clarion.broker import group_service, turns, waiting
+from clarion.broker import coordinator_runtime, turns, waiting
 from clarion.broker.apis import k09_offset_fetch
 from clarion.broker.config import Durability
 from clarion.broker.turns import PIECE_MS
@@ -116,8 +116,8 @@ async def test_offsets_of_a_topic_that_was_made_again_during_the_loading_are_for
         await node.topic()
         await node.topic("other")
         assert await commit(node, 5) == await commit(node, 5, topic="other") == 0
-    may_go, decoded = threading.Event(), group_service._decoded
-    monkeypatch.setattr(group_service, "_decoded", lambda batches: may_go.wait(20) and decoded(batches))
+    may_go, decoded = threading.Event(), coordinator_runtime._decoded
+    monkeypatch.setattr(coordinator_runtime, "_decoded", lambda batches: may_go.wait(20) and decoded(batches))
     async with running(tmp_path) as node:
         await node.broker.delete_topic("t")
         await node.topic()
@@ -140,8 +140,8 @@ async def test_offsets_of_a_topic_deleted_before_a_crash_and_made_again_during_t
         await node.topic("other")
         assert await commit(node, 5) == await commit(node, 5, topic="other") == 0
         await node.broker.registry.delete("t")
-    may_go, decoded = threading.Event(), group_service._decoded
-    monkeypatch.setattr(group_service, "_decoded", lambda batches: may_go.wait(20) and decoded(batches))
+    may_go, decoded = threading.Event(), coordinator_runtime._decoded
+    monkeypatch.setattr(coordinator_runtime, "_decoded", lambda batches: may_go.wait(20) and decoded(batches))
     async with running(tmp_path) as node:
         await node.topic()
         may_go.set()
@@ -312,7 +312,7 @@ async def test_offsets_of_a_topic_that_went_just_before_a_crash_do_not_meet_its_
 
 @pytest.mark.uncompiled
 async def test_a_flush_that_does_not_end_holds_no_commit_for_ever(tmp_path, monkeypatch):
-    monkeypatch.setattr(group_service, "COMMIT_TIMEOUT_MS", 50)
+    monkeypatch.setattr(waiting, "COMMIT_TIMEOUT_MS", 50)
     monkeypatch.setattr(waiting, "LOOK_SECONDS", 0.02)
     disk = StoryDisk()
     async with running(tmp_path, disk=disk) as node:
@@ -344,7 +344,7 @@ async def test_many_groups_load_in_turns_that_hold_nobody_up(tmp_path):
 
 async def test_groups_are_read_in_a_thread_and_replayed_in_turns(tmp_path, monkeypatch):
     """However long the disk takes, and however many groups there are, others have their turn."""
-    monkeypatch.setattr(group_service, "_RECORDS_PER_TURN", 10)
+    monkeypatch.setattr(coordinator_runtime, "_RECORDS_PER_TURN", 10)
     async with running(tmp_path, offsets_partitions=1, **QUICK) as node:
         await node.topic()
         for number in range(500):
@@ -352,7 +352,7 @@ async def test_groups_are_read_in_a_thread_and_replayed_in_turns(tmp_path, monke
         (shard,) = node.server.groups.shards
         readers, turns = set(), 0
         shard.start_over()
-        monkeypatch.setattr(group_service, "_decoded", noting_threads(group_service._decoded, readers))
+        monkeypatch.setattr(coordinator_runtime, "_decoded", noting_threads(coordinator_runtime._decoded, readers))
         loading = asyncio.ensure_future(shard.load())
         while not loading.done():
             await asyncio.sleep(0)
@@ -364,7 +364,7 @@ async def test_groups_are_read_in_a_thread_and_replayed_in_turns(tmp_path, monke
 
 
 async def test_groups_that_a_bad_disk_kept_closed_are_tried_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(group_service, "_RETRY_SECONDS", (0.01,))
+    monkeypatch.setattr(coordinator_runtime, "_RETRY_SECONDS", (0.01,))
     async with running(tmp_path, **QUICK) as node:
         await node.topic()
         await commit(node, 7)
@@ -386,7 +386,7 @@ async def test_groups_that_a_bad_disk_kept_closed_are_tried_again(tmp_path, monk
         assert "it broke" in shard.failure
         assert await committed(node) is ErrorCode.COORDINATOR_NOT_AVAILABLE
         tries.clear()
-        retrying = asyncio.ensure_future(node.server.groups._retry())
+        retrying = asyncio.ensure_future(node.server.groups.runtime._load_until_done(node.server.groups.shards))
         await until(lambda: len(tries) > 2)
         assert not shard.is_loaded
         disk.on_read = lambda path: None

@@ -34,7 +34,7 @@ async def node(tmp_path) -> AsyncIterator[Node]:
         async with running(tmp_path, **QUICK) as node:
             await node.topic("t", 3)
             await node.client.produce({OURS: batch(b"v")})
-            await node.broker.groups.ensure_topic()
+            await node.broker.groups.runtime.ensure_topic()
             topic, offsets = node.broker.image.topics["t"], node.broker.image.topics[OFFSETS_TOPIC]
             theirs = write_partition(PartitionState(2, 4, (2, 1), (2,), 1))
             nobodys = write_partition(PartitionState(3, 4, (3,), (3,), 1))

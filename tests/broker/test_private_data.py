@@ -29,7 +29,7 @@ async def fill(data: Path) -> None:
         await node.topic("t", 2, segment_bytes="1024")
         for number in range(20):
             await node.client.produce({("t", 0): batch(b"x" * 200 + b"%d" % number)})
-        await node.server.groups.ensure_topic()
+        await node.server.groups.runtime.ensure_topic()
         await node.server.housekeeping.save_checkpoints()
         check(data)
     check(data)

@@ -36,7 +36,7 @@ async def test_a_costly_expression_is_resolved_beside_the_loop(tmp_path):
         view = TopicsView({f"topic-name-{n:05}": TopicInfo(uuid4(), 1) for n in range(TOPICS)})
         service._view = view  # as if so many were there: making them takes longer than the rest of the test
         for shard in service.shards:
-            shard.tell_topics(view)
+            shard.coordinator.on_topics_changed(view)
         async with watched_turns("a costly expression"):
             reply = await node.ask(heartbeat(COSTLY), 1)
         assert reply.error_code == ErrorCode.NONE, reply.error_message

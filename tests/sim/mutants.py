@@ -17,8 +17,9 @@ from uuid import UUID
 from clarion.broker import partitions as broker_partitions
 from clarion.broker.apis import k01_fetch
 from clarion.broker.config import Durability
-from clarion.broker.group_service import Shard, _reply
+from clarion.broker.coordinator_runtime import CoordinatorShard
 from clarion.broker.offset_files import OffsetFiles
+from clarion.broker.waiting import reply_to_all
 from clarion.cluster import Topic, TopicRegistry, changes
 from clarion.cluster.coordination import Outcome, Revision
 from clarion.cluster.producer_ids import ProducerIds
@@ -105,11 +106,11 @@ def _uncommitted_too(asked: Any, found: Any, budget: int, *, is_first: bool) -> 
     return found.log.read(asked.next_offset, most, found.log.end, at_least_one_batch=is_first)
 
 
-def _reply_at_once(shard: Shard, outcome: Any) -> None:
-    _reply(outcome)
+def _reply_at_once(shard: CoordinatorShard[Any], outcome: Any) -> None:
+    reply_to_all(outcome)
 
 
-async def _load_nothing(shard: Shard) -> None:
+async def _load_nothing(shard: CoordinatorShard[Any]) -> None:
     shard._is_loaded = True
     shard.coordinator.after_load(shard._now_ms(), shard._broker.clock.now_ms())
 
@@ -267,7 +268,7 @@ MUTANTS = (
     Mutant(
         "commits answered before they are safe",
         "a coordinator's reply waits for its records",
-        Shard,
+        CoordinatorShard,
         "_reply_when_safe",
         _reply_at_once,
         {**POWER, "thread_seconds": (0.05, 0.4)},
@@ -275,7 +276,7 @@ MUTANTS = (
     Mutant(
         "coordinator that forgets",
         "groups are loaded from the log",
-        Shard,
+        CoordinatorShard,
         "load",
         _load_nothing,
         {"faults": ("kill", "stop")},

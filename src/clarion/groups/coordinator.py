@@ -41,7 +41,6 @@ from clarion.groups.classic_group import ClassicGroup
 from clarion.groups.config import GroupConfig
 from clarion.groups.consumer_group import JOIN_EPOCH, ConsumerGroup
 from clarion.groups.memory import Ledger, Share
-from clarion.groups.names import check_group_id
 from clarion.groups.outcome import Call, Outcome
 from clarion.groups.replay import replay
 from clarion.groups.shard import Shard, Step
@@ -112,7 +111,7 @@ class GroupCoordinator:
                     self._shard.timers.start(TimerKey(TimerKind.RESUME, group.group_id), now_ms)
             else:
                 consumer_departure.start_timers(step, group)
-        self._schedule_expiry(now_ms)
+        self._shard.schedule_expiry(now_ms)
 
     def next_deadline_ms(self) -> int | None:
         return self._shard.timers.next_deadline_ms()
@@ -128,7 +127,7 @@ class GroupCoordinator:
             if key.kind is TimerKind.EXPIRY:
                 if may_expire:
                     offset_expiry.expire(step)
-                self._schedule_expiry(now_ms)
+                self._shard.schedule_expiry(now_ms)
             else:
                 due.setdefault(key.group_id, []).append(key)
         for group_id, keys in due.items():
@@ -167,7 +166,7 @@ class GroupCoordinator:
         except KafkaError as refusal:
             reply = classic_rebalance.join_error(refusal.code, request.member_id, call.version)
             step.out.reply(call.ticket, reply)
-        self._drop_if_void(request.group_id)
+        self._shard.drop_if_void(request.group_id)
         self._shard.weigh(request.group_id)
         return step.out
 
@@ -196,7 +195,7 @@ class GroupCoordinator:
             if modern is not None:
                 mixed_members.sync(step, modern, request, call)
             else:
-                classic_members.sync(step, self._classic(request.group_id), request, call)
+                classic_members.sync(step, self._shard.known_classic(request.group_id), request, call)
         except KafkaError as refusal:
             step.out.reply(call.ticket, SyncGroupResponse(error_code=refusal.code))
         return step.out
@@ -208,7 +207,7 @@ class GroupCoordinator:
             if modern is not None:
                 mixed_members.heartbeat(step, modern, request, call)
             else:
-                classic_members.heartbeat(step, self._classic(request.group_id), request, call)
+                classic_members.heartbeat(step, self._shard.known_classic(request.group_id), request, call)
         except KafkaError as refusal:
             step.out.reply(call.ticket, HeartbeatResponse(error_code=refusal.code))
         return step.out
@@ -230,7 +229,7 @@ class GroupCoordinator:
             LeaveGroupResponse(error_code=answers[0].error_code) if is_single else LeaveGroupResponse(members=answers)
         )
         step.out.reply(call.ticket, reply)
-        self._drop_if_void(request.group_id)
+        self._shard.drop_if_void(request.group_id)
         self._shard.weigh(request.group_id)
         return step.out
 
@@ -238,7 +237,7 @@ class GroupCoordinator:
         group = self._shard.consumer(group_id)
         if group is not None:
             return consumer_departure.leave_many(step, group, leaving)
-        return classic_members.leave(step, self._classic(group_id), leaving)
+        return classic_members.leave(step, self._shard.known_classic(group_id), leaving)
 
     # KIP-848 groups
 
@@ -335,13 +334,6 @@ class GroupCoordinator:
     def _step(self, call: Call) -> Step:
         return Step(self._shard, Outcome(), call.now_ms, call.wall_ms)
 
-    def _classic(self, group_id: str) -> ClassicGroup:
-        check_group_id(group_id)
-        group = self._shard.classic(group_id)
-        if group is None:
-            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-        return group
-
     def _group_to_join(self, request: JoinGroupRequest) -> ClassicGroup:
         group = self._shard.classic(request.group_id)
         if group is not None:
@@ -367,12 +359,6 @@ class GroupCoordinator:
             group_admin.erase_membership(step, group)
         return ConsumerGroup(request.group_id)
 
-    def _drop_if_void(self, group_id: str) -> None:
-        """A classic group that memory alone knows, and that nobody is in."""
-        group = self._shard.classic(group_id)
-        if group and group.stored is None and group.is_idle and not self._shard.offsets.of(group_id):
-            del self._shard.groups[group_id]
-
     # Timers
 
     def _fire(self, step: Step, group_id: str, keys: list[TimerKey]) -> None:
@@ -384,7 +370,7 @@ class GroupCoordinator:
         elif group is not None:
             for key in keys:
                 classic_rebalance.on_timer(step, group, key)
-            self._drop_if_void(group_id)
+            self._shard.drop_if_void(group_id)
             self._shard.weigh(group_id)
 
     def _resume(self, step: Step, group_id: str, keys: list[TimerKey]) -> None:
@@ -411,7 +397,3 @@ class GroupCoordinator:
     def _refuse_deferred(self, step: Step, group_id: str, code: ErrorCode) -> None:
         for request, call in self._shard.deferred.pop(group_id, []):
             step.out.reply(call.ticket, classic_rebalance.join_error(code, request.member_id, call.version))
-
-    def _schedule_expiry(self, now_ms: int) -> None:
-        interval_ms = self._shard.config.offsets_retention_check_interval_ms
-        self._shard.timers.start(TimerKey(TimerKind.EXPIRY), now_ms + interval_ms)

@@ -38,10 +38,8 @@ def _replay_offset(shard: Shard, key: r.Key, value: bytes | None) -> None:
             shard.weigh(key.group_id)
         return
     shard.offsets.drop(key.group_id, partition)
-    group = shard.classic(key.group_id)
-    if group and group.stored is None and group.is_idle and not shard.offsets.of(key.group_id):
-        del shard.groups[key.group_id]
-        shard.weigh(key.group_id)
+    shard.drop_if_void(key.group_id)
+    shard.weigh(key.group_id)
 
 
 def _replay_classic(shard: Shard, key: r.Key, value: bytes | None) -> None:

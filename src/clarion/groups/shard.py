@@ -11,9 +11,10 @@ from clarion.groups.classic_group import ClassicGroup
 from clarion.groups.config import GroupConfig
 from clarion.groups.consumer_group import ConsumerGroup
 from clarion.groups.memory import GROUP_BYTES, Ledger, Share
+from clarion.groups.names import check_group_id
 from clarion.groups.offset_store import OffsetStore
 from clarion.groups.outcome import Call, Outcome
-from clarion.groups.timers import Timers
+from clarion.groups.timers import TimerKey, TimerKind, Timers
 from clarion.groups.topics import NO_TOPICS, TopicsView
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.wire.messages.k11_join_group import JoinGroupRequest
@@ -73,6 +74,22 @@ class Shard:
 
     def weigh_offsets(self, group_id: str) -> None:
         self.ledger.note(group_id, Share.OFFSETS, self.offsets.weight_of(group_id))
+
+    def drop_if_void(self, group_id: str) -> None:
+        """A classic group that memory alone knows, and that nobody is in."""
+        group = self.classic(group_id)
+        if group and group.stored is None and group.is_idle and not self.offsets.of(group_id):
+            del self.groups[group_id]
+
+    def schedule_expiry(self, now_ms: int) -> None:
+        self.timers.start(TimerKey(TimerKind.EXPIRY), now_ms + self.config.offsets_retention_check_interval_ms)
+
+    def known_classic(self, group_id: str) -> ClassicGroup:
+        check_group_id(group_id)
+        group = self.classic(group_id)
+        if group is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        return group
 
     def classic(self, group_id: str) -> ClassicGroup | None:
         group = self.groups.get(group_id)

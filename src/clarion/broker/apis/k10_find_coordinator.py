@@ -42,7 +42,7 @@ async def _make_ready(broker: Broker, key_type: int) -> tuple[ErrorCode, str] | 
     """A client that asks where its group is coordinated is going to use it. Returns why it cannot."""
     try:
         if key_type == _GROUP:
-            await broker.groups.ensure_topic()
+            await broker.groups.runtime.ensure_topic()
     except KafkaError as error:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message or error.code.name
     return None
@@ -55,7 +55,7 @@ def _find(broker: Broker, key: str, key_type: int, context: RequestContext) -> C
         return _refuse(key, ErrorCode.INVALID_REQUEST, f"there is no coordinator for key type {key_type}")
     if not broker.resolver.allows(context.principal, Operation.DESCRIBE, ResourceKind.GROUP, key):
         return _refuse(key, ErrorCode.GROUP_AUTHORIZATION_FAILED, "not authorized to know this group")
-    coordinator = broker.groups.coordinator_of(key)
+    coordinator = broker.groups.runtime.coordinator_of(key)
     if coordinator is None:
         return _refuse(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "the coordinator is not available")
     host, port = coordinator.endpoint(context.listener)

@@ -1,0 +1,380 @@
+"""The driver of coordinators over an internal topic: it loads them, appends what they decide, and replies on commit.
+
+Each partition of the topic has a coordinator of its own (a shard), on the broker that leads it. The protocol between
+the two is in `clarion.groups.coordinator`: a request goes in with a ticket, an outcome of records and replies comes
+out; the records are appended and replayed, and the replies leave when the watermark has passed them.
+
+    lead(partition) → loading → loaded ⇄ call, tick → resign
+                         └→ failed → tried again
+
+Nothing here knows what is coordinated. Groups are (`group_service`); transactions, queues and push state will be.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain, repeat
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar
+
+from clarion.broker.threads import in_thread
+from clarion.broker.waiting import UnsafeReplies, fail_all, reply_to_all
+from clarion.cluster import BrokerRegistration, Topic
+from clarion.groups.names import shortened
+from clarion.groups.outcome import Call, Outcome
+from clarion.groups.placement import partition_for
+from clarion.model.errors import ErrorCode, KafkaError, MalformedError
+from clarion.replication import Partition
+from clarion.wire.batch import read_header
+from clarion.wire.records import Record, decode_batch, encode_batch
+from clarion.world import event_log
+
+if TYPE_CHECKING:
+    from clarion.broker.broker import Broker, RequestContext
+
+log = event_log("broker")
+
+_READ_BYTES: Final = 1024 * 1024  # while loading: so much is read and decoded in a thread at a time
+_RECORDS_PER_TURN: Final = 250  # while loading: others wait no longer than these take, a few milliseconds
+_SKIPPED_SHOWN_MAX: Final = 10  # records that cannot be read, one by one in the log; then only how many
+_RETRY_SECONDS: Final = (5, 15, 60)  # what could not be loaded is tried again: a disk may recover
+
+
+class Coordinator(Protocol):
+    """Pure: events in, outcomes out."""
+
+    def replay(self, key: bytes, value: bytes | None) -> None:
+        """Apply one record of the log. MalformedError if it cannot be read; the state is then as before."""
+        ...
+
+    def after_load(self, now_ms: int, wall_ms: int) -> None:
+        """The whole log is replayed; also called when what was due could not be written: time begins anew."""
+        ...
+
+    def next_deadline_ms(self) -> int | None: ...
+
+    def on_tick(self, now_ms: int, wall_ms: int, *, may_expire: bool) -> Outcome:
+        """`may_expire`: whether the wall clock can be trusted with forgetting things."""
+        ...
+
+    def resign(self) -> Outcome:
+        """Another broker leads this partition now: answers to all who wait. Nothing follows."""
+        ...
+
+
+C = TypeVar("C", bound=Coordinator)
+
+
+class InternalTopic(NamedTuple):
+    """How the topic is made when it is first needed."""
+
+    name: str
+    partition_count: Callable[[], int]
+    settings: Mapping[str, str]
+
+
+class User(Protocol[C]):
+    """Who has things coordinated."""
+
+    async def before_load(self) -> None:
+        """Coordinators, new ones among them, are about to be loaded."""
+        ...
+
+    def after_load(self, shard: CoordinatorShard[C]) -> None: ...
+
+
+Method = Callable[[Any, Any, Call], Outcome]  # of a coordinator: (itself, request, circumstances)
+
+
+class CoordinatorRuntime(Generic[C]):
+    """All shards of one internal topic that this broker leads."""
+
+    def __init__(self, broker: Broker, topic: InternalTopic, new_coordinator: Callable[[], C], user: User[C]) -> None:
+        self._broker = broker
+        self._topic = topic
+        self._new_coordinator = new_coordinator
+        self._user = user
+        self._loop = asyncio.get_running_loop()
+        self._shards: dict[int, CoordinatorShard[C]] = {}  # by partition
+        self._creating = asyncio.Lock()
+        self._loading: dict[asyncio.Task[None], None] = {}
+
+    @property
+    def shards(self) -> list[CoordinatorShard[C]]:
+        return list(self._shards.values())
+
+    def start(self) -> None:
+        """Begin to load; until a shard is loaded it answers COORDINATOR_LOAD_IN_PROGRESS."""
+        topic = self._broker.image.topic(self._topic.name)
+        if topic is not None:
+            for partition in self._broker.partitions.of_topic(topic):
+                self._add(partition)
+            self._load_later(self.shards)
+
+    async def stop(self) -> None:
+        for task in list(self._loading):
+            task.cancel()
+        await asyncio.gather(*self._loading, return_exceptions=True)
+        for shard in self.shards:
+            shard.stop()
+
+    def lead(self, partition: Partition) -> None:
+        """This broker leads one more partition of the topic from now on."""
+        self._load_later([self._add(partition)])
+
+    def resign(self, index: int) -> None:
+        """Another broker leads it from now on: whoever waits hears NOT_COORDINATOR."""
+        shard = self._shards.pop(index, None)
+        if shard is not None:
+            shard.resign()
+
+    # Who coordinates what
+
+    def find(self, key: str) -> CoordinatorShard[C] | None:
+        """None if another broker does, or nobody yet."""
+        topic = self._broker.image.topic(self._topic.name)
+        return None if topic is None else self._shards.get(partition_for(key, topic.partition_count))
+
+    async def get(self, key: str) -> CoordinatorShard[C]:
+        """The topic is made if there is none yet."""
+        await self.ensure_topic()
+        shard = self.find(key)
+        if shard is None:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR, f"another broker coordinates {key!r}")
+        return shard
+
+    def coordinator_of(self, key: str) -> BrokerRegistration | None:
+        """The broker that does; None while nobody leads the partition."""
+        topic = self._broker.image.topic(self._topic.name)
+        if topic is None:
+            return None
+        state = topic.partitions[partition_for(key, topic.partition_count)]
+        return self._broker.image.brokers.get(state.leader)
+
+    async def ensure_topic(self) -> None:
+        """It is made, and its shards are loaded, when it is first needed."""
+        if self._shards and not self._creating.locked():
+            return
+        async with self._creating:
+            topic = self._broker.image.topic(self._topic.name) or await self._create_topic()
+            led = self._broker.partitions.of_topic(topic)
+            fresh = [self._add(one) for one in led if one.tp.partition not in self._shards]
+            if not fresh:
+                return  # others were faster, or other brokers lead all of it
+            await self._load(fresh)
+            self._load_later([shard for shard in fresh if shard.failure])
+
+    async def _create_topic(self) -> Topic:
+        topic = self._topic
+        try:
+            return await self._broker.create_topic(topic.name, topic.partition_count(), topic.settings)
+        except OSError as error:
+            log.error("internal_topic_not_made", topic=topic.name, reason=str(error))
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE) from error
+
+    # Loading
+
+    def _add(self, partition: Partition) -> CoordinatorShard[C]:
+        shard = CoordinatorShard(self._broker, partition, self._new_coordinator, self._user)
+        self._shards[partition.tp.partition] = shard
+        return shard
+
+    def _load_later(self, shards: list[CoordinatorShard[C]]) -> None:
+        if shards:
+            task = self._loop.create_task(self._load_until_done(shards))
+            self._loading[task] = None
+            task.add_done_callback(self._loading.pop)
+
+    async def _load_until_done(self, shards: list[CoordinatorShard[C]]) -> None:
+        await self._load([shard for shard in shards if shard.is_loading])
+        waits = chain(_RETRY_SECONDS, repeat(_RETRY_SECONDS[-1]))
+        while failed := [shard for shard in shards if shard.failure]:
+            await asyncio.sleep(next(waits))
+            for shard in failed:
+                shard.start_over()
+            await self._load(failed)
+
+    async def _load(self, shards: list[CoordinatorShard[C]]) -> None:
+        await self._user.before_load()
+        for shard in shards:
+            await shard.load()
+
+
+class CoordinatorShard(Generic[C]):
+    """One coordinator and the partition it writes to."""
+
+    def __init__(self, broker: Broker, partition: Partition, new_coordinator: Callable[[], C], user: User[C]) -> None:
+        self._broker = broker
+        self.partition = partition
+        self.taken_over_in = broker.image  # before anybody could ask for something here
+        self._new_coordinator = new_coordinator
+        self._user = user
+        self.coordinator = new_coordinator()
+        self._loop = asyncio.get_running_loop()
+        self._is_loaded = False
+        self._is_over = False
+        self.failure = ""  # why it could not be loaded
+        self._last_offset = -1  # of our own appends
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+
+    @property
+    def is_loaded(self) -> bool:
+        return self._is_loaded
+
+    @property
+    def is_loading(self) -> bool:
+        return not self._is_loaded and not self.failure
+
+    def check_loaded(self) -> None:
+        if not self._is_loaded:
+            code = ErrorCode.COORDINATOR_NOT_AVAILABLE if self.failure else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            raise KafkaError(code)
+
+    async def call(self, method: Method, request: Any, context: RequestContext) -> Any:
+        """What the coordinator answers, once it is safe to say."""
+        self.check_loaded()
+        ticket: asyncio.Future[Any] = self._loop.create_future()
+        call = Call(
+            ticket,
+            context.version,
+            self._now_ms(),
+            self._broker.clock.now_ms(),
+            shortened(context.client_id),
+            f"/{context.host}",
+        )
+        self.perform(method(self.coordinator, request, call))
+        return await ticket
+
+    def perform(self, outcome: Outcome) -> bool:
+        """False if the outcome could not be written; it has not happened then."""
+        if outcome.records:
+            try:
+                self._append(outcome)
+            except KafkaError as error:
+                log.warning("coordinator_append_failed", partition=self.partition.tp, reason=error.message)
+                fail_all(outcome, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+                return False
+        if outcome.replies:
+            self._reply_when_safe(outcome)
+        self._set_timer()
+        return True
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def resign(self) -> None:
+        self._is_over = True
+        self._is_loaded = False
+        self.stop()
+        reply_to_all(self.coordinator.resign())
+
+    # Loading
+
+    def start_over(self) -> None:
+        """As if nothing had been read yet."""
+        self.coordinator.resign()
+        self.coordinator = self._new_coordinator()
+        self._is_loaded = False
+        self.failure = ""
+
+    async def load(self) -> None:
+        """Read every record. If that cannot be, the shard stays closed: half of it would be a lie about the rest."""
+        try:
+            records = await self._replay_all()
+        except Exception as error:
+            self.failure = str(error) or repr(error)
+            log.error("coordinator_not_loaded", partition=self.partition.tp, error=error)
+            return
+        if self._is_over:
+            return  # another broker's, meanwhile
+        self._is_loaded = True
+        if records:
+            log.info("coordinator_loaded", partition=self.partition.tp, records=records)
+        self._start_timers()
+        self._user.after_load(self)
+
+    async def _replay_all(self) -> int:
+        batches = self.partition.log.batches(self.partition.start_offset)
+        replayed = skipped = 0
+        while records := await in_thread(lambda: _decoded(batches)):
+            for record in records:
+                skipped += not self._replay_one(record, skipped)
+                replayed += 1
+                if replayed % _RECORDS_PER_TURN == 0:
+                    await asyncio.sleep(0)
+            if self._is_over:
+                break
+        if skipped:
+            log.error("coordinator_records_skipped", partition=self.partition.tp, count=skipped)
+        return replayed
+
+    def _replay_one(self, record: Record, skipped: int) -> bool:
+        """One that nobody can read is passed over: what was said before it holds, and all else can work."""
+        try:
+            self.coordinator.replay(record.key or b"", record.value)
+        except MalformedError as error:
+            if skipped < _SKIPPED_SHOWN_MAX:
+                tp, offset = self.partition.tp, record.offset
+                log.error("coordinator_record_skipped", partition=tp, offset=offset, reason=str(error))
+            return False
+        return True
+
+    # Appending and replying
+
+    def _append(self, outcome: Outcome) -> None:
+        wall_ms = self._broker.clock.now_ms()
+        batch = encode_batch([(record.key, record.value, (), wall_ms) for record in outcome.records])
+        self._last_offset = self.partition.append_own(batch, wall_ms).last_offset
+        for record in outcome.records:
+            self.coordinator.replay(record.key, record.value)
+
+    def _reply_when_safe(self, outcome: Outcome) -> None:
+        """Also a reply without records waits: what it tells may rest on a change that is not committed yet."""
+        unsafe = UnsafeReplies(outcome, self._broker.waiting_coordinators)
+        if self.partition.when_committed(self._last_offset, unsafe.on_commit):
+            unsafe.on_commit(ErrorCode.NONE)
+
+    # Timers
+
+    def _start_timers(self) -> None:
+        self.coordinator.after_load(self._now_ms(), self._broker.clock.now_ms())
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        deadline_ms = self.coordinator.next_deadline_ms()
+        if deadline_ms is None:
+            self.stop()
+            self._timer = None
+            return
+        at = deadline_ms / 1000
+        if self._timer is None or at < self._timer_at:
+            self.stop()
+            self._timer_at = at
+            self._timer = self._loop.call_at(max(at, self._loop.time() + 0.001), self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        may_expire = self._broker.clock_trust.is_trusted()
+        if self.perform(self.coordinator.on_tick(self._now_ms(), self._broker.clock.now_ms(), may_expire=may_expire)):
+            self._set_timer()
+        else:
+            # What was due is lost. As after a restart, every member gets a whole session to show that it is there.
+            self._start_timers()
+
+    def _now_ms(self) -> int:
+        return int(self._loop.time() * 1000)
+
+
+def _decoded(batches: Iterator[bytes]) -> list[Record]:
+    """The next stretch of the log, in a thread; nothing at its end."""
+    records: list[Record] = []
+    size = 0
+    for batch in batches:
+        if not read_header(batch).is_control:
+            records += decode_batch(batch)
+        size += len(batch)
+        if records and size >= _READ_BYTES:
+            break
+    return records
