@@ -1,14 +1,13 @@
-"""Messages without a client: written to and read from the broker's partitions directly, on the broker's own loop."""
+"""Messages without a client: by the broker's in-process `write` and `read`, on the broker's own loop."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from clarion.broker import messages
+from clarion.broker.authorizer import ANONYMOUS, Operation
 from clarion.broker.broker import Broker
-from clarion.model.errors import ErrorCode, KafkaError
-from clarion.replication import Partition
 from clarion.wire.batch import read_header
 from clarion.wire.records import decode_batch, encode_batch
 
@@ -39,26 +38,15 @@ async def write(
     """Returns the offset, once the message is committed. A missing topic is made, if the broker makes topics."""
     if broker.image.topic(topic) is None and broker.config.auto_create_topics:
         await broker.create_topic(topic, broker.config.default_partitions, {})
-    now_ms = broker.clock.now_ms()
-    batch = encode_batch([(key, value, headers, now_ms if timestamp is None else timestamp)])
-    place = broker.resolver.partition(broker.registry.known(topic), partition)
-    appended = place.append(memoryview(batch), now_ms)
-    await _committed(place, appended.last_offset)
-    return appended.base_offset
+    batch = encode_batch([(key, value, headers, broker.clock.now_ms() if timestamp is None else timestamp)])
+    return (await messages.write(broker, ANONYMOUS, topic, partition, batch)).base_offset
 
 
-async def _committed(partition: Partition, offset: int) -> None:
-    done: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
-    if partition.when_committed(offset, done.set_result):
-        return
-    code = await done
-    if code is not ErrorCode.NONE:
-        raise KafkaError(code)
-
-
-def read(broker: Broker, topic: str, index: int | None) -> list[Message]:
+async def read(broker: Broker, topic: str, index: int | None) -> list[Message]:
     """Every committed message, partition by partition."""
-    return [message for partition in _partitions(broker, topic, index) for message in _messages(partition)]
+    known = broker.resolver.topic(ANONYMOUS, Operation.READ, topic)
+    indexes = range(known.partition_count) if index is None else (index,)
+    return [message for one in indexes for message in await _messages(broker, topic, one)]
 
 
 def count(broker: Broker, topic: str) -> int:
@@ -68,19 +56,24 @@ def count(broker: Broker, topic: str) -> int:
     return sum(one.high_watermark.offset - one.start_offset for one in led)
 
 
-def _partitions(broker: Broker, topic: str, index: int | None) -> list[Partition]:
-    known = broker.registry.known(topic)
-    return broker.partitions.of_topic(known) if index is None else [broker.resolver.partition(known, index)]
-
-
-def _messages(partition: Partition) -> Iterable[Message]:
-    topic, index = partition.tp
-    for batch in partition.log.batches(partition.start_offset, partition.high_watermark):
-        if read_header(batch).is_control:
-            continue
-        for record in decode_batch(batch):
-            if record.offset >= partition.start_offset:
-                yield Message(topic, index, record.offset, record.timestamp, record.key, record.value, record.headers)
+async def _messages(broker: Broker, topic: str, index: int) -> list[Message]:
+    partition = broker.resolver.partition(broker.resolver.topic(ANONYMOUS, Operation.READ, topic), index)
+    first = next_offset = partition.start_offset
+    end = partition.high_watermark.offset
+    found: list[Message] = []
+    while next_offset < end:
+        batches = (await messages.read(broker, ANONYMOUS, topic, index, next_offset)).batches
+        if not batches:
+            break
+        next_offset = read_header(batches[-1]).next_offset
+        found += [
+            Message(topic, index, one.offset, one.timestamp, one.key, one.value, one.headers)
+            for batch in batches
+            if not read_header(batch).is_control
+            for one in decode_batch(batch)
+            if one.offset >= first
+        ]
+    return found
 
 
 def as_bytes(content: bytes | str | None) -> bytes | None:

@@ -246,7 +246,8 @@ class EmbeddedBroker:
 
     def messages(self, topic: str, partition: int | None = None) -> list[Message]:
         """Every message that a reader could see now, partition by partition, without any client."""
-        return self._call(lambda broker: content.read(broker, topic, partition))
+        found: list[Message] = self._run(lambda broker: content.read(broker, topic, partition))
+        return found
 
     def committed(self, group: str) -> dict[tuple[str, int], int]:
         """How far a group has read, by what it has committed."""

@@ -14,7 +14,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from clarion.broker.apis.produce_replies import TopicResult, Uncommitted, WaitingProduce, encode_reply, refused, taken
-from clarion.broker.authorizer import Operation
+from clarion.broker.messages import topic_to_write, topic_to_write_by_id
 from clarion.broker.preparing import Waiting
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.net import Connection, PendingReply, Reply
@@ -336,22 +336,11 @@ class RequestTemplate:
 
 
 def _find(broker: Broker, session: Session, header: RequestHeader, topic: ProduceTopic, index: int) -> Partition:
-    by_id = header.api_version >= FIRST_VERSION_WITH_IDS
-    if not by_id and topic.name in broker.closed_to_clients:
-        raise _closed(topic.name)
-    resolver, who = broker.resolver, session.principal
-    known = (
-        resolver.topic_by_id(who, Operation.WRITE, topic.topic_id)
-        if by_id
-        else resolver.topic(who, Operation.WRITE, topic.name)
-    )
-    if by_id and known.name in broker.closed_to_clients:
-        raise _closed(known.name)
-    return resolver.partition(known, index)
-
-
-def _closed(name: str) -> KafkaError:
-    return KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is written by the broker alone")
+    if header.api_version >= FIRST_VERSION_WITH_IDS:
+        known = topic_to_write_by_id(broker, session.principal, topic.topic_id)
+    else:
+        known = topic_to_write(broker, session.principal, topic.name)
+    return broker.resolver.partition(known, index)
 
 
 def _checked(request: ProduceRequest, records: memoryview | None, version: int) -> memoryview:

@@ -20,6 +20,7 @@ from clarion.broker.apis.fetch_replies import Collected, Found, encode_found, fe
 from clarion.broker.apis.leader_epochs import diverging_epoch
 from clarion.broker.authorizer import Operation, Principal
 from clarion.broker.fetch_sessions import NO_SESSION, FetchSession, SessionPartition
+from clarion.broker.messages import check_offset
 from clarion.broker.resolver import check_leader_epoch
 from clarion.log.hops import ColdRead, Reader, read_any, read_cached
 from clarion.log.slices import FileSlice
@@ -393,8 +394,7 @@ def _slices(
     watermark = partition.high_watermark
     if asked.next_offset == watermark.offset:
         return []
-    if not partition.start_offset <= asked.next_offset <= partition.next_offset:
-        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+    check_offset(partition, asked.next_offset)
     if asked.next_offset > watermark.offset or (budget <= 0 and not is_first):
         return []
     try:
