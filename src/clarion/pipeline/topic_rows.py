@@ -68,7 +68,7 @@ def _whole(rows: DataFrame, topic: Topic) -> Column:
     from pyspark.sql import functions as F
     from pyspark.sql.types import ArrayType
 
-    from clarion.pipeline.source.schema import HEADER
+    from clarion.pipeline.source.data_source import HEADER
 
     apart = {topic.headers, topic.partition, topic.by}
     if _kind(rows, "headers") == ArrayType(HEADER):  # they came along for the case that messages are copied

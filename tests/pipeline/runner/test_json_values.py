@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from clarion.pipeline.definition import Run
 from clarion.pipeline.json_values import is_one_object
 from clarion.pipeline.ready.columns import typed_rows
-from clarion.pipeline.source.schema import message_schema
+from clarion.pipeline.source.data_source import message_schema
 from clarion.pipeline.topic_reference import topic
 from clarion.pipeline.topic_rows import messages_of, rows_of, schema_of
 

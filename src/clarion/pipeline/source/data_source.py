@@ -5,14 +5,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, StringType, StructType, TimestampType
 
 from clarion.pipeline.connector_options import OptionError
 from clarion.pipeline.source.options import source_settings
-from clarion.pipeline.source.schema import message_schema
 
 if TYPE_CHECKING:
     from clarion.pipeline.sink.writer import BatchWriter, StreamWriter
+
+# A topic's columns in Spark's words; `rows` has the same in Arrow's.
+MESSAGE = (
+    StructType()
+    .add("key", BinaryType())
+    .add("value", BinaryType())
+    .add("topic", StringType())
+    .add("partition", IntegerType())
+    .add("offset", LongType())
+    .add("timestamp", TimestampType())
+    .add("timestampType", IntegerType())
+)
+HEADER = StructType().add("key", StringType()).add("value", BinaryType())
 
 
 class ClarionSource(DataSource):
@@ -52,3 +64,10 @@ class ClarionSource(DataSource):
     def _check_schema(self, schema: StructType) -> None:
         if schema != self.schema():
             raise OptionError("the columns of a topic are fixed; leave out .schema(…) and select what you need")
+
+
+def message_schema(*, with_headers: bool, with_topic_id: bool) -> StructType:
+    fields = StructType(list(MESSAGE.fields))
+    if with_headers:
+        fields = fields.add("headers", ArrayType(HEADER))
+    return fields.add("topic_id", StringType()) if with_topic_id else fields

@@ -32,7 +32,7 @@ BYTES_PER_BATCH: Final = 2 * 1024 * 1024
 
 
 def arrow_schema(*, with_headers: bool, with_topic_id: bool) -> pa.Schema:
-    """`schema.message_schema` has the same in Spark's words."""
+    """`data_source.message_schema` has the same in Spark's words."""
     return pa.schema([*COLUMNS, *([HEADERS] if with_headers else []), *([TOPIC_ID] if with_topic_id else [])])
 
 
