@@ -54,7 +54,8 @@ def backfill(stage, name: str, megabytes: int) -> None:
     create(stage.bootstrap, name, PARTITIONS, retention_ms="-1")
     fill(stage.bootstrap, name, rows)
     path = stage.file(SLOW.replace("{topic}", name).replace("{folder}", str(stage.folder)))
-    with PythonMemory(os.getpid()) as memory:
+    jvm = int(stage.spark._jvm.java.lang.ProcessHandle.current().pid())
+    with PythonMemory(jvm) as memory:  # planners and workers; the broker and this test are not Spark's
         (measured,) = stage.play(path).progresses
     assert (measured.state, measured.last_error) == ("ended", "")
     assert (measured.rows_in, measured.rows_out, measured.lag) == (rows * PARTITIONS, rows * PARTITIONS, 0)
