@@ -10,6 +10,10 @@ SEEDS ?= 2000
 PYTEST := $(BIN)/pytest
 # One more than there are cores, up to a point: tests wait for other processes half of their time.
 WORKERS ?= $(shell n=$$(nproc); echo $$((n < 7 ? n + 1 : 8)))
+CORE := -n $(WORKERS) --dist loadfile
+# Tests run on the compiled hot path where there is a C compiler. What switches its rules off, the simulation above all, is
+# marked `uncompiled`: compiled code would not notice.
+COMPILED = $$($(BIN)/clarion --version | grep -q '(compiled)' && echo 1 || echo 0)
 
 .PHONY: help setup demo test check lint types rooms unit compile bench bench-quick campaign sim test-pipeline docs lock clean
 
@@ -38,8 +42,8 @@ test: setup check unit test-pipeline ## Everything CI runs: checks and tests (ab
 check: setup lint types rooms ## Linters, types, and the rule that rooms import downwards only
 
 lint: setup
-	@$(BIN)/ruff check --quiet src tests bench tools
-	@$(BIN)/ruff format --quiet --check src tests bench tools
+	@$(BIN)/ruff check --quiet src tests bench tools setup.py
+	@$(BIN)/ruff format --quiet --check src tests bench tools setup.py
 
 types: setup
 	@$(BIN)/mypy --no-error-summary
@@ -47,11 +51,12 @@ types: setup
 rooms: setup
 	@$(BIN)/lint-imports --no-cache 2>&1 | tail -n 4
 
-unit: setup
-	@$(PYTEST) -m "not campaign and not spark" -n $(WORKERS) --dist loadfile
+unit: compile
+	@CLARION_COMPILED=0 $(PYTEST) -m "uncompiled and not campaign and not spark" $(CORE)
+	@CLARION_COMPILED=$(COMPILED) $(PYTEST) -m "not uncompiled and not campaign and not spark" $(CORE)
 
-test-pipeline: setup ## The pipeline on a real Spark, one test at a time: it takes both cores by itself
-	@$(PYTEST) -m "spark and not campaign" tests/pipeline
+test-pipeline: compile ## The pipeline on a real Spark, one test at a time: it takes both cores by itself
+	@CLARION_COMPILED=$(COMPILED) $(PYTEST) -m "spark and not campaign" tests/pipeline
 
 compile: setup ## Compile the hot path with mypyc; `clarion` uses it as long as the sources stay as they are
 	@$(BIN)/python -m tools.compile
@@ -62,8 +67,10 @@ bench: compile ## Side by side with Apache Kafka and NATS JetStream (about 15 mi
 bench-quick: compile ## The same in about 2 minutes, rougher
 	@$(BIN)/python -m bench --quick $(ARGS)
 
-campaign: setup ## Long fault campaigns: 200 kill -9 under load, crash points, fuzzing (tens of minutes)
-	@$(PYTEST) -m campaign -x --timeout 3600 $(ARGS)
+campaign: compile ## Long fault campaigns: 200 kill -9 under load, crash points, fuzzing; the core's tests uncompiled (hours)
+	@CLARION_COMPILED=$(COMPILED) $(PYTEST) -m "campaign and not uncompiled" -x --timeout 3600 $(ARGS)
+	@CLARION_COMPILED=0 $(PYTEST) -m "campaign and uncompiled" -x --timeout 3600 $(ARGS)
+	@CLARION_COMPILED=0 $(PYTEST) -m "not uncompiled and not campaign and not spark" $(CORE)
 
 sim: setup ## Simulated lives of a broker under faults (SEEDS=2000); may be stopped, goes on where it was
 	@$(BIN)/python -m tests.sim.campaign $(SEEDS) $(ARGS)

@@ -39,7 +39,8 @@ def main() -> int:
                 print("The sources were edited while they were compiled. Once more: make compile", file=sys.stderr)
                 return 1
             (lib / MANIFEST).write_text("\n".join(_modules(lib)))
-            lib.rename(tree)
+            if not tree.exists():  # somebody else was quicker
+                lib.rename(tree)
     _write_manifest(tree, sources)
     _forget_old(trees)
     return 0

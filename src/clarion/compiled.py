@@ -73,11 +73,11 @@ def in_words() -> str:
 
 def _matching(trees: str) -> Finder | None:
     try:
-        names = sorted(os.listdir(trees))
+        newest_first = sorted(os.scandir(trees), key=lambda tree: tree.stat().st_mtime_ns, reverse=True)
     except OSError:
         return None
-    for name in names:
-        if name.startswith(ABI + "-") and (finder := read_tree(os.path.join(trees, name))) is not None:
+    for tree in newest_first:  # two of the same sources differ in how they were compiled
+        if tree.name.startswith(ABI + "-") and (finder := read_tree(tree.path)) is not None:
             return finder
     return None
 
