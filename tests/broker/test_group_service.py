@@ -282,6 +282,24 @@ async def test_without_room_for_the_internal_topic_there_is_no_coordinator_yet(t
         assert (found.error_code, found.port) == (0, node.server.addresses[0].port)
 
 
+async def test_clients_that_ask_again_and_again_on_a_full_disk_do_not_fill_the_log(tmp_path, caplog):
+    caplog.set_level("INFO", "clarion.broker")
+    disk = StoryDisk()
+    async with running(tmp_path, disk=disk, **QUICK) as node:
+        disk.on_open = lambda path: NO_ROOM if f"{OFFSETS_TOPIC}-7" in path else None  # when six are there already
+        for _ in range(5):
+            assert (await find(node)).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert [line.getMessage() for line in caplog.records].count("internal_topic_not_made") == 1
+        assert "leftover_removed" not in caplog.text
+        disk.on_open = lambda path: None
+        assert (await find(node)).error_code == 0
+        disk.on_write = lambda path: NO_ROOM if OFFSETS_TOPIC in path and path.endswith(".log") else None
+        await node.topic()
+        for offset in range(5):
+            assert await commit(node, offset) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert [line.getMessage() for line in caplog.records].count("coordinator_append_failed") == 1
+
+
 async def test_a_deleted_topic_takes_its_offsets_along(tmp_path):
     async with running(tmp_path, **QUICK) as node:
         await node.topic()

@@ -1,4 +1,5 @@
 import asyncio
+import errno
 from uuid import uuid4
 
 import pytest
@@ -7,6 +8,7 @@ from clarion.broker.auto_creation import AutoCreation
 from clarion.broker.config import Limits, ListenerConfig
 from clarion.model.errors import ErrorCode
 from clarion.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic
+from tests.broker.disks import StoryDisk
 from tests.broker.harness import Client, Node, running, versions_of
 
 ALL = None
@@ -197,3 +199,17 @@ async def test_a_change_shows_at_once(tmp_path):
         assert len((await ask(node, ["t"])).topics[0].partitions) == 3
         await node.broker.delete_topic("t")
         assert (await ask(node, ALL)).topics == ()
+
+
+async def test_a_topic_that_cannot_be_made_and_is_asked_for_again_and_again_does_not_fill_the_log(tmp_path, caplog):
+    disk = StoryDisk()
+    async with running(tmp_path, disk=disk) as node:
+        disk.on_open = lambda path: OSError(errno.ENOSPC, "No space left on device") if "wanted-" in path else None
+        for _ in range(30):
+            reply = await ask(node, ["wanted"])
+            assert reply.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        lines = [line.getMessage() for line in caplog.records]
+        assert lines.count("topic_not_created") == 10
+        assert "disk_error" not in lines, "the same once more"
+        disk.on_open = lambda path: None
+        assert (await ask(node, ["wanted"])).topics[0].error_code == 0

@@ -15,8 +15,8 @@ def test_some_lines_in_every_while_and_the_next_one_tells_what_was_left_out() ->
     assert [repeats.allow(second) for second in range(6)] == [True] * 3 + [False] * 3
     assert repeats.left_out == 3
     assert repeats.allow(10)
-    assert repeats.take_left_out() == 3
-    assert repeats.left_out == 0
+    assert repeats.take_left_out() == {"left_out": 3}
+    assert repeats.take_left_out() == {}
 
 
 async def test_a_thousand_refusals_write_few_lines_and_every_one_is_counted(caplog: pytest.LogCaptureFixture) -> None:

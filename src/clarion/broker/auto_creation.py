@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from clarion.world.events import Repeats
+
+_REFUSAL_SECONDS: Final = 60.0  # so often the log says anew what could not be made; clients ask again every second
 _BURST_SECONDS: Final = 2  # a quiet broker lets so many seconds' worth through at once: a fleet of clients that starts
 
 
@@ -15,6 +18,7 @@ class AutoCreation:
         self._per_second = per_second
         self._permits = float(per_second * _BURST_SECONDS)
         self._filled_at: float | None = None
+        self.refusals = Repeats(seconds=_REFUSAL_SECONDS)
 
     def take(self, wanted: int, now: float) -> int:
         """How many of these may be made now, by one request."""

@@ -28,6 +28,7 @@ from clarion.replication import Partition
 from clarion.wire.batch import read_header
 from clarion.wire.records import Record, decode_batch, encode_batch
 from clarion.world import event_log
+from clarion.world.events import Repeats
 
 if TYPE_CHECKING:
     from clarion.broker.broker import Broker, RequestContext
@@ -38,6 +39,7 @@ _READ_BYTES: Final = 1024 * 1024  # while loading: so much is read and decoded i
 _RECORDS_PER_TURN: Final = 250  # while loading: others wait no longer than these take, a few milliseconds
 _SKIPPED_SHOWN_MAX: Final = 10  # records that cannot be read, one by one in the log; then only how many
 _RETRY_SECONDS: Final = (5, 15, 60)  # what could not be loaded is tried again: a disk may recover
+_SAID_AGAIN_SECONDS: Final = 60.0  # on a full disk every client of a group has its request refused once a second
 
 
 class Coordinator(Protocol):
@@ -95,6 +97,7 @@ class CoordinatorRuntime(Generic[C]):
         self._new_coordinator = new_coordinator
         self._user = user
         self._loop = asyncio.get_running_loop()
+        self._not_made = Repeats(lines_max=1, seconds=_SAID_AGAIN_SECONDS)
         self._shards: dict[int, CoordinatorShard[C]] = {}  # by partition
         self._creating = asyncio.Lock()
         self._loading: dict[asyncio.Task[None], None] = {}
@@ -169,7 +172,9 @@ class CoordinatorRuntime(Generic[C]):
         try:
             return await self._broker.create_topic(topic.name, topic.partition_count(), topic.settings)
         except OSError as error:
-            log.error("internal_topic_not_made", topic=topic.name, reason=str(error))
+            if self._not_made.allow(self._loop.time()):
+                left_out = self._not_made.take_left_out()
+                log.error("internal_topic_not_made", error=None, topic=topic.name, reason=str(error), **left_out)
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE) from error
 
     # Loading
@@ -211,6 +216,7 @@ class CoordinatorShard(Generic[C]):
         self._user = user
         self.coordinator = new_coordinator()
         self._loop = asyncio.get_running_loop()
+        self._not_appended = Repeats(lines_max=1, seconds=_SAID_AGAIN_SECONDS)
         self._is_loaded = False
         self._is_over = False
         self.failure = ""  # why it could not be loaded
@@ -252,7 +258,9 @@ class CoordinatorShard(Generic[C]):
             try:
                 self._append(outcome)
             except KafkaError as error:
-                log.warning("coordinator_append_failed", partition=self.partition.tp, reason=error.message)
+                if self._not_appended.allow(self._loop.time()):
+                    fields = {"partition": self.partition.tp, "reason": error.message}
+                    log.warning("coordinator_append_failed", **fields, **self._not_appended.take_left_out())
                 fail_all(outcome, ErrorCode.COORDINATOR_NOT_AVAILABLE)
                 return False
         if outcome.replies:

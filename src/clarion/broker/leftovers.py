@@ -66,7 +66,8 @@ def clear_way(disk: Disk, data_dir: str, tp: TopicPartition, deleted: Collection
         return
     topic_id = _topic_id(disk, path) if METADATA in sizes else None
     if topic_id in deleted or not _has_messages(sizes):
-        _remove(disk, data_dir, str(tp))
+        # Without a line: on a full disk every attempt to make a topic leaves one for each of its partitions.
+        disk.remove_folder(path)
     else:
         _put_aside(disk, data_dir, tp, topic_id)
 

@@ -122,8 +122,7 @@ class Server:
     def _note(self, repeats: Repeats, event: str, peer: str, **fields: object) -> None:
         """What a stranger can make us say a thousand times a second, we say a few times."""
         if repeats.allow(self.now()):
-            left_out = {"left_out": repeats.take_left_out()} if repeats.left_out else {}
-            log.warning(event, peer=peer, **fields, **left_out)
+            log.warning(event, peer=peer, **fields, **repeats.take_left_out())
 
     def will_send(self, connection: Replies) -> None:
         """It has a reply that leaves at the end of this turn of the loop."""

@@ -66,9 +66,10 @@ class Repeats:
         self._written += 1
         return True
 
-    def take_left_out(self) -> int:
+    def take_left_out(self) -> dict[str, int]:
+        """A field for the line that is written now; none if nothing was left out."""
         left_out, self.left_out = self.left_out, 0
-        return left_out
+        return {"left_out": left_out} if left_out else {}
 
 
 class TextFormatter(logging.Formatter):

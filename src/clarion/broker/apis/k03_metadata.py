@@ -18,7 +18,7 @@ from struct import pack
 from typing import Final
 
 from clarion.broker.apis.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
-from clarion.broker.apis.refusals import REFUSALS, refusal_of
+from clarion.broker.apis.refusals import REFUSALS, refusal_without_line
 from clarion.broker.authorizer import THE_CLUSTER, Operation, Principal, ResourceKind
 from clarion.broker.broker import Broker, RequestContext
 from clarion.cluster import Topic
@@ -81,7 +81,7 @@ def _granted(broker: Broker, asked: list[MetadataRequestTopic]) -> frozenset[str
     missing = [one.name for one in asked if one.name is not None and _is_to_be_made(broker, one.name)]
     count = broker.auto_creation.take(len(missing), asyncio.get_running_loop().time()) if missing else 0
     if count < len(missing):
-        log.warning("topics_not_created", count=len(missing) - count, reason="too many asked for at once")
+        _warn(broker, "topics_not_created", count=len(missing) - count, reason="too many asked for at once")
     return frozenset(missing[:count])
 
 
@@ -128,11 +128,11 @@ async def _create(broker: Broker, who: Principal, name: str, granted: frozenset[
     try:
         return await broker.create_topic(name, broker.config.default_partitions, {})
     except REFUSALS as error:
-        refusal = refusal_of(error, name)
+        refusal = refusal_without_line(error)
     topic = broker.image.topic(name)
     if topic is not None and refusal.code is ErrorCode.TOPIC_ALREADY_EXISTS:
         return topic
-    log.warning("topic_not_created", topic=name, reason=refusal.message)
+    _warn(broker, "topic_not_created", topic=name, reason=refusal.message)
     is_about_name = refusal.code is ErrorCode.INVALID_TOPIC_EXCEPTION
     # Clients know few errors here; this one they retry until somebody has made room.
     raise KafkaError(refusal.code if is_about_name else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, refusal.message)
@@ -143,3 +143,10 @@ def _with_operations(encoded: bytes, version: int, operations: int) -> bytes:
     tags = 1 if version >= FIRST_FLEXIBLE else 0
     end = len(encoded) - tags
     return encoded[: end - 4] + pack(">i", operations) + encoded[end:]
+
+
+def _warn(broker: Broker, event: str, **fields: object) -> None:
+    """Clients ask for a topic that cannot be made again and again, until somebody has made room."""
+    repeats = broker.auto_creation.refusals
+    if repeats.allow(asyncio.get_running_loop().time()):
+        log.warning(event, **fields, **repeats.take_left_out())

@@ -19,7 +19,13 @@ class Refusal(NamedTuple):
 
 
 def refusal_of(error: KafkaError | OSError, item: object) -> Refusal:
+    if isinstance(error, OSError):
+        log.error("disk_error", item=item, reason=str(error))
+    return refusal_without_line(error)
+
+
+def refusal_without_line(error: KafkaError | OSError) -> Refusal:
+    """For what clients ask for again and again by themselves."""
     if isinstance(error, KafkaError):
         return Refusal(error.code, error.message or error.code.name)
-    log.error("disk_error", item=item, reason=str(error))
     return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"the disk refused: {error.strerror or error}")
