@@ -54,6 +54,19 @@ def test_readers_see_the_new_segment_and_slices_in_flight_the_old_one() -> None:
     assert list(open_log(disk).batches(0)) == [written[1], *written[5:]]
 
 
+def test_a_flush_that_began_before_ends_well_behind_it() -> None:
+    """It has synced more bytes of the old segment than the new one has, which was synced before it came."""
+    disk = SimDisk()
+    log = open_log(disk)
+    written = [append(log, size=200) for _ in range(12)]
+    ticket = log.begin_flush()
+    replace_first_two(log, disk, [written[1], written[5]])
+    ticket.run()
+    log.finish_flush(ticket)
+    assert log.flushed == log.end
+    assert list(log.batches(0)) == [written[1], *written[5:]]
+
+
 def test_what_is_not_finished_leaves_nothing_behind() -> None:
     disk = SimDisk()
     log, written = prepared(disk)

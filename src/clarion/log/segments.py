@@ -78,7 +78,8 @@ class Segments:
         for synced, size in sizes:
             number = _number(self.sealed, synced.base_offset)
             same = self.sealed[number] if number < len(self.sealed) else self.active
-            if same.base_offset == synced.base_offset:
+            # One that has taken its place meanwhile was synced whole before it came, and may be shorter.
+            if same.base_offset == synced.base_offset and same.synced_bytes >= 0:
                 assert size <= same.size, f"{size} bytes of {same.path} are synced, which has {same.size}"
                 same.synced_bytes = max(same.synced_bytes, size)
 
