@@ -67,3 +67,12 @@ async def test_a_folder_that_is_not_ours_alone_is_left_as_it_is_with_a_warning(t
     async with running(data):
         assert mode(data) == before
     assert "data_readable_by_others" in [one.getMessage() for one in caplog.records]
+
+
+async def test_no_warning_where_a_folder_with_other_files_is_closed_already(tmp_path, caplog):
+    data = tmp_path / "data"
+    data.mkdir(0o700)
+    (data / "letter").write_text("of a person")
+    async with running(data):
+        assert mode(data) == 0o700
+    assert "data_readable_by_others" not in [one.getMessage() for one in caplog.records]

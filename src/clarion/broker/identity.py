@@ -10,7 +10,7 @@ from typing import Final
 
 from clarion.cluster import CoordinationStore
 from clarion.cluster.schema import CLUSTER_ID
-from clarion.world import Disk, RealDisk, event_log, make_private, read_file, replace_file
+from clarion.world import Disk, RealDisk, event_log, is_private, make_private, read_file, replace_file
 from clarion.world.lock import FolderLock
 
 log = event_log("broker")
@@ -41,7 +41,7 @@ def claim_folder(disk: Disk, folder: str) -> Claim:
 def _close_to_others(folder: str, names: list[str]) -> None:
     """Older versions made the data directory and all in it readable for everybody."""
     is_ours = _FILE in names or not set(names) - _ALWAYS_THERE
-    if not (is_ours and make_private(folder)):
+    if not (make_private(folder) if is_ours else is_private(folder)):
         log.warning("data_readable_by_others", folder=folder, reason="its mode is not 0700, and was left as it is")
 
 

@@ -130,12 +130,15 @@ _PRIVATE_FILE: Final = 0o600
 _PRIVATE_FOLDER: Final = 0o700
 
 
+def is_private(folder: str) -> bool:
+    return not os.stat(folder).st_mode & 0o077
+
+
 def make_private(folder: str) -> bool:
     """Close a folder to everybody but its owner, and with it all that is in it. False if that cannot or may not be."""
-    mode = os.stat(folder).st_mode
-    if not mode & 0o077:
+    if is_private(folder):
         return True
-    if mode & stat.S_ISVTX:
+    if os.stat(folder).st_mode & stat.S_ISVTX:
         return False  # a place that is shared on purpose, as /tmp is
     try:
         os.chmod(folder, _PRIVATE_FOLDER)
