@@ -78,6 +78,16 @@ def test_a_taken_port_is_named(broker, tmp_path):
     assert line == f"clarion: {broker.address} is taken; stop what listens there, or choose another --listen"
 
 
+def test_a_taken_port_of_the_metrics_is_not_blamed_on_the_listener(broker, tmp_path):
+    line = refused("--data-dir", str(tmp_path / "data"), "--listen", "127.0.0.1:0", "--metrics", broker.address)
+    assert line == f"clarion: {broker.address} is taken; stop what listens there, or choose another --metrics"
+
+
+def test_a_host_that_nobody_knows_is_not_blamed_on_the_data_directory(tmp_path):
+    line = refused("--data-dir", str(tmp_path / "data"), "--listen", "no-such-host.invalid:0", "--insecure")
+    assert line.startswith("clarion: cannot listen on no-such-host.invalid:0: ")
+
+
 def test_an_address_of_another_machine_is_named(tmp_path):
     line = refused("--data-dir", str(tmp_path), "--listen", "192.0.2.1:9092", "--insecure")
     assert "192.0.2.1:9092" in line

@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import sys
+from socket import gaierror
 from typing import TYPE_CHECKING, Any
 
 from clarion.cli.errors import CliError
@@ -137,12 +138,17 @@ def _os_error(error: OSError, server: BrokerServer) -> str:
     listeners = ", ".join(str(HostPort(each.host, each.port)) for each in server.config.listeners)
     named = _ADDRESS.search(str(error))  # the event loop puts it into its words
     address = str(HostPort(named[1], int(named[2]))) if named else listeners
+    metrics = HostPort(server.config.metrics_host, server.config.metrics_port or 0)
+    flag = "--metrics" if address == str(metrics) else "--listen"
     if error.errno == errno.EADDRINUSE:
-        return f"{address} is taken; stop what listens there, or choose another --listen"
+        return f"{address} is taken; stop what listens there, or choose another {flag}"
     if error.errno == errno.EADDRNOTAVAIL:
-        return f"this machine does not have the address {address}; choose another --listen"
+        return f"this machine does not have the address {address}; choose another {flag}"
     if error.errno == errno.EACCES and named:
-        return f"only root may listen on {address}; choose a --listen port from 1024 on"
+        return f"only root may listen on {address}; choose a {flag} port from 1024 on"
+    if isinstance(error, gaierror):
+        places = listeners if server.config.metrics_port is None else f"{listeners} or {metrics}"
+        return f"cannot listen on {places}: {error.strerror}"
     where = error.filename or server.config.data_dir
     return f"cannot start with {where}: {error.strerror or error}"
 
