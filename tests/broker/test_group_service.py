@@ -165,6 +165,25 @@ async def test_offsets_of_a_deleted_topic_are_not_told_of_the_next_one_when_the_
         assert await committed(node) == 1
 
 
+async def test_many_offsets_of_a_deleted_topic_go_in_short_turns_and_all_before_the_next_one_is_made(tmp_path):
+    count, groups = 1_500, [f"g{number}" for number in range(30)]
+    partitions = tuple(OffsetCommitRequestPartition(partition_index=one, committed_offset=5) for one in range(count))
+    async with running(tmp_path, offsets_partitions=1, **QUICK) as node, node.another() as other:
+        await node.topic("t", count)
+        for group in groups:
+            asked = OffsetCommitRequestTopic(name="t", partitions=partitions)
+            await node.ask(OffsetCommitRequest(group_id=group, topics=(asked,)), 5)
+        async with watched_turns("DeleteTopics"):
+            deleting = asyncio.create_task(node.broker.delete_topic("t"))
+            await until(lambda: node.broker.image.topic("t") is None)
+            making = asyncio.create_task(node.topic("t"))
+            answers = [await committed(other, group) for group in groups]
+            await deleting
+        await making
+        assert answers == [-1] * len(groups), "who asks meanwhile waits"
+        assert not node.server.groups.shards[0].coordinator.committed_topics()
+
+
 async def test_commits_of_one_connection_are_taken_in_the_order_in_which_they_came(tmp_path):
     """However long the line of others who wait for their turns."""
     async with running(tmp_path, offsets_partitions=1, **QUICK) as node, node.another() as other:

@@ -188,9 +188,20 @@ def test_offsets_of_a_live_group_with_a_protocol_we_cannot_read_are_not_deleted(
 def test_a_deleted_topic_takes_the_offsets_of_all_groups_along(driver):
     driver.commit("g", {("t", 0): 5, ("u", 0): 6})
     driver.commit("h", {("t", 1): 5})
-    driver.perform(driver.coordinator.delete_topic_offsets({"t"}))
+    for group in driver.coordinator.groups_with_offsets():
+        driver.perform(driver.coordinator.delete_topic_offsets(group, {"t"}, 10))
     assert (driver.committed("g"), driver.committed("h")) == ({("u", 0): 6}, {})
     assert [one.group_id for one in driver.coordinator.summaries()] == ["g"]
+
+
+def test_a_deleted_topic_takes_many_offsets_along_a_few_at_a_time(driver):
+    driver.commit("g", {("t", index): 5 for index in range(5)} | {("u", 0): 6})
+    counts = []
+    while outcome := driver.coordinator.delete_topic_offsets("g", {"t"}, 2):
+        counts.append(len(outcome.records))
+        driver.perform(outcome)
+    assert counts == [2, 2, 1]
+    assert driver.committed("g") == {("u", 0): 6}
 
 
 def test_an_empty_group_is_deleted_with_its_offsets_and_a_live_one_is_not(driver):

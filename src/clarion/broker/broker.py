@@ -141,6 +141,7 @@ class Broker:
             topic = await self.registry.delete(name)
             retired = self.partitions.retire(topic)
             self._tell_change(topic.name, deleted=topic)
+            await self.groups.forget_deleted()  # before another one can be made under this name
             # What is under way in threads ends first: it would write into a folder that may soon be another topic's.
             await self.partitions.settle(retired)
             await self.cleaner.settle(retired)

@@ -35,6 +35,7 @@ OFFSETS_TOPIC_SETTINGS: Final = {
     "segment.bytes": "104857600",  # Kafka's offsets.topic.segment.bytes: compaction leaves the active segment alone
     "compression.type": "producer",
 }
+_FORGOTTEN_PER_TURN: Final = 500  # offsets of a deleted topic: about four milliseconds
 _TELL_TOPICS_SECONDS: Final = 0.05  # a thousand topics made in a row are told to the coordinators once
 
 Method = Callable[[GroupCoordinator, Any, Call], Outcome]
@@ -56,6 +57,7 @@ class GroupService:
         self._view = TopicsView({})  # what the coordinators were told last
         # By shard: deleted topics whose offsets are not known to be gone yet.
         self._unforgotten: dict[Shard, set[str]] = {}
+        self._forgetting = asyncio.Lock()
         broker.on_topics_changed(self._on_topics_changed)
 
     def start(self) -> None:
@@ -93,6 +95,12 @@ class GroupService:
         self._broker.resolver.require_group(context.principal, operation, group_id)
         return await self._call(await self.runtime.get(group_id), method, request, context)
 
+    async def be_ready(self, group_id: str) -> None:
+        """Returns when `call` need not wait before it asks: what is known of topics then is not out of date."""
+        shard = await self.runtime.get(group_id)
+        if shard in self._unforgotten:
+            await self._forget(shard)
+
     async def call_all(self, method: Method, request: Any, context: RequestContext) -> list[Any]:
         """Ask every coordinator, for requests that are about all groups."""
         each = self._broker.turns.each
@@ -100,7 +108,7 @@ class GroupService:
 
     async def _call(self, shard: Shard, method: Method, request: Any, context: RequestContext) -> Any:
         shard.check_loaded()
-        if self._unforgotten and not self._forget_topics(shard, frozenset()):
+        if shard in self._unforgotten and not await self._forget(shard):
             # The topic may have been made again, and what its predecessor's readers committed is not about it.
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "offsets of a deleted topic could not be removed yet")
         return await shard.call(method, request, context)
@@ -110,7 +118,7 @@ class GroupService:
     def committed_offset(self, group_id: str, tp: TopicPartition) -> int | None:
         """What a group has committed, as far as it is known here and now; None also while it is being loaded."""
         shard = self.runtime.find(group_id)
-        if shard is None or not shard.is_loaded:
+        if shard is None or not shard.is_loaded or tp.topic in self._unforgotten.get(shard, ()):
             return None  # what was read so far may be further than where the group has gone back to since
         return shard.coordinator.committed_offsets(group_id).get(tp)
 
@@ -152,24 +160,43 @@ class GroupService:
         before, now = shard.taken_over_in.topics, self._broker.image.topics
         named = shard.coordinator.committed_topics()
         kept = {name for name in named if name in before and name in now and before[name].id == now[name].id}
-        self._forget_topics(shard, named - kept)
+        if named - kept:
+            self._unforgotten.setdefault(shard, set()).update(named - kept)
+            self._broker.turns.start(self.forget_deleted(), lambda: None)
 
     def _on_topics_changed(self, deleted: Topic | None) -> None:
         if deleted is not None:
             for shard in self.shards:
-                self._forget_topics(shard, {deleted.name})
+                self._unforgotten.setdefault(shard, set()).add(deleted.name)
         if self._telling is None and self.shards:
             self._telling = self._loop.call_later(_TELL_TOPICS_SECONDS, self._tell_topics_soon)
 
-    def _forget_topics(self, shard: Shard, names: Set[str]) -> bool:
-        """When the groups are loaded, and when it can be written. Whether nothing is left to forget."""
-        names = names | self._unforgotten.pop(shard, set())
-        if not names:
-            return True
-        if shard.is_loaded and shard.perform(shard.coordinator.delete_topic_offsets(names)):
-            return True
-        self._unforgotten[shard] = set(names)
-        return False
+    async def forget_deleted(self) -> None:
+        """Of topics that are gone: returns when their offsets are, where that can be now."""
+        for shard in list(self._unforgotten):
+            await self._forget(shard)
+
+    async def _forget(self, shard: Shard) -> bool:
+        """A few offsets in each turn, when the groups are loaded. Whether nothing is left to forget."""
+        async with self._forgetting:
+            while shard.is_loaded and (names := frozenset(self._unforgotten.get(shard, ()))):
+                async for group_id in self._broker.turns.each(shard.coordinator.groups_with_offsets()):
+                    if not await self._forget_of(shard, group_id, names):
+                        return False
+                self._unforgotten[shard] -= names
+                if not self._unforgotten[shard]:
+                    del self._unforgotten[shard]
+            return shard not in self._unforgotten
+
+    async def _forget_of(self, shard: Shard, group_id: str, topics: Set[str]) -> bool:
+        """False if it cannot be written. Nobody commits meanwhile: `call` waits for us."""
+        while outcome := shard.coordinator.delete_topic_offsets(group_id, topics, _FORGOTTEN_PER_TURN):
+            if not (shard.is_loaded and shard.perform(outcome)):
+                return False
+            if len(outcome.records) < _FORGOTTEN_PER_TURN:
+                break
+            await self._broker.turns.pause()
+        return True
 
     def _tell_topics_soon(self) -> None:
         self._telling = None

@@ -22,6 +22,7 @@ members too (`mixed_members`); a classic group has no others.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from itertools import islice
 from typing import NamedTuple
 from uuid import UUID
 
@@ -284,14 +285,16 @@ class GroupCoordinator:
             step.out.reply(call.ticket, OffsetDeleteResponse(error_code=refusal.code))
         return step.out
 
-    def delete_topic_offsets(self, topics: Set[str]) -> Outcome:
-        """The topics are gone, and so are all groups' offsets in them."""
+    def groups_with_offsets(self) -> list[str]:
+        return list(self._shard.offsets.groups())
+
+    def delete_topic_offsets(self, group_id: str, topics: Set[str], limit: int) -> Outcome | None:
+        """The topics are gone, and so are a group's offsets in them: so many at a time; None when there are no more."""
+        gone = (partition for partition in self._shard.offsets.of(group_id) if partition.topic in topics)
         step = Step(self._shard, Outcome(), 0, 0)
-        for group_id, offsets in self._shard.offsets.groups().items():
-            for partition in offsets:
-                if partition.topic in topics:
-                    offset_requests.drop(step, group_id, partition)
-        return step.out
+        for partition in islice(gone, limit):
+            offset_requests.drop(step, group_id, partition)
+        return step.out if step.out.records else None
 
     def committed_offsets(self, group_id: str) -> Mapping[TopicPartition, int]:
         return {partition: offset.offset for partition, offset in self._shard.offsets.of(group_id).items()}

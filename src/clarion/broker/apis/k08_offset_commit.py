@@ -47,6 +47,8 @@ async def handle(broker: Broker, request: OffsetCommitRequest, context: RequestC
 async def _commit(
     broker: Broker, request: OffsetCommitRequest, context: RequestContext, asked: tuple[OffsetCommitRequestTopic, ...]
 ) -> list[OffsetCommitResponseTopic]:
+    broker.resolver.require_group(context.principal, Operation.READ, request.group_id)
+    await broker.groups.be_ready(request.group_id)
     topics, refused = _known_topics(broker, asked, context)
     response: OffsetCommitResponse = await broker.groups.call(
         request.group_id, Operation.READ, GroupCoordinator.offset_commit, replace(request, topics=topics), context
