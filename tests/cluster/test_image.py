@@ -287,6 +287,16 @@ async def test_a_start_raises_every_epoch_above_what_store_and_log_say():
     assert int(service.entries[BROKER_EPOCH].value) >= 19, "no topic made later begins below"
 
 
+async def test_a_start_keeps_what_else_is_said_of_a_partition():
+    service = SimulatedService()
+    topic = await (await load(store_on(service))).create("t", 1, {})
+    moving = topic.partitions[0]._replace(lives=(4,), eligible=(2,), adding=(3,), removing=(2,), min_in_sync=2)
+    await store_on(service).transact((), [Put(partition_key(topic.id, 0), write_partition(moving))])
+    await epochs_after(service)
+    (found,) = (await image_of(service)).topics["t"].partitions
+    assert found._replace(leader_epoch=0, partition_epoch=0, revision=0) == moving._replace(leader_epoch=0, revision=0)
+
+
 async def test_after_a_clean_stop_the_logs_need_not_be_asked_unless_the_store_is_older():
     service = SimulatedService()
     await (await load(store_on(service))).create("t", 1, {})

@@ -247,13 +247,12 @@ class TopicRegistry:
         """Of what nothing is said, older versions led all with the epoch of the broker's life."""
         state, here = topic.partitions[index], (self._node_id,)
         said = last_life if state is UNSAID else state.leader_epoch
-        return PartitionState(
-            self._node_id,
-            max(said, in_log) + 1,
-            state.replicas or here,
-            state.in_sync or here,
-            state.partition_epoch + 1,
-            state.revision,
+        return state._replace(
+            leader=self._node_id,
+            leader_epoch=max(said, in_log) + 1,
+            replicas=state.replicas or here,
+            in_sync=state.in_sync or here,
+            partition_epoch=state.partition_epoch + 1,
         )
 
     def announce(self, endpoints: Sequence[Endpoint], rack: str | None = None) -> None:
