@@ -51,7 +51,8 @@ def _why_ignored(target: object, name: str) -> str | None:
 def _is_known_to_compiled(module: types.ModuleType, name: str) -> bool:
     """Some compiled module has imported the constant, or the module that it is in."""
     known = [vars(one) for one in list(sys.modules.values()) if _is_compiled(one)]
-    return any(name in names or module in names.values() for names in known)
+    value = getattr(module, name)  # not just the name: another module may have a constant that is called the same
+    return any((name in names and names[name] == value) or module in names.values() for names in known)
 
 
 def _is_compiled(module: object) -> bool:

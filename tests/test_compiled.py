@@ -113,7 +113,9 @@ def test_a_patch_that_compiled_code_would_not_notice_is_refused(monkeypatch: pyt
     hot, beside = types.ModuleType("clarion.log.hot"), types.ModuleType("clarion.model.beside")
     hot.__file__, beside.__file__ = "hot" + compiled.SUFFIX, "beside.py"
     beside.__annotations__ = {"LIMIT": "Final", "OTHER": "Final", "number": "int"}
+    beside.LIMIT, beside.OTHER, beside.number = 1, 3, 2  # type: ignore[attr-defined]
     hot.LIMIT, hot.number = 1, 2  # type: ignore[attr-defined]  # it has imported them
+    hot.OTHER = 4  # type: ignore[attr-defined]  # one of its own that is called the same
     monkeypatch.setitem(sys.modules, "clarion.log.hot", hot)
     refuse(type("Elsewhere", (), {"__module__": "os"}), "anything")
     refuse(beside, "number")

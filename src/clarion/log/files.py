@@ -85,7 +85,12 @@ class FileCache:
         """The holder let go by itself: it was deleted or its log was closed."""
         self._index_bytes -= self._holders.pop(holder, 0)
 
-    def _evict(self, newest: Holder) -> None:
+    def trim(self) -> None:
+        """After a flush: what was beyond the limit only because it waited for it goes."""
+        if len(self._holders) > self._limit:
+            self._evict(None)
+
+    def _evict(self, newest: Holder | None) -> None:
         """Take back from the least recently used until there is room for the newest."""
         tries = min(2 * len(self._holders), _TRIES_MAX)
         dirty: list[Holder] = []

@@ -59,6 +59,7 @@ class FlushableLog(ReadableLog):
         if ticket.truncations == self._truncations:
             self._segments.mark_synced(ticket.sizes, ticket.cuts)
             self.flushed = max(self.flushed, ticket.end)
+            self._folder.files.trim()
             assert self.flushed <= self.end, "more is flushed than there is"
 
     def flush(self) -> None:

@@ -61,7 +61,7 @@ def test_a_part_of_a_batch_makes_the_next_question_larger(progress):
 def test_the_tail_of_a_range_asks_for_what_is_left(progress):
     progress.fetch_bytes = 1 << 22
     assert progress.on_data(190, 9000)
-    assert progress.wanted() == (ID, 3, 190, 1100 + 64 * 1024)
+    assert progress.wanted() == (ID, 3, 190, 1100 + 64 * 1024, -1)
 
 
 def test_deleted_offsets_are_lost_and_the_rest_is_read(progress):

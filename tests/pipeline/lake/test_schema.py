@@ -65,7 +65,6 @@ def test_only_what_can_name_a_folder_partitions_a_table(columns: list[str], word
     [
         ({"path": "t", "partitonBy": "date"}, "no option partitonby"),
         ({}, "needs its folder"),
-        ({"path": "s3://bucket/t"}, "object stores are not supported yet"),
         ({"path": "t", "txnAppId": "me"}, "belong together"),
         ({"path": "t", "sourceColumns": "topic,offset"}, "four columns are wanted"),
         ({"path": "t", "targetFileBytes": "tiny"}, "targetFileBytes=tiny: a whole number"),
