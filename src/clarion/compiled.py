@@ -52,6 +52,8 @@ def choose(*, is_command: bool) -> None:
     wanted = os.environ.get(VARIABLE, "")
     if wanted == "0" or not (wanted or is_command) or in_use() is not None:
         return
+    if not os.path.isdir(PACKAGE):
+        return  # shipped in a zip to Spark's workers, which use nothing of what is compiled
     finder = _matching(TREES)
     if finder is not None and not finder.comes_too_late():
         sys.meta_path.insert(0, finder)

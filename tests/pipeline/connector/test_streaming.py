@@ -99,7 +99,7 @@ def test_offsets_stand_in_the_checkpoint_with_the_topics_id(spark, bootstrap, to
     frame = stream(spark, bootstrap, subscribe=source, startingOffsets="earliest")
     finished(into_topic(frame, bootstrap, target, checkpoint, now=True))
     line = Path(checkpoint, "offsets", "0").read_text().splitlines()[-1]
-    assert list(json.loads(line)[source]) == ["id", "0", "1"]
+    assert list(json.loads(line)[source]) == ["id", "epochs", "0", "1"]
 
 
 def test_a_broker_that_restarts_or_freezes_in_mid_batch_is_waited_for(spark, own_server, unique, checkpoint):

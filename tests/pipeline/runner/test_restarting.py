@@ -114,7 +114,7 @@ def test_a_failed_pipeline_goes_on_where_it_was_and_a_wrong_one_ends_at_once(sta
                     raise ValueError("not yet")
             return text.upper()
 
-        @pipeline(reads=topic("shaky", value="line"), writes=topic("shouted", value="loud", partitions=1))
+        @pipeline(reads=topic("shaky", value="line"), writes=topic("shaky-shouted", value="loud", partitions=1))
         def shaky(lines):
             return lines.select(shouted("line").alias("loud"))
 
@@ -125,7 +125,7 @@ def test_a_failed_pipeline_goes_on_where_it_was_and_a_wrong_one_ends_at_once(sta
     )
     shaky, wrong = stage.play(path, restarts=True).progresses
     assert (shaky.state, shaky.restarts, shaky.last_error) == ("ended", 1, "ValueError: not yet")
-    assert [each.value() for each in receive(stage.bootstrap, "shouted", 2)] == [b"ONE", b"TWO"]
+    assert [each.value() for each in receive(stage.bootstrap, "shaky-shouted", 2)] == [b"ONE", b"TWO"]
     (detail,) = {detail for state, detail in stage.seen if state == "restarting"}
     assert detail.endswith(" s, try 1 of 10: ValueError: not yet")
     assert (wrong.state, wrong.restarts) == ("failed", 0)
