@@ -277,9 +277,16 @@ class Nemesis:
         if self._machine.is_up and not self._machine.is_serving:
             self._machine.kill()  # the time was over in the middle of a start, or of a stop
         if self._machine.is_up and any(one.log.failed for one in self._machine.server.broker.partitions):
-            self._machine.cut_power()  # after a failed sync the page cache cannot be trusted, so the machine goes too
+            self._end_after_failed_log()
         if not self._machine.is_up:
             await self._restart()
+
+    def _end_after_failed_log(self) -> None:
+        """After a failed sync the page cache cannot be trusted, so the machine goes too, unless all is in it alone."""
+        if self._swarm.durability is Durability.FSYNC:
+            self._machine.cut_power()
+        else:
+            self._machine.kill()
 
     async def _kill(self) -> None:
         if self._machine.is_up:
