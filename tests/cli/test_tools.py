@@ -7,6 +7,7 @@ import os
 import sys
 
 import pytest
+from confluent_kafka import Producer
 
 from clarion.cli import doctor
 from clarion.cli.bench import percentile
@@ -18,8 +19,12 @@ from .conftest import Shell
 @pytest.fixture
 def segment(clarion, broker, topic, tmp_path):
     """A copy of a segment with two batches of known content."""
-    clarion("produce", topic, "-p", "0", "-K", ":", stdin=b"k:v\nk2:v2\n")
-    clarion("produce", topic, "-p", "0", "-J", stdin=b'{"key": null, "value_base64": "/w==", "headers": {"h": "1"}}')
+    producer = Producer({"bootstrap.servers": broker.address, "linger.ms": 60_000})  # a batch ends with flush() alone
+    producer.produce(topic, key="k", value="v", partition=0)
+    producer.produce(topic, key="k2", value="v2", partition=0)
+    producer.flush()
+    producer.produce(topic, value=b"\xff", headers={"h": "1"}, partition=0)
+    producer.flush()
     source = broker.data_dir / f"{topic}-0" / "00000000000000000000.log"
     copy = tmp_path / "00000000000000000000.log"
     copy.write_bytes(source.read_bytes())
