@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -34,6 +36,10 @@ TRY_AGAIN = {
 }
 MESSAGES_MAX = 600  # of one producer: enough for many rolls, few enough for many seeds
 OUT_OF_ORDER_MAX = 20  # in a row and with nothing before it under way: the broker has forgotten or invented something
+
+
+Connect = Callable[[], Awaitable[Link]]
+ConnectAlone = Callable[[], AbstractAsyncContextManager[Link]]
 
 
 class Violation(Exception):
@@ -76,13 +82,25 @@ class Batch:
 class Producer:
     """Keeps some batches under way until there is calm, and sends all again, in order, when one of them fails."""
 
-    def __init__(self, world: World, name: str, window: int, gap_seconds: tuple[float, float]) -> None:
+    def __init__(
+        self,
+        world: World,
+        name: str,
+        window: int,
+        gap_seconds: tuple[float, float],
+        *,
+        connect: Connect = Link.open,
+        partitions: Sequence[int] | None = None,
+    ) -> None:
+        """`connect`: to the leader of these partitions."""
         self._world = world
         self.name = name
+        self._connect = connect
+        self._partitions = partitions or range(world.partitions)
         self._gap_seconds = gap_seconds
         self._window = window
         self._number = 0
-        self._sequences = dict.fromkeys(range(world.partitions), 0)
+        self._sequences = dict.fromkeys(self._partitions, 0)
         self._unacked: deque[Batch] = deque()
         self._id: tuple[int, int] | None = None
 
@@ -90,7 +108,7 @@ class Producer:
         await self._world.has_topic.wait()
         while self._has_more or self._unacked:
             try:
-                link = await Link.open()
+                link = await self._connect()
                 try:
                     await self._produce(link)
                 finally:
@@ -126,7 +144,7 @@ class Producer:
                 answer.cancel()
 
     def _next_batch(self) -> Batch:
-        partition = self._world.loop.random.randrange(self._world.partitions)
+        partition = self._world.loop.random.choice(self._partitions)
         batch = Batch(partition, self._sequences[partition], [])
         for _ in range(self._world.loop.random.randrange(1, 4)):
             self._number += 1
@@ -169,11 +187,14 @@ class Producer:
 class Consumer:
     """Follows all partitions from the start; `until` ends it when it has read so far."""
 
-    def __init__(self, world: World, name: str) -> None:
+    def __init__(
+        self, world: World, name: str, *, connect: Connect = Link.open, partitions: Sequence[int] | None = None
+    ) -> None:
         self._world = world
         self._name = name
-        self.offsets = dict.fromkeys(range(world.partitions), 0)
-        self.high_watermarks = dict.fromkeys(range(world.partitions), -1)
+        self._connect = connect
+        self.offsets = dict.fromkeys(partitions or range(world.partitions), 0)
+        self.high_watermarks = dict.fromkeys(self.offsets, -1)
 
     async def follow(self) -> None:
         while True:
@@ -189,7 +210,7 @@ class Consumer:
 
     async def _with_link(self, work) -> bool:
         try:
-            link = await Link.open()
+            link = await self._connect()
             try:
                 for _ in range(20):
                     await work(link)
@@ -232,16 +253,18 @@ class Consumer:
 class Committer:
     """Commits rising offsets of one partition, and asks now and then what is committed."""
 
-    def __init__(self, world: World, group: str) -> None:
+    def __init__(self, world: World, group: str, *, alone: ConnectAlone = Link.alone) -> None:
+        """`alone`: to the group's coordinator."""
         self._world = world
         self._group = group
+        self._alone = alone
         self._offset = 0
         self._where = f"{world.topic}-0"
 
     async def run(self) -> None:
         while True:
             try:
-                async with Link.alone() as link:
+                async with self._alone() as link:
                     for _ in range(5):
                         await self._ask(link)  # first: a commit would hide that the one before it is lost
                         await self._commit(link)

@@ -36,15 +36,15 @@ class Link(asyncio.Protocol):
         self._is_lost = False
 
     @classmethod
-    async def open(cls) -> Link:
-        _, link = await asyncio.get_running_loop().create_connection(cls, "broker", PORT)
+    async def open(cls, port: int = PORT) -> Link:
+        _, link = await asyncio.get_running_loop().create_connection(cls, "broker", port)
         return link
 
     @classmethod
     @asynccontextmanager
-    async def alone(cls) -> AsyncIterator[Link]:
+    async def alone(cls, port: int = PORT) -> AsyncIterator[Link]:
         """Left when nothing that was sent can arrive any more, so that what comes next cannot be overtaken by it."""
-        link = await cls.open()
+        link = await cls.open(port)
         try:
             try:
                 yield link

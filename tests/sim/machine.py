@@ -25,7 +25,8 @@ REGISTRY = "/data/registry.db"
 class Process:
     """One life of the broker. All its callbacks know it, and do nothing once it is dead."""
 
-    def __init__(self) -> None:
+    def __init__(self, host: str = "broker") -> None:
+        self.host = host
         self.is_running = True
         self.is_frozen = False
         self.held: list[tuple[Callable[..., None], tuple[object, ...], contextvars.Context]] = []
@@ -34,12 +35,16 @@ class Process:
 
 
 class Machine:
-    def __init__(self, loop: SimLoop, config: BrokerConfig) -> None:
+    def __init__(
+        self, loop: SimLoop, config: BrokerConfig, *, name: str = "broker", registry: SimulatedService | None = None
+    ) -> None:
+        """`registry`: the store that several machines share."""
         self._loop = loop
         self._config = config
+        self.name = name
         self.clock = SimClock(loop)
         self.drive = Drive(loop)
-        self.registry = SimulatedService()  # what it has applied stays, whatever happens to process and machine
+        self.registry = registry or SimulatedService()  # what it applied stays, whatever happens to the machine
         self._store: SimulatedStore | None = None
         self._store_losses = 0.0
         self.process: Process | None = None
@@ -69,7 +74,7 @@ class Machine:
         self._loop.trace.note("boot", self.boots)
         self.drive = self.drive.reopened()
         self.drive.on_crash = lambda: self._next_crash()
-        self.process = Process()
+        self.process = Process(self.name)
         randomness = SimRandomness(self._loop.random.randrange(1 << 62))
         self.server = BrokerServer(
             self._config,

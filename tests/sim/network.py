@@ -1,7 +1,8 @@
 """TCP between simulated processes: bytes arrive in order, late, and in other pieces than they were sent.
 
 What does not fit into the receiver's window waits at the sender, who is told to pause. When a process dies, its peers
-get a reset, sooner or later.
+get a reset, sooner or later. A link that is cut carries nothing, in one direction or in both, until it is mended: what
+was sent meanwhile arrives then, for TCP sends it again.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ class Network:
         self._listeners: dict[int, tuple[Callable[[], Any], contextvars.Context]] = {}
         self._ends: list[End] = []
         self._connections = 0
+        self._cuts: set[tuple[str, str]] = set()  # from a host, to a host
         loop.network = self
 
     def listen(self, factory: Callable[[], Any], port: int) -> Listener:
@@ -40,6 +42,7 @@ class Network:
         listener = self._listeners.get(port)
         if listener is None or not _is_alive(listener[1]):
             raise ConnectionRefusedError(f"nobody listens on {port}")
+        await self._until_reached(_host(contextvars.copy_context()), _host(listener[1]))
         self._connections += 1
         ours = End(self, f"c{self._connections}", contextvars.copy_context())
         theirs = End(self, f"s{self._connections}", listener[1].copy())
@@ -52,6 +55,27 @@ class Network:
 
     def delay(self) -> float:
         return self.loop.random.uniform(*self.latency_seconds)
+
+    # Links between hosts
+
+    def cut(self, source: str, target: str) -> None:
+        """Nothing comes through from one host to another any more. The other direction is a link of its own."""
+        self._cuts.add((source, target))
+
+    def mend(self) -> None:
+        self._cuts.clear()
+        for end in list(self._ends):
+            end.send_held()
+
+    def is_cut(self, source: str, target: str) -> bool:
+        return (source, target) in self._cuts
+
+    async def _until_reached(self, source: str, target: str) -> None:
+        """A connection needs both directions; whoever asks for one waits, as long as he likes."""
+        while self.is_cut(source, target) or self.is_cut(target, source):
+            await asyncio.sleep(0.05)
+
+    # Connections
 
     def reset_connections(self) -> None:
         """Every connection breaks."""
@@ -107,6 +131,8 @@ class End(asyncio.Transport):
         self._protocol: Any = None
         self._under_way = 0  # bytes sent and not yet taken by the other side
         self._last_arrival = 0.0
+        self._host = _host(context)
+        self._held: list[tuple[Callable[..., None], tuple[Any, ...]]] = []  # behind a cut
         self._arrived: deque[bytes] = deque()  # while the protocol does not want to read
         self._is_reading = True
         self._is_paused = False
@@ -138,8 +164,16 @@ class End(asyncio.Transport):
         return [content[a:b] for a, b in zip([0, *cuts], [*cuts, len(content)], strict=True) if b > a]
 
     def _at_peer(self, happen: Callable[..., None], *args: Any) -> None:
+        if self._held or self._network.is_cut(self._host, self.peer._host):
+            self._held.append((happen, args))
+            return
         self._last_arrival = max(self._loop.time() + self._network.delay(), self._last_arrival + FIFO_SECONDS)
         self._loop.call_at(self._last_arrival, happen, *args, context=self.peer.context)
+
+    def send_held(self) -> None:
+        held, self._held = self._held, []
+        for happen, args in held:
+            self._at_peer(happen, *args)
 
     def hold(self, seconds: float) -> None:
         self._last_arrival = max(self._last_arrival, self._loop.time() + seconds)
@@ -240,3 +274,9 @@ class End(asyncio.Transport):
 def _is_alive(context: contextvars.Context) -> bool:
     process = context.get(PROCESS)
     return process is None or process.is_running
+
+
+def _host(context: contextvars.Context) -> str:
+    """The machine on which a process runs; clients run on one of their own."""
+    process = context.get(PROCESS)
+    return "client" if process is None else process.host

@@ -146,6 +146,28 @@ def test_a_dead_process_does_nothing_more_and_its_peers_hear_of_it():
     assert isinstance(lost, ConnectionResetError)
 
 
+def test_a_cut_link_carries_nothing_in_its_direction_until_it_is_mended():
+    async def talk(loop: SimLoop) -> list[bytes]:
+        process, server = Process("one"), Collector()
+        await loop.create_task(loop.create_server(lambda: server, "host", 1), context=process.context)
+        transport, client = await loop.create_connection(Collector, "host", 1)
+        await asyncio.sleep(1)
+        loop.network.cut("client", "one")
+        transport.write(b"question")
+        server.transport.write(b"answer")
+        await asyncio.sleep(10)
+        seen = [bytes(server.data), bytes(client.data)]
+        connecting = loop.create_task(loop.create_connection(Collector, "host", 1))
+        await asyncio.sleep(10)
+        assert not connecting.done()
+        loop.network.mend()
+        await asyncio.sleep(10)
+        assert connecting.done()
+        return [*seen, bytes(server.data)]
+
+    assert live(talk) == [b"", b"answer", b"question"]
+
+
 def test_the_same_seed_lives_the_same_life_again():
     for seed in SEEDS:
         first, second = run(seed), run(seed)
