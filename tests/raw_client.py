@@ -20,7 +20,7 @@ from kio.schema.index import api_key_map
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
-PATIENCE_S = 15
+PATIENCE_S = 60  # a bound, not a measure
 API_KEYS = {name: key for key, name in api_key_map.items()}
 
 

@@ -19,6 +19,7 @@ from clarion.compiled import VARIABLE
 # Bounds on what takes a second: a machine that runs many other things may take a minute for it.
 READY_SECONDS = 90
 STOP_SECONDS = 60
+METRICS = re.compile(r"metrics at (http://\S+/metrics)")
 ADDRESS = re.compile(r"((?:\d{1,3}\.){3}\d{1,3}|localhost):(\d+)")
 
 # A group's first rebalance waits for more members to come (3 s in Kafka). Tests bring their members themselves.
@@ -69,6 +70,13 @@ class ClarionProcess:
     @property
     def stderr(self) -> str:
         return self._errors.read_text(errors="replace") if self._errors.exists() else ""
+
+    @property
+    def metrics_url(self) -> str:
+        """Where it says that its metrics are; for one that was given `--metrics`."""
+        found = METRICS.search(self._output.read_text(errors="replace"))
+        assert found, "it names no metrics"
+        return found[1]
 
     def start(self) -> "ClarionProcess":
         assert not self.is_running, "already running"

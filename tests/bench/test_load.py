@@ -40,7 +40,7 @@ def test_a_writer_ends_when_all_its_frames_are_acknowledged():
         pump([writer], time.perf_counter() + 20)
         assert writer.sent == writer.acked == 2000
         writer.connection.close()
-        thread.join(5)
+        thread.join(60)
 
 
 def test_a_server_that_hangs_up_under_load_is_an_error():

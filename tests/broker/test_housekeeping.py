@@ -580,7 +580,7 @@ async def test_a_stop_does_not_wait_for_the_end_of_a_compaction_but_for_its_thre
         await asyncio.sleep(0.05)
         assert not stopping.done()
         gate.open()
-        await asyncio.wait_for(stopping, 10)
+        await asyncio.wait_for(stopping, 60)
     assert not list((tmp_path / "t-0").glob("*.cleaned"))
     async with keeping(tmp_path, clock) as node:
         assert (await Kept(node, clock).read())[-1] == b"7" * 500

@@ -68,4 +68,4 @@ async def test_an_id_is_not_held_up_by_a_topic_that_takes_its_time(tmp_path):
     """Nor is the first one of a block, which is written to the store."""
     async with running(tmp_path) as node, node.broker._changing:
         for _ in range(2):
-            assert (await asyncio.wait_for(ask(node), 5)).error_code == 0
+            assert (await asyncio.wait_for(ask(node), 60)).error_code == 0

@@ -88,8 +88,7 @@ async def test_start_and_stop_leave_no_task_no_thread_and_no_descriptor(tmp_path
     for number in (1, 2, 3):
         await live(number)
     await until(lambda: asyncio.all_tasks() == tasks)
-    await until(lambda: open_things()[0] <= before[0] + 1)
-    assert open_things()[1] == before[1]
+    await until(lambda: open_things()[0] <= before[0] + 1 and open_things()[1] == before[1])
 
 
 async def test_a_taken_port_leaves_the_folder_free_and_clean(tmp_path):
@@ -102,9 +101,7 @@ async def test_a_taken_port_leaves_the_folder_free_and_clean(tmp_path):
             server = BrokerServer(config(tmp_path / "data", listeners=listeners))
             with pytest.raises(OSError, match="address already in use"):
                 await server.start()
-        await asyncio.sleep(0.05)
-        assert open_things()[1] == before[1]
-        assert open_things()[0] <= before[0] + 1
+        await until(lambda: open_things()[0] <= before[0] + 1 and open_things()[1] == before[1])
     assert was_left_cleanly(tmp_path / "data")
     async with running(tmp_path / "data", **QUICK) as node:
         assert len(node.broker.image.topics) == 1
@@ -188,8 +185,8 @@ async def test_a_polling_reader_does_not_hold_up_a_stop(tmp_path):
         polling = asyncio.ensure_future(poll())
         await asyncio.sleep(0.1)
         began = asyncio.get_running_loop().time()
-        await node.server.stop(drain_seconds=20)
-        assert asyncio.get_running_loop().time() - began < 5
+        await node.server.stop(drain_seconds=60)
+        assert asyncio.get_running_loop().time() - began < 30
         await polling
 
 

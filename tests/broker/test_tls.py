@@ -179,7 +179,7 @@ async def test_whoever_does_not_shake_hands_in_time_is_closed(tmp_path, certific
     async with running(tmp_path, **plain_and(secure(certificates))) as node:
         reader, writer = await asyncio.open_connection(*node.server.addresses[1])
         with contextlib.suppress(ConnectionError):
-            assert await asyncio.wait_for(reader.read(), 5) == b""
+            assert await asyncio.wait_for(reader.read(), 60) == b""
         await until(lambda: len(node.server.net.handshakes) == 0)
         assert node.server.net.handshakes_failed_total == 1
         writer.close()
@@ -189,7 +189,7 @@ async def test_a_stop_does_not_wait_for_handshakes(tmp_path, certificates):
     async with running(tmp_path, **plain_and(secure(certificates))) as node:
         silent = [await asyncio.open_connection(*node.server.addresses[1]) for _ in range(5)]
         await until(lambda: len(node.server.net.handshakes) == 5)
-        await asyncio.wait_for(node.server.net.stop(0), 2)
+        await asyncio.wait_for(node.server.net.stop(0), 60)
         assert len(node.server.net.handshakes) == 0
         for _, writer in silent:
             writer.close()
@@ -270,7 +270,7 @@ class HalfClosing:
         with contextlib.suppress(ssl.SSLWantReadError):
             self._tls.unwrap()
         self._writer.write(self._leaving.read())
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             self._arrived.write(await self._reader.read(-1))
         self._writer.close()
         try:

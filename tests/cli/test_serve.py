@@ -146,7 +146,7 @@ def test_it_is_ready_well_within_a_second(tmp_path):
     after = os.times()
     used = after.children_user + after.children_system - before.children_user - before.children_system
     assert used < 1.0
-    assert took < 5.0
+    assert took < 30.0
 
 
 def test_help_names_every_flag():

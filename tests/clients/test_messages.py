@@ -106,12 +106,14 @@ def test_a_waiting_reader_gets_a_message_at_once(client: Client, topic: str, adm
     with _Member(client, f"{topic}-group", topic) as member:
         member.wait_for(b"first")
         delays = []
-        for n in range(5):
+        for n in range(20):
             value = b"second %d" % n
             admin.produce(topic, [Outgoing(value)])
             acknowledged = time.monotonic()
             member.wait_for(value)
             delays.append(time.monotonic() - acknowledged)
+            if delays[-1] < 0.25:
+                break  # twenty chances for a client that a busy machine keeps from its core; one shows it
     assert min(delays) < 0.25, f"a message took {delays} s"
 
 

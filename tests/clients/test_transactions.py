@@ -9,7 +9,7 @@ from tests.clients.adapters import Aio, Confluent, KafkaPython
 from tests.clients.adapters.model import Client
 from tests.servers import peer_name
 
-QUICK_S = 10
+QUICK_S = 30
 
 pytestmark = pytest.mark.skipif(peer_name() != "clarion", reason="Apache Kafka has transactions")
 

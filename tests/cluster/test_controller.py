@@ -175,7 +175,7 @@ async def test_a_replication_factor_that_was_asked_for_stays():
 async def test_a_broker_that_stays_away_is_replaced_and_one_that_comes_back_in_time_is_not():
     async with world(1, 2, 3, 4) as here:
         await here.create(on_three(1))
-        here.control(1, Policy(replace_after_seconds=0.3))
+        here.control(1, Policy(replace_after_seconds=1.0))
         await here.leave(3)
         await here.until(lambda: here.partitions[0].in_sync == (1, 2))
         assert here.partitions[0].replicas == (1, 2, 3)

@@ -119,7 +119,7 @@ async def test_a_process_that_dies_loses_its_leases_at_once_and_one_that_is_froz
 
 async def test_a_frozen_owner_stops_decisions_and_they_resume_with_it(tmp_path, start):
     owner = start("owner")
-    store = await LocalStore.open(str(tmp_path), no_failure, answer_seconds=0.3)
+    store = await LocalStore.open(str(tmp_path), no_failure, answer_seconds=1.0)
     owner.send(signal.SIGSTOP)
     with pytest.raises(OutcomeUnknownError):
         await store.transact((), [Put("a", b"")])

@@ -18,7 +18,6 @@ from clarion.wire.compression import Codec
 from tests.broker.bombs import of_headers, of_zeros, worst
 from tests.broker.largest import largest_requests
 from tests.broker.talk import produce_frame
-from tests.fuzz.neighbour import _free_port
 from tests.raw_client import RawClient
 from tests.servers import ClarionProcess
 from tests.traps import words
@@ -79,7 +78,7 @@ def memory_mb(pid: int) -> float:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ClarionProcess]:
-    server = ClarionProcess(tmp_path / "data", args=["--metrics", f"127.0.0.1:{_free_port()}"]).start()
+    server = ClarionProcess(tmp_path / "data", args=["--metrics", "127.0.0.1:0"]).start()
     with RawClient(server.bootstrap) as raw:
         words.create_topic(raw, "plain")
         words.create_topic(raw, "compacted", 100, cleanup_policy="compact")

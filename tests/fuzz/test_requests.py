@@ -15,7 +15,7 @@ from tests.fuzz.requests import VICTIM, every_version, frame, spoiled, valid_bod
 from tests.raw_client import RawClient
 from tests.traps import words
 
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 MAY_WAIT = {"Produce", "Fetch", "JoinGroup", "SyncGroup"}  # acks=0 has no answer; the others wait for news or members
 WAIT_S = 0.05
 

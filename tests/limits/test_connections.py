@@ -27,7 +27,7 @@ def connect(target: Target | ClarionProcess, receive_bytes: int = 0) -> socket.s
     connection = socket.socket()
     if receive_bytes:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
-    connection.settimeout(10)
+    connection.settimeout(60)
     connection.connect((host, int(port)))
     return connection
 

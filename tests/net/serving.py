@@ -52,7 +52,7 @@ class ColdFile:
         self.error: OSError | None = None
 
     def read(self, length: int, position: int) -> bytes:
-        assert self.is_warm.wait(5)
+        assert self.is_warm.wait(60)
         if self.error is not None:
             raise self.error
         return self.content[position : position + length]
@@ -94,7 +94,7 @@ def reset(writer: asyncio.StreamWriter) -> None:
 
 async def read_exactly(sock: socket.socket, size: int) -> bytes:
     got = bytearray()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while len(got) < size:
             part = await asyncio.get_running_loop().sock_recv(sock, min(1 << 20, size - len(got)))
             assert part, "the connection ended"

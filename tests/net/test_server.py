@@ -21,7 +21,7 @@ def quick_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def is_ended(reader: asyncio.StreamReader) -> bool:
     try:
-        return await asyncio.wait_for(reader.read(1), 5) == b""
+        return await asyncio.wait_for(reader.read(1), 60) == b""
     except ConnectionError:
         return True
 
@@ -43,7 +43,7 @@ async def test_a_stop_lets_requests_under_way_end_and_takes_no_others() -> None:
         for one in taken:
             one.resolve(framed(b"done"))
         assert [await read_frame(reader) for _ in range(4)] == [b"done"] * 4
-        await asyncio.wait_for(stopping, 5)
+        await asyncio.wait_for(stopping, 60)
         assert len(taken) == 4
         assert await is_ended(reader)
         with pytest.raises(ConnectionError):
@@ -63,7 +63,7 @@ async def test_a_stop_gives_up_on_requests_that_do_not_end() -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(framed(b"r"))
         await until(lambda: any(not one.is_idle for one in server.connections))
-        await asyncio.wait_for(server.stop(0.05), 5)
+        await asyncio.wait_for(server.stop(0.05), 60)
         assert abandoned
         assert not server.connections
         assert await is_ended(reader)
@@ -71,7 +71,9 @@ async def test_a_stop_gives_up_on_requests_that_do_not_end() -> None:
 
 
 async def test_idle_connections_go_and_busy_ones_stay() -> None:
-    limits = replace(LIMITS, idle_seconds_max=0.15)
+    limits = replace(
+        LIMITS, idle_seconds_max=1.0
+    )  # a busy machine may keep us from talking for some tenths of a second
     async with serving(lambda connection, frame: framed(b"ok"), limits) as (_, port):
         idle_reader, idle_writer = await asyncio.open_connection("127.0.0.1", port)
         busy_reader, busy_writer = await asyncio.open_connection("127.0.0.1", port)
@@ -109,12 +111,12 @@ async def test_a_frame_that_we_do_not_read_on_is_not_the_clients_fault() -> None
         waiting.append(PendingReply(connection))
         return waiting[-1]
 
-    limits = replace(LIMITS, frame_seconds_max=0.1)
+    limits = replace(LIMITS, frame_seconds_max=0.7)  # enough for our own half to follow on a busy machine
     async with serving(service, limits) as (_, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(framed(b"r") * 5 + framed(b"last")[:5])
         await until(lambda: len(waiting) == 4)
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(2 * limits.frame_seconds_max)
         for number in range(5):
             await until(lambda number=number: len(waiting) > number)
             waiting[number].resolve(framed(b"done"))
@@ -157,5 +159,5 @@ async def test_a_stop_does_not_wait_for_those_who_do_not_read_but_for_those_who_
             assert not stopping.done(), "one request is under way"
             taken[0].resolve(framed(b"done"))
             assert await read_frame(reader) == b"done"
-            await asyncio.wait_for(stopping, 10)
+            await asyncio.wait_for(stopping, 60)
             writer.close()

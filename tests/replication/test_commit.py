@@ -133,7 +133,7 @@ async def test_whoever_needs_the_files_waits_for_every_flush_of_them(tmp_path: P
     await bench.executor.run()
     assert not settled.done()
     await bench.executor.run()
-    await asyncio.wait_for(settled, 5)
+    await asyncio.wait_for(settled, 60)
 
 
 async def test_after_the_end_nothing_is_flushed_any_more(tmp_path: Path) -> None:

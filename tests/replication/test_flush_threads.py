@@ -23,9 +23,9 @@ async def test_what_is_done_comes_back_into_the_loop_with_what_went_wrong() -> N
         raise broken
 
     threads.start(lambda: None, on_done)
-    assert await asyncio.wait_for(outcomes.get(), 5) == (None, True)
+    assert await asyncio.wait_for(outcomes.get(), 60) == (None, True)
     threads.start(fail, on_done)
-    assert await asyncio.wait_for(outcomes.get(), 5) == (broken, True)
+    assert await asyncio.wait_for(outcomes.get(), 60) == (broken, True)
     threads.close()
 
 
@@ -39,7 +39,7 @@ async def test_there_are_as_many_threads_as_there_is_work_and_never_more_than_al
         with lock:
             busy += 1
             most = max(most, busy)
-        gate.wait(5)
+        gate.wait(60)
         with lock:
             busy -= 1
 
@@ -72,12 +72,12 @@ async def test_abandoned_work_that_has_not_begun_never_does() -> None:
 
     def first() -> None:
         begun.set()
-        gate.wait(5)
+        gate.wait(60)
         done.append("first")
 
     threads.start(first, lambda error: None)
     threads.start(lambda: done.append("second"), lambda error: None)
-    assert begun.wait(5)
+    assert begun.wait(60)
     threads.abandon()
     gate.set()
     threads.close()
@@ -93,10 +93,10 @@ async def test_without_a_new_thread_the_ones_there_are_do_the_work(monkeypatch: 
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
     gate = threading.Event()
-    threads.start(lambda: gate.wait(5) and None, lambda error: None)
+    threads.start(lambda: gate.wait(60) and None, lambda error: None)
     threads.start(lambda: None, lambda error: done.set())
     gate.set()
-    await asyncio.wait_for(done.wait(), 5)
+    await asyncio.wait_for(done.wait(), 60)
     threads.close()
 
 
@@ -107,7 +107,7 @@ async def test_a_first_thread_that_cannot_be_had_leaves_nothing_under_way(monkey
         with pytest.raises(RuntimeError):
             threads.start(lambda: None, lambda error: None)
     threads.start(lambda: None, lambda error: done.set())
-    await asyncio.wait_for(done.wait(), 5)
+    await asyncio.wait_for(done.wait(), 60)
     threads.close()
 
 

@@ -47,7 +47,7 @@ async def outcome(one: Partition) -> ErrorCode:
     answer: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
     appended = one.append(memoryview(encode_batch([(None, b"v", (), NOW_MS)])), NOW_MS)
     assert not one.when_committed(appended.last_offset, answer.set_result)
-    return await asyncio.wait_for(answer, 5)
+    return await asyncio.wait_for(answer, 60)
 
 
 async def test_a_flush_without_room_for_its_epochs_is_tried_again(disk: SimDisk):

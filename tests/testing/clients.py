@@ -39,7 +39,7 @@ class Delivery:
         return self.message is not None
 
 
-def send(producer: Producer, topic: str, value: str, *, seconds: float = 15) -> Delivery:
+def send(producer: Producer, topic: str, value: str, *, seconds: float = 60) -> Delivery:
     """Produce one message and wait for its fate."""
     delivery = Delivery()
     producer.produce(topic, value.encode(), on_delivery=delivery)
@@ -66,7 +66,7 @@ def confluent_consumer(bootstrap: str, *topics: str, **settings: Any) -> Iterato
         consumer.close()
 
 
-def read(consumer: Consumer, count: int, *, seconds: float = 15) -> list[str]:
+def read(consumer: Consumer, count: int, *, seconds: float = 60) -> list[str]:
     """The values of the next `count` messages; errors on the way are the client's to get over."""
     values: list[str] = []
     for _ in range(int(seconds / 0.1)):

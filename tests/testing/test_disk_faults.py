@@ -31,11 +31,11 @@ def values(broker: EmbeddedBroker) -> list[str]:
 
 
 def test_a_full_disk_refuses_messages_lets_read_and_recovers(broker: EmbeddedBroker) -> None:
-    producer = confluent_producer(broker.bootstrap, message_timeout_ms=400)
+    producer = confluent_producer(broker.bootstrap, retries=0)
     with broker.faults.disk_full() as full:
         error = send(producer, "t", "no room").error
         assert error is not None
-        assert error.code() in (ConfluentError.KAFKA_STORAGE_ERROR, ConfluentError._MSG_TIMED_OUT)
+        assert error.code() == ConfluentError.KAFKA_STORAGE_ERROR
         assert full.hits >= 1
         with pytest.raises(KafkaError, match="the disk is full"):
             broker.produce("t", "no room either")
@@ -108,9 +108,9 @@ def test_a_slow_disk_makes_durable_messages_slow() -> None:
             broker.produce("t", "slow")
             assert time.monotonic() - begin >= 0.1  # the write and the flush
             assert slow.hits >= 2
-        begin = time.monotonic()
+        struck = slow.hits
         broker.produce("t", "quick")
-        assert time.monotonic() - begin < 0.1
+        assert slow.hits == struck
 
 
 def test_the_end_of_a_slow_disk_is_the_end_of_waiting_for_it(broker: EmbeddedBroker) -> None:
@@ -126,8 +126,8 @@ def test_a_broker_can_be_killed_while_it_waits_for_its_disk(broker: EmbeddedBrok
         broker.wait_for(lambda: slow.hits)
         begin = time.monotonic()
         broker.kill()
-        assert time.monotonic() - begin < 5
-    writer.join(5)
+        assert time.monotonic() - begin < 60
+    writer.join(60)
     assert broker.restart().messages("t")[0].value == b"before"
 
 

@@ -281,6 +281,6 @@ def test_a_stranger_and_a_latecomer_are_told_apart(members: list[_GroupMember]) 
 
 
 def _until_told_to_rejoin(member: _GroupMember) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while member.heartbeat() != REBALANCE_IN_PROGRESS:
         assert time.monotonic() < deadline, "nobody told the member that its group rebalances"

@@ -1,5 +1,6 @@
 """Traps 1, 2, 4 to 8, 14 to 16: versions, batches, places in the log, order of replies."""
 
+import select
 import struct
 import threading
 import time
@@ -167,25 +168,26 @@ def test_replies_come_in_request_order_and_a_long_poll_blocks_its_connection_onl
     raw: RawClient, bootstrap: str, topic: str
 ) -> None:
     began = time.monotonic()
-    poll = send_fetch(raw, 11, topic, 0, max_wait=700)
+    poll = send_fetch(raw, 11, topic, 0, max_wait=2000)
     asked = [raw.send("metadata", 1, topics=[{"name": topic}]) for _ in range(5)]
     with RawClient(bootstrap) as other:
         other.ask("metadata", 1, topics=[{"name": topic}])
-        assert time.monotonic() - began < 0.5, "a neighbour had to wait"
+        answered_early, _, _ = select.select([raw.socket], [], [], 0)
+        assert not answered_early, "the neighbour had to wait for the long poll, or that ended too early"
     answered = [raw.receive()[0]]
-    assert time.monotonic() - began > 0.6, "the long poll ended too early"
+    assert time.monotonic() - began > 1.9, "the long poll ended too early"
     answered += [raw.receive()[0] for _ in asked]
     assert answered == [poll, *asked]
 
 
 def test_a_long_poll_ends_when_a_message_arrives(raw: RawClient, bootstrap: str, topic: str) -> None:
     began = time.monotonic()
-    send_fetch(raw, 11, topic, 0, max_wait=10_000)
+    send_fetch(raw, 11, topic, 0, max_wait=100_000)
     with RawClient(bootstrap) as other:
         produce(other, topic, batch(1))
     answer = raw.receive()[1]
     assert base_offsets(answer.responses[0].partitions[0].records) == [0]
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 90
 
 
 def test_a_long_poll_waits_for_the_wanted_number_of_bytes(raw: RawClient, bootstrap: str, topic: str) -> None:
@@ -254,7 +256,6 @@ def test_bytes_behind_a_request_are_ignored(raw: RawClient, topic: str) -> None:
 
 @pytest.mark.skipif(peer_name() != "clarion", reason="Apache Kafka has transactions")
 def test_a_transactional_id_is_refused_at_once(raw: RawClient, unique: str) -> None:
-    began = time.monotonic()
     refused = raw.ask(
         "init_producer_id", 4, transactional_id=unique, transaction_timeout=60_000, producer_id=-1, producer_epoch=-1
     )
@@ -264,19 +265,18 @@ def test_a_transactional_id_is_refused_at_once(raw: RawClient, unique: str) -> N
     for version in (4, 6):
         (coordinator,) = raw.ask("find_coordinator", version, key_type=1, coordinator_keys=[unique]).coordinators
         assert coordinator.error_code not in (0, *COORDINATOR_ERRORS)
-    assert time.monotonic() - began < 2
 
 
 def test_a_hundred_connections_that_wait_do_not_delay_each_other(bootstrap: str, topic: str) -> None:
     """Each holds a long poll; a message wakes all of them."""
     clients = [RawClient(bootstrap) for _ in range(100)]
     for client in clients:
-        send_fetch(client, 11, topic, 0, max_wait=10_000)
+        send_fetch(client, 11, topic, 0, max_wait=100_000)
     with RawClient(bootstrap) as other:
         produce(other, topic, batch(1))
     began = time.monotonic()
     for client in clients:
         assert base_offsets(client.receive()[1].responses[0].partitions[0].records) == [0]
         client.socket.close()
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 60
     assert threading.active_count() < 100

@@ -273,8 +273,11 @@ def test_two_thousand_partitions_take_a_few_milliseconds():
     )
     body = request_bytes(16, many)
     fetched = [("t", TOPIC_ID, [PartitionFetched(i, 0, 10, 10, 0, 100) for i in range(2000)])]
-    started = time.perf_counter()
-    decode_request(memoryview(body), 16)
-    pieces = encode_response(16, throttle_ms=0, error_code=0, session_id=1, topics=fetched)
-    assert time.perf_counter() - started < 0.1  # 3 ms when nobody else is at work
+    took = []
+    for _ in range(5):
+        started = time.thread_time()
+        decode_request(memoryview(body), 16)
+        pieces = encode_response(16, throttle_ms=0, error_code=0, session_id=1, topics=fetched)
+        took.append(time.thread_time() - started)
+    assert min(took) < 0.1  # 3 ms
     assert len(pieces) == 2001

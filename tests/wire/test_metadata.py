@@ -87,6 +87,9 @@ def test_a_topic_without_a_name_is_null_where_null_is_known_and_empty_elsewhere(
 def test_ten_thousand_kept_topics_are_joined_in_milliseconds():
     partition = PartitionMetadata(0, 0, 1, 0, [1], [1], [])
     topics = [encode_topic(12, TopicMetadata(0, f"topic-{i}", UUID(int=i), False, [partition])) for i in range(10_000)]
-    started = time.perf_counter()
-    encode_response(12, throttle_ms=0, brokers=BROKERS, cluster_id="c", controller_id=1, topics=topics)
-    assert time.perf_counter() - started < 0.05  # 1 ms when nobody else is at work
+    took = []
+    for _ in range(5):
+        started = time.thread_time()
+        encode_response(12, throttle_ms=0, brokers=BROKERS, cluster_id="c", controller_id=1, topics=topics)
+        took.append(time.thread_time() - started)
+    assert min(took) < 0.05  # 1 ms

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar, NamedTuple
 
 EARLIEST, LATEST, MAX_TIMESTAMP = -2, -1, -3
-PATIENCE_S = 20  # the longest any single step may take before the scenario is declared stuck
+PATIENCE_S = 60  # the longest any single step may take before the scenario is declared stuck
 
 MESSAGE_TOO_LARGE = 10
 UNKNOWN_TOPIC_OR_PARTITION = 3

@@ -97,21 +97,20 @@ def test_a_short_wait_leaves_the_question_with_the_broker(readers, bootstrap, un
         began = time.monotonic()
         assert latest(reader, start) == start
         waits.append(time.monotonic() - began)
-    assert sorted(waits)[10] < 0.1, "the broker holds a question for half a second"
+    assert sorted(waits)[10] < 0.3, "the broker holds a question for half a second"
     fill(bootstrap, unique, numbered(3))
-    end = wait_for(lambda: found if (found := latest(reader, start)) != start else None, seconds=10)
+    end = wait_for(lambda: found if (found := latest(reader, start)) != start else None, seconds=60)
     assert read(reader, start, end) == numbered(3)
 
 
 def test_news_end_the_wait(readers, bootstrap, unique):
     create(bootstrap, unique, 20)
-    reader = readers(unique)
+    reader = readers(unique, longPollMs="20000")
     start = reader.initialOffset()
-    latest(reader, start)
     fill(bootstrap, unique, [b"x"], 13)
     began = time.monotonic()
     assert offsets(latest(reader, start), unique)["13"] == 1
-    assert time.monotonic() - began < 0.4
+    assert time.monotonic() - began < 15
 
 
 def test_the_start_is_the_same_however_often_it_is_asked(readers, bootstrap, unique):

@@ -313,7 +313,7 @@ def test_patience_ends(unique):
     began = time.monotonic()
     with pytest.raises(ConnectionLostError, match="cannot be reached") as caught:
         Client(settings).topics([unique])
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
     assert caught.value.__notes__ == ["gave up after 0.3 s"]
 
 

@@ -15,7 +15,7 @@ from clarion.pipeline.kafka.watch import Position, Watch
 from tests.pipeline.topics import create, fill, numbered
 from tests.servers import ClarionProcess
 
-PATIENCE_MS = 5_000
+PATIENCE_MS = 20_000
 
 
 class TwoBrokers:
