@@ -296,15 +296,21 @@ class Committer:
         self._world.history.insert(at, question)
 
 
-async def make_topic(world: World, **settings: str) -> None:
+async def make_topic(
+    world: World, *, connect: Connect = Link.open, replication_factor: int = 1, **settings: str
+) -> None:
     """Until it is there, whatever happens meanwhile."""
     configs = tuple(CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in settings.items())
     wanted = CreatableTopic(
-        name=world.topic, num_partitions=world.partitions, replication_factor=1, assignments=(), configs=configs
+        name=world.topic,
+        num_partitions=world.partitions,
+        replication_factor=replication_factor,
+        assignments=(),
+        configs=configs,
     )
     while True:
         try:
-            link = await Link.open()
+            link = await connect()
             answer = await link.ask(CreateTopicsRequest(topics=(wanted,), validate_only=False), 4)
             link.close()
             if answer.topics[0].error_code in (0, ErrorCode.TOPIC_ALREADY_EXISTS):

@@ -145,9 +145,12 @@ class Report:
 
 def run(seed: int, *, keep_lines: bool = False, swarm: Swarm | None = None) -> Report:
     """Live it once."""
+    return live(Life(seed, swarm, keep_lines))
+
+
+def live(life: Life) -> Report:
     gc.collect()
     gc.disable()  # collecting a dead process's coroutines would run their `finally`s in the middle of another life
-    life = Life(seed, swarm, keep_lines)
     with _Listening(life.loop):
         try:
             return life.run()
@@ -158,28 +161,24 @@ def run(seed: int, *, keep_lines: bool = False, swarm: Swarm | None = None) -> R
 
 class Life:
     def __init__(self, seed: int, swarm: Swarm | None, keep_lines: bool) -> None:
-        self.swarm = swarm or Swarm.draw(random.Random(seed))
+        self.swarm = swarm or self.draw(random.Random(seed))
         self.loop = SimLoop(seed, thread_seconds=self.swarm.thread_seconds)
         self.network = Network(self.loop, self.swarm.latency_seconds)
-        self.machine = Machine(self.loop, self._config())
-        self.world = World(self.loop, "t", partitions=2)
-        self.nemesis = Nemesis(self)
         self.report = Report(seed, self.swarm)
         if keep_lines:
             self.loop.trace.lines = self.report.lines = []
+        self._settle()
 
-    def _config(self) -> BrokerConfig:
-        return BrokerConfig(
-            data_dir="/data",
-            listeners=(ListenerConfig(host="broker", port=9092),),
-            durability=self.swarm.durability,
-            offsets_partitions=2,
-            checkpoint_seconds=self.swarm.checkpoint_seconds,
-            retention_check_seconds=1.0,
-            compaction_check_seconds=0.5,
-            group_initial_rebalance_delay_ms=50,
-            limits=Limits(open_files_max=64),
-        )
+    @staticmethod
+    def draw(chance: random.Random) -> Swarm:
+        return Swarm.draw(chance)
+
+    def _settle(self) -> None:
+        """Who lives here."""
+        self.machine = Machine(self.loop, config_for(self.swarm))
+        self.machines = [self.machine]
+        self.world = World(self.loop, "t", partitions=2)
+        self.nemesis = Nemesis(self)
 
     def run(self) -> Report:
         report, loop = self.report, self.loop
@@ -195,12 +194,13 @@ class Life:
         report.violations += [one for one in loop.errors if "AssertionError" in one]
         report.errors += [one for one in loop.errors if "AssertionError" not in one]
         report.digest, report.events = loop.trace.digest, loop.trace.count
-        report.virtual_seconds, report.boots = loop.time(), self.machine.boots
+        report.virtual_seconds, report.boots = loop.time(), sum(one.boots for one in self.machines)
         report.acked = sum(isinstance(one, Send) and one.offset is not None for one in self.world.history)
         return report
 
     def bury(self) -> None:
-        self.machine.drive.is_off = True
+        for machine in self.machines:
+            machine.drive.is_off = True
         self.loop.set_exception_handler(lambda loop, context: None)
         asyncio.set_event_loop(None)
         self.loop.close()
@@ -229,13 +229,13 @@ class Life:
         ]
         await asyncio.sleep(CHAOS_SECONDS)
         chaos.cancel()
-        _raise_first([chaos])
+        raise_first([chaos])
         await self.nemesis.calm_down()
         world.is_calm = True
         await self._or_violation(asyncio.gather(*busy), CALM_SECONDS, "not every message was acknowledged in the end")
         for one in others:
             one.cancel()
-        _raise_first(others)
+        raise_first(others)
         await self._or_violation(
             self._task(Consumer(world, "final").read_to_end()), CALM_SECONDS, "the log cannot be read to its end"
         )
@@ -249,6 +249,20 @@ class Life:
             await asyncio.wait_for(work, seconds)
         except TimeoutError:
             raise Violation(what) from None
+
+
+def config_for(swarm: Swarm) -> BrokerConfig:
+    return BrokerConfig(
+        data_dir="/data",
+        listeners=(ListenerConfig(host="broker", port=9092),),
+        durability=swarm.durability,
+        offsets_partitions=2,
+        checkpoint_seconds=swarm.checkpoint_seconds,
+        retention_check_seconds=1.0,
+        compaction_check_seconds=0.5,
+        group_initial_rebalance_delay_ms=50,
+        limits=Limits(open_files_max=64),
+    )
 
 
 class Nemesis:
@@ -403,7 +417,7 @@ class Nemesis:
         await asyncio.sleep(self._loop.random.uniform(*seconds))
 
 
-def _raise_first(tasks: list[asyncio.Task]) -> None:
+def raise_first(tasks: list[asyncio.Task]) -> None:
     for one in tasks:
         if one.done() and not one.cancelled() and one.exception() is not None:
             raise one.exception()
