@@ -10,12 +10,13 @@ from uuid import UUID
 
 import pytest
 
-from clarion.cluster.controller import CONTROLLER, Controller
+from clarion.cluster.controller import Controller
 from clarion.cluster.coordination import CoordinationStore, LeaseId, Put
 from clarion.cluster.decisions import Policy
 from clarion.cluster.elections import ElectionRules
 from clarion.cluster.image import ClusterImage
 from clarion.cluster.schema import (
+    CONTROLLER,
     NO_LEADER,
     BrokerRegistration,
     Endpoint,

@@ -38,12 +38,11 @@ from clarion.cluster.decisions import (
     summary,
 )
 from clarion.cluster.image import ClusterImage
-from clarion.cluster.schema import partition_key, write_partition
+from clarion.cluster.schema import CONTROLLER, partition_key, write_partition
 from clarion.world import event_log
 
 log = event_log("cluster")
 
-CONTROLLER: Final = "controller"
 _AT_ONCE: Final = OPERATIONS_MAX - 1  # one compare is the controller's own key
 _PAUSE_SECONDS: Final = 0.2  # before what went wrong is tried anew
 _BALANCE_SECONDS: Final = 10.0  # between two looks at whether preferred leaders lead: nothing is lost meanwhile

@@ -21,8 +21,12 @@ from clarion.cluster.coordination import ABSENT, Change, Event, Range, Revision
 from clarion.cluster.schema import (
     BROKERS,
     CLUSTER_ID,
+    CONTROLLER,
     DELETING,
+    NO_LEADER,
     PARTITIONS,
+    REMOVED,
+    TOPIC_CHANGES,
     TOPICS,
     UNSAID,
     BrokerRegistration,
@@ -32,6 +36,7 @@ from clarion.cluster.schema import (
     read_partition,
     read_topic,
     split_partition_key,
+    split_removed_key,
 )
 from clarion.model.ids import TopicId
 
@@ -73,6 +78,9 @@ class ClusterImage:
     unclaimed: Mapping[TopicId, Unclaimed]
     deleting: Mapping[TopicId, Revision]  # topics that are gone, and of which files may be left
     partition_total: int
+    controller: int = NO_LEADER  # the broker that decides for all
+    removed: Mapping[TopicId, frozenset[int]] = field(default_factory=dict)  # brokers without files of deleted topics
+    topic_changes: Revision = ABSENT  # when the last topic was made
 
     @classmethod
     def of(cls, content: Range) -> ClusterImage:
@@ -119,6 +127,9 @@ class _Edit:
         }
         self._deleting = before.deleting
         self._total = before.partition_total
+        self._controller = before.controller
+        self._removed = before.removed
+        self._topic_changes = before.topic_changes
         self._states: dict[TopicId, list[PartitionState]] = {}  # of topics whose partitions change
 
     def take(self, event: Event) -> None:
@@ -131,6 +142,12 @@ class _Edit:
             self._take_deleting(event)
         elif key.startswith(BROKERS):
             self._take_broker(event)
+        elif key.startswith(REMOVED):
+            self._take_removed(event)
+        elif key == CONTROLLER:
+            self._controller = NO_LEADER if event.entry is None else int(event.entry.value)
+        elif key == TOPIC_CHANGES and event.entry is not None:
+            self._topic_changes = event.entry.mod_revision
         elif key == CLUSTER_ID and event.entry is not None:
             self._cluster_id = event.entry.value.decode()
 
@@ -147,6 +164,9 @@ class _Edit:
             self._unclaimed,
             self._deleting,
             self._total,
+            self._controller,
+            self._removed,
+            self._topic_changes,
         )
 
     def _take_partition(self, event: Event) -> None:
@@ -219,8 +239,17 @@ class _Edit:
         broker_id = int(event.key.removeprefix(BROKERS))
         others = {one: broker for one, broker in self._brokers.items() if one != broker_id}
         self._brokers = (
-            others if event.entry is None else {**others, broker_id: read_broker(broker_id, event.entry.value)}
+            others
+            if event.entry is None
+            else {**others, broker_id: read_broker(broker_id, event.entry.value, event.entry.mod_revision)}
         )
+
+    def _take_removed(self, event: Event) -> None:
+        topic_id, broker_id = split_removed_key(event.key)
+        others = self._removed.get(topic_id, frozenset()) - {broker_id}
+        now = others if event.entry is None else others | {broker_id}
+        rest = {one: brokers for one, brokers in self._removed.items() if one != topic_id}
+        self._removed = {**rest, topic_id: now} if now else rest
 
 
 def _as_in_metrics(name: str) -> str:

@@ -2,22 +2,26 @@
 exists.
 
 Decisions are made on the event loop, from the image; writing is the store's, off the loop; the image follows what the
-store has done. Topics that are being deleted leave the registry first; their folders follow. A topic made again under
-an old name gets a new id, by which the old one's files can be told apart after a crash in between.
+store has done: at once where this is the only broker, in a cluster as soon as it is heard from there, together with
+what others did (`following`). Topics that are being deleted leave the registry first; their folders follow. A topic
+made again under an old name gets a new id, by which the old one's files can be told apart after a crash in between.
 """
 
 from __future__ import annotations
 
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from typing import Final
 from uuid import UUID
 
 from clarion.cluster.broker_epoch import BROKER_EPOCH, next_broker_epoch
 from clarion.cluster.changes import change
 from clarion.cluster.coordination import (
     ABSENT,
+    OPERATIONS_MAX,
     Change,
     Compare,
     CoordinationStore,
@@ -31,12 +35,15 @@ from clarion.cluster.coordination import (
     in_transactions,
     unchanged,
 )
+from clarion.cluster.following import Following
 from clarion.cluster.image import EMPTY, ClusterImage, Topic
+from clarion.cluster.placement import Load, Replicas, place
 from clarion.cluster.schema import (
     CLUSTER_ID,
     DELETING,
     NO_EPOCH,
     PARTITIONS,
+    TOPIC_CHANGES,
     TOPICS,
     UNSAID,
     BrokerRegistration,
@@ -55,7 +62,17 @@ from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import TopicId
 from clarion.model.names import check_topic_name
 
+_ATTEMPTS_MAX: Final = 100  # to make a topic while others make topics: of all who try at once, one gets on
+REPLICATION_FACTOR: Final = 3  # of topics for which nobody has asked for another; fewer where there are fewer brokers
+
 LatestEpoch = Callable[[Topic, int], int]  # in which somebody has written into a partition's log; -1: nobody has
+
+
+class ConflictError(KafkaError):
+    """Somebody else was faster: what was to be done may make sense no more, or may be done anew."""
+
+    def __init__(self) -> None:
+        super().__init__(ErrorCode.UNKNOWN_SERVER_ERROR, "somebody else changed the same topic; try again")
 
 
 class TopicRegistry:
@@ -77,6 +94,8 @@ class TopicRegistry:
         self._node_id = node_id
         self.image: ClusterImage = EMPTY
         self.broker_epoch = 0  # of this life, once `begin_term` has taken it
+        self._following: Following | None = None
+        self._written = ABSENT  # the revision of the last change that was made here
 
     @classmethod
     async def load(
@@ -98,6 +117,10 @@ class TopicRegistry:
         await registry._make_cluster_id()
         await registry._read_all()
         return registry
+
+    def follow(self, following: Following) -> None:
+        """There are other brokers: the image is what this shows, and what is done here is seen when it does."""
+        self._following = following
 
     async def revision(self) -> Revision:
         """Of everything that the cluster agrees on: it grows with every change."""
@@ -156,32 +179,54 @@ class TopicRegistry:
         return await self.add(self.draft(name, partition_count, overrides))
 
     def draft(
-        self, name: str, partition_count: int, overrides: Mapping[str, str], replication_factor: int | None = None
+        self,
+        name: str,
+        partition_count: int,
+        overrides: Mapping[str, str],
+        replication_factor: int | None = None,
+        assignments: Sequence[Replicas] | None = None,
     ) -> Topic:
-        """A topic that may be added: nobody knows of it yet. `replication_factor`: None if nobody asked for one."""
+        """A topic that may be added: nobody knows of it yet.
+
+        `replication_factor`: None if nobody asked for one. `assignments`: where its replicas shall be.
+        """
         self.check_new(name, partition_count)
-        partitions = self._new_partitions(partition_count)
+        partitions = self._new_partitions(partition_count, replication_factor, assignments)
         topic = Topic(name, self._new_id(), partitions, dict(overrides), replication_factor)
         write_topic(topic.entry)
         return topic
 
     async def add(self, topic: Topic) -> Topic:
         """From here on it exists."""
-        return await self._put(topic, range(topic.partition_count))
+        for _ in range(_ATTEMPTS_MAX):
+            with suppress(ConflictError):  # another topic was made meanwhile, or this one
+                return await self._put(topic, range(topic.partition_count), [Put(TOPIC_CHANGES, topic.id.hex.encode())])
+            self.check_new_name(topic.name)
+        raise ConflictError
 
-    def draft_grown(self, name: str, partition_count: int) -> Topic:
+    def draft_grown(self, name: str, partition_count: int, assignments: Sequence[Replicas] | None = None) -> Topic:
         """A topic with so many partitions: nobody knows of the new ones yet."""
         topic = self.known(name)
         self.check_growth(topic, partition_count)
-        more = self._new_partitions(partition_count - topic.partition_count)
+        more = self._new_partitions(
+            partition_count - topic.partition_count, topic.replication_factor, assignments, topic.partition_count
+        )
         return replace(topic, partitions=topic.partitions + more)
 
     async def grow(self, grown: Topic) -> Topic:
         """From here on it has all the partitions of the draft."""
         return await self._put(grown, range(self.known(grown.name).partition_count, grown.partition_count))
 
-    async def configure(self, name: str, overrides: Mapping[str, str]) -> Topic:
-        return await self._put(replace(self.known(name), overrides=dict(overrides)), range(0))
+    async def configure(self, name: str, overrides: Mapping[str, str], *, forgets_eligible: bool = False) -> Topic:
+        """`forgets_eligible`: how many have to be in sync changes. Who left the in-sync set under another minimum may
+        lack what was acknowledged since, and must not lead by virtue of having been in sync once."""
+        topic = self.known(name)
+        puts = [
+            Put(partition_key(topic.id, index), write_partition(_without_eligible(state)))
+            for index, state in enumerate(topic.partitions)
+            if forgets_eligible and state.eligible
+        ]
+        return await self._put(replace(topic, overrides=dict(overrides)), range(0), puts)
 
     async def delete(self, name: str) -> Topic:
         """From here on it does not exist; `forget_deleted` follows when its files are gone."""
@@ -206,20 +251,52 @@ class TopicRegistry:
         left = self.image.unclaimed
         return [Delete(partition_key(one, index)) for one in topic_ids for index in sorted(left.get(one, ()))]
 
-    async def _put(self, topic: Topic, new: range) -> Topic:
-        """Its new partitions first: with the topic, in the last transaction, all of it is there at once."""
+    async def _put(self, topic: Topic, new: range, along: Sequence[Operation] = ()) -> Topic:
+        """Its new partitions first: with the topic, in the last transaction, all of it is there at once.
+
+        A new topic changes the one key that all new topics change: a request that comes late, when an attempt after it
+        has made the topic and somebody has deleted it, does not make it once more.
+        """
         puts = [Put(partition_key(topic.id, index), write_partition(topic.partitions[index])) for index in new]
-        await self._change([*puts, Put(topic_key(topic.name), write_topic(topic.entry))])
+        last = [*along, Put(topic_key(topic.name), write_topic(topic.entry))]
+        if len(puts) + len(last) > OPERATIONS_MAX:
+            await self._change(puts)
+            puts = []
+        await self._change([*puts, *last])
         return self.image.topics[topic.name]
 
-    def _new_partitions(self, count: int) -> tuple[PartitionState, ...]:
-        """Led by the one broker that there is.
+    def _new_partitions(
+        self,
+        count: int,
+        replication_factor: int | None = None,
+        assignments: Sequence[Replicas] | None = None,
+        start: int = 0,
+    ) -> tuple[PartitionState, ...]:
+        """Led by the first of their replicas.
 
-        They begin with its epoch: a topic of the same name, deleted since, had none above. Clients that know topics
-        by name alone would take a lower one for news from the past, and pass over it.
+        They begin with an epoch that a topic of the same name, deleted since, cannot have had: clients that know topics
+        by name alone would take a lower one for news from the past, and pass over it. Where there is one broker that is
+        its own, which grows with every start; in a cluster the store's revision, for every election is a change of it.
         """
-        here = (self._node_id,)
-        return (PartitionState(self._node_id, self.broker_epoch, here, here),) * count
+        if self._following is None:
+            here = (self._node_id,)
+            return (PartitionState(self._node_id, self.broker_epoch, here, here),) * count
+        image = self.image
+        if assignments is None:
+            racks = {one.id: one.rack for one in image.brokers.values() if not one.is_leaving}
+            load = Load.of(state.replicas for topic in image.topics.values() for state in topic.partitions)
+            assignments = place(count, replication_factor or REPLICATION_FACTOR, racks, load, start)
+        return tuple(self._new_partition(replicas) for replicas in assignments)
+
+    def _new_partition(self, replicas: Replicas) -> PartitionState:
+        lives = tuple(self.image.brokers[one].epoch for one in replicas)
+        minimum = 2 if len(replicas) >= REPLICATION_FACTOR else 1
+        return PartitionState(replicas[0], self.image.revision, replicas, replicas, lives=lives, min_in_sync=minimum)
+
+    @property
+    def placeable(self) -> frozenset[int]:
+        """The brokers on which replicas may be placed."""
+        return frozenset((self._node_id,) if self._following is None else self.image.brokers)
 
     # The broker itself
 
@@ -291,11 +368,29 @@ class TopicRegistry:
         for part in in_transactions(operations):
             compares = [Compare(one.key, self._revision_of(one.key)) for one in part]
             if not await change(self._store, compares, part, partial(self._follow, part)):
-                await self._read_all()
-                raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "somebody else changed the same topic; try again")
+                await self._catch_up()
+                raise ConflictError
+            await self._seen()
 
     def _follow(self, done: Sequence[Operation], revision: Revision) -> None:
-        self.image = self.image.after(Change(revision, tuple(_event(one, revision) for one in done)))
+        if self._following is None:
+            self.image = self.image.after(Change(revision, tuple(_event(one, revision) for one in done)))
+        else:
+            self._written = max(self._written, revision)
+
+    async def _seen(self) -> None:
+        """What was done here is in the image."""
+        if self._following is not None:
+            try:
+                await self._following.reach(self._written)
+            except TimeoutError:
+                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "it is done, and not seen here yet") from None
+
+    async def _catch_up(self) -> None:
+        if self._following is None:
+            await self._read_all()
+        else:
+            await self._following.refresh()
 
     def _revision_of(self, key: str) -> Revision:
         image = self.image
@@ -303,8 +398,14 @@ class TopicRegistry:
             return image.revision_of_partition(*split_partition_key(key))
         if key.startswith(DELETING):
             return image.deleting.get(UUID(key.removeprefix(DELETING)), ABSENT)
+        if key == TOPIC_CHANGES:
+            return image.topic_changes
         topic = image.topic(key.removeprefix(TOPICS))
         return ABSENT if topic is None else topic.revision
+
+
+def _without_eligible(state: PartitionState) -> PartitionState:
+    return state._replace(eligible=(), partition_epoch=state.partition_epoch + 1)
 
 
 def _everywhere(epoch: int) -> LatestEpoch:

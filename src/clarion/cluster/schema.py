@@ -2,10 +2,14 @@
 
     cluster-id                         text
     broker-epoch                       number: how often a broker has started, and above every leader epoch so far
-    brokers/<id>                       where a broker can be reached, its rack
+    brokers/<id>                       where a broker can be reached, its rack; in a cluster bound to its lease
+    lives/<id>                         number: the broker epoch of that broker's last life
+    controller                         the id of the broker that decides for all, bound to its lease
     topics/<name>                      id, number of partitions, settings, replication factor if somebody asked for one
     partitions/<topic id>/<index>      leader, its epoch, replicas, those in sync
     deleting/<topic id>                the name of a topic that is gone, and of which files may be left
+    removed/<topic id>/<broker id>     of such a topic this broker has no files any more
+    topic-changes                      changes whenever a topic is made: of two requests only one can be the next
     next-producer-id                   number
     settings/<kind>/<name>             settings of brokers, groups and the like
 
@@ -30,9 +34,14 @@ BROKERS: Final = "brokers/"
 TOPICS: Final = "topics/"
 PARTITIONS: Final = "partitions/"
 DELETING: Final = "deleting/"
+REMOVED: Final = "removed/"
+LIVES: Final = "lives/"
+CONTROLLER: Final = "controller"
+TOPIC_CHANGES: Final = "topic-changes"
 
 NO_LEADER: Final = -1
 NO_EPOCH: Final = -1
+FEATURE_LEVEL: Final = 1  # of what this version writes into the store; others may run beside it while one upgrades
 _TOPIC_BYTES_MAX: Final = 64 * 1024  # of a topic with its settings: far more than all that Kafka has
 
 
@@ -48,6 +57,10 @@ class BrokerRegistration(NamedTuple):
     rack: str | None = None
     clean_since: int = 0  # the first life, by its epoch, since which every stop was clean: nothing is lost from then on
     is_leaving: bool = False  # it is about to stop, or being drained: it should lead nothing
+    directory: str = ""  # the id of its data directory: another one under the same broker id is a stranger
+    secret: str = ""  # of this life: only who can read the store knows it, so only brokers do
+    features: int = 0  # its FEATURE_LEVEL
+    revision: Revision = ABSENT  # of this registration in the store
 
     def endpoint(self, listener: int) -> Endpoint:
         """Where clients of this listener reach it."""
@@ -102,6 +115,19 @@ def deleting_key(topic_id: TopicId) -> str:
 
 def broker_key(broker_id: int) -> str:
     return f"{BROKERS}{broker_id}"
+
+
+def removed_key(topic_id: TopicId, broker_id: int) -> str:
+    return f"{REMOVED}{topic_id.hex}/{broker_id}"
+
+
+def life_key(broker_id: int) -> str:
+    return f"{LIVES}{broker_id}"
+
+
+def split_removed_key(key: str) -> tuple[TopicId, int]:
+    topic_id, _, broker_id = key.removeprefix(REMOVED).partition("/")
+    return UUID(hex=topic_id), int(broker_id)
 
 
 def split_partition_key(key: str) -> tuple[TopicId, int]:
@@ -174,10 +200,12 @@ def write_broker(broker: BrokerRegistration) -> bytes:
         content["cleanSince"] = broker.clean_since
     if broker.is_leaving:
         content["isLeaving"] = True
+    if broker.directory:
+        content |= {"directory": broker.directory, "secret": broker.secret, "features": broker.features}
     return _write(content)
 
 
-def read_broker(broker_id: int, value: bytes) -> BrokerRegistration:
+def read_broker(broker_id: int, value: bytes, revision: Revision = ABSENT) -> BrokerRegistration:
     said = json.loads(value)
     endpoints = tuple(Endpoint(str(host), int(port)) for host, port in said["endpoints"])
     return BrokerRegistration(
@@ -187,6 +215,10 @@ def read_broker(broker_id: int, value: bytes) -> BrokerRegistration:
         said["rack"],
         int(said.get("cleanSince", 0)),
         bool(said.get("isLeaving", False)),
+        said.get("directory", ""),
+        said.get("secret", ""),
+        int(said.get("features", 0)),
+        revision,
     )
 
 

@@ -3,7 +3,7 @@
 Time that passes, sleeps and sockets come from the running event loop. This room never decides anything.
 """
 
-from clarion.world.clock import Clock, SystemClock
+from clarion.world.clock import Clock, SystemClock, boot_seconds
 from clarion.world.disk import (
     NO_DESCRIPTOR,
     NO_ROOM,
@@ -32,6 +32,7 @@ __all__ = [
     "RealDisk",
     "SystemClock",
     "SystemRandomness",
+    "boot_seconds",
     "event_log",
     "is_private",
     "make_lasting_folder",

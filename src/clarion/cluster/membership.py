@@ -1,0 +1,239 @@
+"""A broker's place in the cluster: it is registered for as long as it keeps its lease alive.
+
+The lease is what fences it. Whoever leads a partition may acknowledge messages only while nobody else can have been
+elected in its place, and nobody is before the lease has ended in the store. So its own time is counted from before the
+last successful keep-alive was *sent*, by a clock that goes on in suspend, and ends a margin early.
+
+A broker whose lease has ended (it was frozen, or the store was away) joins again in another life: with another epoch
+and another secret. What it led it leads no longer; what it holds it still holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+from clarion.cluster.broker_epoch import next_broker_epoch
+from clarion.cluster.changes import change, until_answered
+from clarion.cluster.coordination import (
+    CoordinationStore,
+    Entry,
+    LeaseId,
+    LeaseNotFoundError,
+    OutcomeUnknownError,
+    Put,
+    Revision,
+    StoreError,
+    absent,
+    unchanged,
+)
+from clarion.cluster.schema import (
+    FEATURE_LEVEL,
+    NO_EPOCH,
+    BrokerRegistration,
+    Endpoint,
+    broker_key,
+    life_key,
+    read_broker,
+    write_broker,
+)
+from clarion.world import boot_seconds, event_log
+
+log = event_log("cluster")
+
+TERM_SECONDS: Final = 6.0  # of the lease: a store of three machines may take 2.7 s to elect its own leader
+_MARGIN: Final = 0.1  # of the term: clocks of two machines differ by far less than this in so short a time
+_KEPT_ALIVE_PER_TERM: Final = 3
+_LOOK_SECONDS: Final = 0.1  # at whether the broker that has our id is gone
+_PAUSE_SECONDS: Final = 0.2  # before what the store did not answer is tried again
+
+
+class DuplicateBrokerError(Exception):
+    """Another broker of the cluster has this id."""
+
+
+class Newcomer(NamedTuple):
+    """Who joins."""
+
+    id: int
+    directory: str  # the id of its data directory, which no two processes have open at a time
+    rack: str | None = None
+    ended_cleanly: int | None = None  # the epoch of the life whose clean stop the data directory tells of
+    clean_since: int = NO_EPOCH  # what that life said of the lives before it
+    latest_in_logs: int = NO_EPOCH
+
+
+class Membership:
+    def __init__(
+        self,
+        store: CoordinationStore,
+        newcomer: Newcomer,
+        new_secret: Callable[[], str],
+        *,
+        term_seconds: float = TERM_SECONDS,
+        elapsed: Callable[[], float] = boot_seconds,
+    ) -> None:
+        self._store = store
+        self._newcomer = newcomer
+        self._new_secret = new_secret
+        self._term_seconds = term_seconds
+        self._elapsed = elapsed
+        self._valid_until = elapsed()
+        self._endpoints: tuple[Endpoint, ...] = ()
+        self._is_leaving = False
+        self._keeping: asyncio.Task[None] | None = None
+        self._on_joined: list[Callable[[], None]] = []
+        self.lease: LeaseId | None = None
+        self.epoch = NO_EPOCH  # of this life
+        self.clean_since = NO_EPOCH
+        self.secret = ""
+
+    @property
+    def id(self) -> int:
+        return self._newcomer.id
+
+    def lease_is_valid(self) -> bool:
+        """Whether it is certain that nobody has been elected in this broker's place."""
+        return self._elapsed() < self._valid_until
+
+    def on_joined(self, callback: Callable[[], None]) -> None:
+        """Called at the beginning of every life, also of this one."""
+        self._on_joined.append(callback)
+        if self.lease is not None:
+            callback()
+
+    async def join(self, endpoints: tuple[Endpoint, ...]) -> None:
+        """Returns when the cluster knows this broker. DuplicateBrokerError: it knows another one by this id."""
+        self._endpoints = endpoints
+        await self._begin_life()
+        self._keeping = asyncio.get_running_loop().create_task(self._stay())
+
+    async def announce_leaving(self) -> None:
+        """It should lead nothing any more: it is about to stop."""
+        self._is_leaving = True
+        with suppress(StoreError, OSError):
+            await self._register(self.epoch, self.secret)
+
+    async def close(self) -> None:
+        """The others need not wait for the end of its term."""
+        if self._keeping is not None:
+            self._keeping.cancel()
+            await asyncio.gather(self._keeping, return_exceptions=True)
+        self._valid_until = self._elapsed()
+        if self.lease is not None:
+            with suppress(StoreError, OSError):
+                await self._store.revoke_lease(self.lease)
+
+    # A life
+
+    async def _begin_life(self) -> None:
+        await self._until_vacant()
+        while True:
+            sent = self._elapsed()
+            lease = await until_answered(lambda: self._store.grant_lease(self._term_seconds))
+            # The epoch comes before anybody hears of it: what this life does is fenced by it from the beginning.
+            epoch = await next_broker_epoch(self._store, self._newcomer.latest_in_logs)
+            self.lease = lease
+            with suppress(LeaseNotFoundError):  # the store has taken longer than a term
+                if await self._register(epoch, self._new_secret()):
+                    self._prolong(sent)
+                    log.info("joined", broker=self.id, epoch=epoch, clean_since=self.clean_since)
+                    for callback in self._on_joined:
+                        callback()
+                    return
+                await self._until_vacant()
+
+    async def _until_vacant(self) -> None:
+        """Somebody with our id may be one who died just now: then the registration goes with its lease."""
+        key = broker_key(self.id)
+        deadline = asyncio.get_running_loop().time() + 2 * self._term_seconds
+        while (known := await until_answered(lambda: self._store.get(key))) is not None and not self._is_ours(known):
+            if asyncio.get_running_loop().time() > deadline:
+                other = read_broker(self.id, known.value).endpoint(0)
+                raise DuplicateBrokerError(
+                    f"broker {self.id} of this cluster is running already, on {other.host}:{other.port}; "
+                    "choose another --node-id"
+                )
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    def _is_ours(self, known: Entry) -> bool:
+        """Of a life before this one: whoever has the data directory open is the only one."""
+        return read_broker(self.id, known.value).directory == self._newcomer.directory
+
+    async def _register(self, epoch: int, secret: str) -> bool:
+        """False if another broker was faster."""
+        key, life = broker_key(self.id), life_key(self.id)
+        while True:
+            known = await until_answered(lambda: self._store.get(key))
+            last = await until_answered(lambda: self._store.get(life))
+            if known is not None and not self._is_ours(known):
+                return False
+            clean_since = self._clean_since(int(last.value) if last else NO_EPOCH, epoch)
+            ours = BrokerRegistration(
+                self.id,
+                epoch,
+                self._endpoints,
+                self._newcomer.rack,
+                clean_since,
+                self._is_leaving,
+                self._newcomer.directory,
+                secret,
+                FEATURE_LEVEL,
+            )
+            puts = [Put(key, write_broker(ours), self.lease), Put(life, b"%d" % epoch)]
+            compares = [unchanged(one) if one else absent(name) for name, one in ((key, known), (life, last))]
+
+            def follow(_: Revision, *, clean_since: int = clean_since) -> None:
+                self.epoch, self.secret, self.clean_since = epoch, secret, clean_since
+
+            if await change(self._store, compares, puts, follow):
+                return True
+
+    def _clean_since(self, last_life: int, epoch: int) -> int:
+        """The first life since which nothing that this broker held can have been lost.
+
+        A data directory that tells of the clean stop of an earlier life than the last one is an old copy. Lives of one
+        process lose nothing in between.
+        """
+        if self.epoch == last_life and self.epoch != NO_EPOCH:
+            return self.clean_since
+        newcomer = self._newcomer
+        was_clean = newcomer.ended_cleanly is not None and newcomer.ended_cleanly == last_life
+        return newcomer.clean_since if was_clean and newcomer.clean_since != NO_EPOCH else epoch
+
+    # Staying
+
+    async def _stay(self) -> None:
+        while True:
+            try:
+                await self._keep_alive()
+                await asyncio.sleep(self._term_seconds / _KEPT_ALIVE_PER_TERM)
+            except LeaseNotFoundError:
+                log.warning("lease_lost", broker=self.id, consequence="joining again, in another life")
+                await self._join_again()
+            except (TimeoutError, OutcomeUnknownError, OSError) as error:
+                log.warning("lease_not_kept", broker=self.id, reason=str(error) or "the store does not answer")
+                await asyncio.sleep(_PAUSE_SECONDS)
+
+    async def _keep_alive(self) -> None:
+        assert self.lease is not None
+        sent = self._elapsed()
+        async with asyncio.timeout(self._term_seconds / _KEPT_ALIVE_PER_TERM):
+            await self._store.keep_alive(self.lease)
+        self._prolong(sent)
+
+    async def _join_again(self) -> None:
+        self._valid_until = self._elapsed()
+        while True:
+            try:
+                return await self._begin_life()
+            except DuplicateBrokerError as error:
+                log.error("cannot_join_again", broker=self.id, reason=str(error))
+            except (StoreError, OSError) as error:
+                log.warning("cannot_join_again", broker=self.id, reason=str(error))
+            await asyncio.sleep(_PAUSE_SECONDS)
+
+    def _prolong(self, sent: float) -> None:
+        self._valid_until = sent + self._term_seconds * (1 - _MARGIN)

@@ -1,0 +1,139 @@
+"""Topics of several brokers: where their replicas are placed, and what two who change the same at once get."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from uuid import uuid4
+
+import pytest
+
+from clarion.cluster import TopicRegistry
+from clarion.cluster.coordination import Compare, Operation, Outcome, OutcomeUnknownError, Put
+from clarion.cluster.following import Following
+from clarion.cluster.image import ClusterImage
+from clarion.cluster.schema import (
+    BrokerRegistration,
+    Endpoint,
+    broker_key,
+    partition_key,
+    write_broker,
+    write_partition,
+)
+from clarion.cluster.simulated_store import SimulatedService, SimulatedStore
+from clarion.model.errors import ErrorCode, KafkaError
+
+
+class Late(SimulatedStore):
+    """Its next transaction gets no answer, and arrives when `arrive` is called."""
+
+    lost: tuple[Sequence[Compare], Sequence[Operation]] | None = None
+    loses_next = False
+
+    async def transact(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> Outcome:
+        if self.loses_next:
+            self.loses_next = False
+            self.lost = (compares, operations)
+            raise OutcomeUnknownError("no answer")
+        return await super().transact(compares, operations)
+
+    async def arrive(self) -> Outcome:
+        assert self.lost is not None
+        return await super().transact(*self.lost)
+
+
+@asynccontextmanager
+async def registries(count: int, brokers: int = 3) -> AsyncIterator[list[TopicRegistry]]:
+    service = SimulatedService()
+    async with AsyncExitStack() as stack:
+        made = []
+        store = SimulatedStore(service, random.Random(0))
+        puts = [
+            Put(broker_key(one), write_broker(BrokerRegistration(one, 10 + one, (Endpoint("h", one),), f"rack-{one}")))
+            for one in range(1, brokers + 1)
+        ]
+        await store.transact((), puts)
+        for _ in range(count):
+            own = Late(service, random.Random(0))
+            registry = await TopicRegistry.load(own, uuid4, partitions_max=2000)
+
+            def show(image: ClusterImage, registry: TopicRegistry = registry) -> None:
+                registry.image = image
+
+            following = Following(own, show)
+            registry.follow(following)
+            await following.start()
+            stack.push_async_callback(following.close)
+            made.append(registry)
+        yield made
+
+
+async def test_replicas_are_placed_on_different_brokers_and_everybody_sees_the_same():
+    async with registries(2) as (first, second):
+        topic = await first.create("orders", 3, {})
+        assert [sorted(one.replicas) for one in topic.partitions] == [[1, 2, 3]] * 3
+        assert sorted(one.leader for one in topic.partitions) == [1, 2, 3]
+        assert all(one.in_sync == one.replicas and one.leader == one.replicas[0] for one in topic.partitions)
+        assert all(one.life_of(2) == 12 for one in topic.partitions)
+        await second._catch_up()
+        assert second.image.topics["orders"] == topic
+        assert len((await second.create("two", 1, {})).partitions[0].replicas) == 3
+
+
+async def test_fewer_brokers_than_replicas_and_a_factor_that_somebody_asks_for():
+    async with registries(1, brokers=2) as (registry,):
+        assert len((await registry.create("t", 1, {})).partitions[0].replicas) == 2
+        asked = await registry.add(registry.draft("u", 1, {}, 1))
+        assert len(asked.partitions[0].replicas) == 1
+        assigned = await registry.add(registry.draft("v", 2, {}, 2, [(2, 1), (1, 2)]))
+        assert [one.replicas for one in assigned.partitions] == [(2, 1), (1, 2)]
+
+
+async def test_a_new_topic_of_an_old_name_begins_with_a_later_epoch():
+    async with registries(1) as (registry,):
+        before = (await registry.create("t", 1, {})).partitions[0].leader_epoch
+        await registry.delete("t")
+        assert (await registry.create("t", 1, {})).partitions[0].leader_epoch > before
+
+
+async def test_many_who_make_topics_at_once_all_succeed_and_one_name_is_given_once():
+    async with registries(3) as brokers:
+        made = await asyncio.gather(*(one.create(f"t{number}", 1, {}) for number, one in enumerate(brokers * 3)))
+        assert len({topic.id for topic in made}) == 9
+        same = await asyncio.gather(*(one.create("same", 1, {}) for one in brokers), return_exceptions=True)
+        refused = [one for one in same if isinstance(one, KafkaError)]
+        assert [one.code for one in refused] == [ErrorCode.TOPIC_ALREADY_EXISTS] * 2
+
+
+@pytest.mark.parametrize("partitions", [1, 200])
+async def test_a_request_that_comes_late_does_not_bring_a_deleted_topic_back(partitions: int):
+    async with registries(1) as (registry,):
+        store = registry._store
+        assert isinstance(store, Late)
+        draft = registry.draft("t", partitions, {})
+        if partitions > 1:  # its last transaction is the one that makes it
+            await registry._change(
+                Put(partition_key(draft.id, at), write_partition(one)) for at, one in enumerate(draft.partitions)
+            )
+        store.loses_next = True
+        topic = await registry.add(draft)
+        assert registry.image.topic("t") == topic
+        await registry.delete("t")
+        await registry.forget_deleted([topic.id])
+        assert not (await store.arrive()).succeeded
+        await registry._catch_up()
+        assert registry.image.topic("t") is None
+
+
+async def test_another_minimum_in_sync_forgets_who_was_eligible_under_the_last_one():
+    async with registries(1) as (registry,):
+        topic = await registry.create("t", 2, {"min.insync.replicas": "2"})
+        one_left = topic.partitions[0]._replace(in_sync=(topic.partitions[0].leader,), eligible=(2,))
+        await registry._change([Put(partition_key(topic.id, 0), write_partition(one_left))])
+        revision = registry.image.revision
+        changed = await registry.configure("t", {"min.insync.replicas": "1"}, forgets_eligible=True)
+        assert changed.partitions[0].eligible == ()
+        assert changed.partitions[0].partition_epoch > one_left.partition_epoch
+        assert changed.partitions[0].revision == changed.revision == revision + 1, "in one transaction"
