@@ -32,6 +32,15 @@ def fill(bootstrap: str, topic: str, values: Sequence[bytes], partition: int = 0
     assert producer.flush(30) == 0
 
 
+def ends(bootstrap: str, topic: str) -> list[int]:
+    """Of all partitions: the offset of the next message."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": f"ends-of-{topic}"})
+    partitions = sorted(consumer.list_topics(topic, timeout=15).topics[topic].partitions)
+    found = [consumer.get_watermark_offsets(TopicPartition(topic, one), timeout=15)[1] for one in partitions]
+    consumer.close()
+    return found
+
+
 def numbered(count: int, size: int = 20) -> list[bytes]:
     return [b"%08d" % n + b"." * size for n in range(count)]
 
