@@ -365,13 +365,16 @@ async def test_quiet_partitions_are_passed_over(tmp_path, clock, monkeypatch):
             await kept.pass_time(1)
             await kept.house.compact()
         looked: list[str] = []
-        view_of = cleaning.view_of
 
-        def watched(log):
-            looked.append(log.folder)
-            return view_of(log)
+        def watched(plan):
+            def planned(view, *args, **more):
+                looked.append(view.home.path)
+                return plan(view, *args, **more)
 
-        monkeypatch.setattr(cleaning, "view_of", watched)
+            return planned
+
+        monkeypatch.setattr(cleaning, "plan_retention", watched(cleaning.plan_retention))
+        monkeypatch.setattr(cleaning, "plan_compaction", watched(cleaning.plan_compaction))
         for _ in range(5):
             await kept.pass_time(1)
             await kept.house.compact()

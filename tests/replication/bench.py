@@ -11,7 +11,7 @@ from clarion.log.log import Log
 from clarion.model.errors import ErrorCode
 from clarion.model.ids import TopicPartition
 from clarion.model.topic_settings import TopicSettings, parse
-from clarion.replication import Appended, GroupCommit, LoopThreads, Partition
+from clarion.replication import Appended, GroupCommit, LoopThreads, Partition, Term
 from clarion.replication.producer_files import load_producers
 from clarion.wire.records import encode_batch
 from clarion.world import Disk, RealDisk
@@ -83,7 +83,9 @@ class Bench:
             recovery_point=recovery_point,
         )
         producers = load_producers(self.disk, log, now_ms, clean=clean, recovery_point=recovery_point)
-        return Partition(tp, TOPIC_ID, log, settings, 3, self.commits, self.disk, producers)
+        partition = Partition(tp, TOPIC_ID, log, settings, 3, self.commits, self.disk, producers)
+        partition.lead(Term(1, 3, (1,), (1,)))
+        return partition
 
 
 def named(overrides: dict[str, str]) -> dict[str, str]:

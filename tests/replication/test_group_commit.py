@@ -13,7 +13,7 @@ from clarion.log.log import Log
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import TopicPartition
 from clarion.model.topic_settings import TopicSettings
-from clarion.replication import GroupCommit, LoopThreads, Partition, ProducerStates
+from clarion.replication import GroupCommit, LoopThreads, Partition, ProducerStates, Term
 from clarion.replication import group_commit as module
 from clarion.replication.flush_threads import OnDone, Work
 from clarion.wire.records import encode_batch
@@ -39,7 +39,9 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 def partition(disk: SimDisk, commits: GroupCommit, index: int = 0) -> Partition:
     tp, settings = TopicPartition("t", index), TopicSettings()
     log = Log.open(disk, f"/data/{tp}", LogConfig.of(settings), now_ms=NOW_MS, clean=True, topic_id=TOPIC_ID)
-    return Partition(tp, TOPIC_ID, log, settings, 3, commits, disk, ProducerStates())
+    partition = Partition(tp, TOPIC_ID, log, settings, 3, commits, disk, ProducerStates())
+    partition.lead(Term(1, 3, (1,), (1,)))
+    return partition
 
 
 async def outcome(one: Partition) -> ErrorCode:

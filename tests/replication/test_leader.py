@@ -6,6 +6,7 @@ import pytest
 
 from clarion.model.ids import LogPosition
 from clarion.replication.leader import LAG_MS_MAX, AlterInSync, Command, Do, Leader
+from clarion.replication.watermark import Uncommitted
 
 NOW = 1_000_000
 
@@ -64,18 +65,73 @@ def test_a_message_is_committed_when_every_replica_in_sync_has_it(is_durable: bo
     leader.on_append(at(3))
     leader.on_append(at(5))
     leader.on_flushed(at(5))
-    assert leader.on_fetch(2, 5, NOW) == ()
-    assert leader.on_fetch(3, 3, NOW) == (Do.TELL_COMMITTED,)
+    assert leader.on_fetch(2, 5, NOW, flushed_offset=5) == ()
+    assert leader.on_fetch(3, 3, NOW, flushed_offset=3) == (Do.TELL_COMMITTED,)
     assert leader.high_watermark == at(3)
-    assert leader.on_fetch(3, 5, NOW) == (Do.TELL_COMMITTED,)
+    assert leader.on_fetch(3, 5, NOW, flushed_offset=5) == (Do.TELL_COMMITTED,)
     assert leader.high_watermark == at(5)
 
 
 def test_the_leaders_own_flush_counts_like_a_follower() -> None:
     leader = leading(2, is_durable=True)
     leader.on_append(at(3))
-    assert leader.on_fetch(2, 3, NOW) == ()
+    assert leader.on_fetch(2, 3, NOW, flushed_offset=3) == ()
     assert leader.on_flushed(at(3)) == (Do.TELL_COMMITTED,)
+
+
+def test_with_durability_a_follower_counts_by_what_it_has_flushed() -> None:
+    leader = leading(2, is_durable=True)
+    leader.on_append(at(3))
+    leader.on_append(at(5))
+    leader.on_flushed(at(5))
+    assert leader.on_fetch(2, 5, NOW) == (), "who does not say what it has flushed has flushed nothing"
+    assert leader.on_fetch(2, 5, NOW, flushed_offset=4) == (Do.TELL_COMMITTED,)
+    assert leader.high_watermark == at(3)
+    assert leader.on_fetch(2, 5, NOW, flushed_offset=5) == (Do.TELL_COMMITTED,)
+    assert leader.high_watermark == at(5)
+
+
+def test_with_durability_a_follower_joins_with_what_it_has_flushed() -> None:
+    leader = leading(2, in_sync=(), is_durable=True)
+    leader.on_append(at(3))
+    leader.on_flushed(at(3))
+    assert leader.high_watermark == at(3)
+    assert leader.on_fetch(2, 3, NOW, flushed_offset=2) == ()
+    assert leader.on_fetch(2, 3, NOW, flushed_offset=3) == (AlterInSync(frozenset({2})),)
+
+
+def test_a_follower_joins_when_it_has_what_the_leader_had_when_its_term_began() -> None:
+    """The watermark that a new leader knows may be older than what its predecessor has told clients."""
+    uncommitted = Uncommitted()
+    uncommitted.add(at(9))
+    leader = Leader(at(9), is_durable=False, min_in_sync=1, high_watermark=at(4), uncommitted=uncommitted)
+    leader.set_followers((2, 3), (2,), NOW)
+    assert leader.on_fetch(3, 4, NOW) == ()
+    assert leader.on_fetch(3, 8, NOW) == ()
+    assert leader.on_fetch(3, 9, NOW) == (AlterInSync(frozenset({2, 3})),)
+
+
+def test_the_cluster_hears_in_which_life_a_follower_was_seen() -> None:
+    leader = leading(2, 3, in_sync=(2,))
+    assert leader.life_of(3) == -1
+    assert leader.on_fetch(3, 0, NOW, life=17) == (AlterInSync(frozenset({2, 3})),)
+    assert leader.life_of(3) == 17
+
+
+def test_a_follower_that_had_nothing_to_ask_for_is_not_slow_when_there_is_something() -> None:
+    leader = leading(2)
+    leader.on_fetch(2, 0, NOW)
+    later = NOW + 10 * LAG_MS_MAX
+    assert leader.on_tick(later) == ()
+    leader.on_append(at(3))
+    assert leader.on_tick(later + 1_000) == ()
+    assert leader.on_tick(later + LAG_MS_MAX + 1_000) == (AlterInSync(frozenset()),)
+
+
+def test_followers_hear_of_every_batch() -> None:
+    assert leading(2, in_sync=()).on_append(at(3)) == (Do.TELL_FOLLOWERS, Do.TELL_COMMITTED)
+    assert leading(2).on_append(at(3)) == (Do.TELL_FOLLOWERS,)
+    assert leading(2, is_durable=True).on_append(at(3)) == (Do.TELL_FOLLOWERS, Do.FLUSH)
 
 
 def test_a_follower_in_the_middle_of_a_batch_has_what_ends_before_it() -> None:
@@ -142,7 +198,7 @@ def test_what_was_not_committed_when_followers_came_waits_for_them() -> None:
     leader.on_append(at(3))
     leader.set_followers((2,), (2,), NOW)
     assert leader.on_flushed(at(3)) == ()
-    commands: tuple[Command, ...] = leader.on_fetch(2, 3, NOW)
+    commands: tuple[Command, ...] = leader.on_fetch(2, 3, NOW, flushed_offset=3)
     assert commands == (Do.TELL_COMMITTED,)
 
 

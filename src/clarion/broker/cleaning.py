@@ -26,8 +26,7 @@ from clarion.log.retention import (
     plan_retention,
     trim_first,
 )
-from clarion.log.swap import Swap
-from clarion.log.views import LogView, view_of
+from clarion.log.views import LogView
 from clarion.model.errors import KafkaError
 from clarion.model.ids import TopicId
 from clarion.model.topic_settings import TopicSettings
@@ -115,7 +114,7 @@ class Cleaner:
         memory.arrivals.note(partition.next_offset, now_ms, partition.settings.retention_grace_ms)
         if partition.settings.is_deleted and not self._is_quiet(partition, memory, now_ms, by_time):
             await self._alone(partition, "retention", self._retain(partition, memory, now_ms, by_time))
-        return self._is_alive(partition) and (partition.log.has_files_below_start or partition in self._to_trim)
+        return self._is_alive(partition) and (partition.has_files_below_start or partition in self._to_trim)
 
     async def drop_expired(
         self, partition: Partition, now_ms: int, *, is_start_saved: bool, at_once: bool = False
@@ -127,16 +126,16 @@ class Cleaner:
                 await self._remove_deleted(partition, now_ms, at_once)
 
     async def _drop_expired(self, partition: Partition, is_start_saved: bool) -> None:
-        partition.log.drop_below_start(is_start_saved=is_start_saved)
+        partition.drop_below_start(is_start_saved=is_start_saved)
         self._to_trim.discard(partition)
         await self._trim(partition)
 
     async def _remove_deleted(self, partition: Partition, now_ms: int, at_once: bool) -> None:
-        if deleted := partition.log.take_deleted(now_ms, at_once=at_once):
+        if deleted := partition.take_deleted(now_ms, at_once=at_once):
             await self._alone(partition, "removal", in_thread(partial(_remove, self._disk, deleted)))
 
     async def _retain(self, partition: Partition, memory: Memory, now_ms: int, by_time: bool) -> None:
-        view = view_of(partition.log)
+        view = partition.view()
         settings = partition.settings
         limit, holds = partition.high_watermark.offset, self._holds(partition)
 
@@ -192,13 +191,13 @@ class Cleaner:
             except OSError as error:
                 # A full disk gets room by what goes now; the file that is being written waits for the next look.
                 log.warning("roll_put_off", partition=partition.tp, reason=str(error))
-        partition.log.raise_start(plan.new_start_offset)
+        partition.raise_start(plan.new_start_offset)
         self.retention_messages_total += partition.start_offset - before
         log.info("retention", partition=partition.tp, start_offset=partition.start_offset, by=plan.reason)
 
     async def _trim(self, partition: Partition) -> None:
         """Rewrite the first file without its expired head, where that pays."""
-        view = view_of(partition.log)
+        view = partition.view()
         if not is_worth_trimming(view, partition.high_watermark):
             return
         try:
@@ -213,7 +212,7 @@ class Cleaner:
         if start == partition.next_offset:
             return True
         is_known = quiet is not None and quiet.start_offset == start and quiet.settings is settings
-        is_too_large = 0 <= settings.retention_bytes < partition.log.size_bytes
+        is_too_large = 0 <= settings.retention_bytes < partition.size_bytes
         if is_too_large and not (is_known and quiet is not None and quiet.next_offset == partition.next_offset):
             return False
         if settings.retention_ms < 0 or not by_time:
@@ -238,14 +237,14 @@ class Cleaner:
     @staticmethod
     def _is_clean(partition: Partition, memory: Memory, now_ms: int) -> bool:
         """Whether a look cannot find anything to do: no sealed segment is dirty, and nothing falls due by time."""
-        end = partition.log.end
+        end = partition.end
         may_roll = end.position > 0 and partition.settings.max_compaction_lag_ms <= now_ms
         is_horizon_due = memory.next_horizon_ms is not None and memory.next_horizon_ms <= now_ms
-        has_dirty = partition.log.segment_count > 1 and memory.first_dirty < end.segment
+        has_dirty = partition.segment_count > 1 and memory.first_dirty < end.segment
         return not (may_roll or is_horizon_due or has_dirty)
 
     async def _compact(self, partition: Partition, memory: Memory, now_ms: int) -> None:
-        view, settings, limit = view_of(partition.log), partition.settings, partition.high_watermark
+        view, settings, limit = partition.view(), partition.settings, partition.high_watermark
         plan = await in_thread(
             lambda: plan_compaction(
                 view,
@@ -295,7 +294,7 @@ class Cleaner:
     @staticmethod
     def _is_flushed(partition: Partition, offset: int) -> bool:
         """Whether what is going to be rewritten is on disk: a crash must find either the old files or the new ones."""
-        if partition.log.flushed.offset >= offset:
+        if partition.is_flushed_to(offset):
             return True
         partition.flush_soon()
         return False
@@ -306,7 +305,7 @@ class Cleaner:
         self, partition: Partition, view: LogView, cleaned: CleanedSegment, *, is_wanted: bool = True
     ) -> bool:
         """False if it came to nothing."""
-        swap = Swap(partition.log, view, cleaned)
+        swap = partition.swap(view, cleaned)
         if is_wanted and self._is_alive(partition) and swap.is_possible:
             try:
                 await in_thread(swap.announce)
@@ -323,12 +322,12 @@ class Cleaner:
 
     async def _sync_names(self, partition: Partition) -> None:
         """A roll begins a file, whose name must not last before those of the others do."""
-        if (names := partition.log.begin_name_sync()) is not None:
+        if (names := partition.begin_name_sync()) is not None:
             try:
                 await in_thread(names.run)
             except OSError:
                 pass  # `finish_name_sync` knows
-            partition.log.finish_name_sync(names)
+            partition.finish_name_sync(names)
 
     async def _alone(self, partition: Partition, duty: str, work: Awaitable[object]) -> None:
         """One thing at a time is done to a partition, and its trouble is its own."""
@@ -352,7 +351,7 @@ class Cleaner:
 
     @staticmethod
     def _is_alive(partition: Partition) -> bool:
-        return not partition.is_gone and partition.log.failed is None
+        return not partition.is_gone and partition.failure is None
 
 
 def _remove(disk: Disk, paths: list[str]) -> None:

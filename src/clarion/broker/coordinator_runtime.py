@@ -304,7 +304,7 @@ class CoordinatorShard(Generic[C]):
         self._user.after_load(self)
 
     async def _replay_all(self) -> int:
-        batches = self.partition.log.batches(self.partition.start_offset)
+        batches = self.partition.batches()
         replayed = skipped = 0
         while records := await in_thread(lambda: _decoded(batches)):
             for record in records:

@@ -173,12 +173,11 @@ class _Commit:
 async def _slices(partition: Partition, offset: int, bytes_max: int) -> list[FileSlice]:
     """Found without waiting for the disk, or looked for again when a thread has read it."""
     for tries_left in reversed(range(_COLD_TRIES_MAX)):
-        watermark = partition.high_watermark
-        if offset >= watermark.offset:
+        if offset >= partition.high_watermark.offset:
             return []
         reader = read_cached if tries_left else read_any
         try:
-            return partition.log.read(offset, bytes_max, watermark, at_least_one_batch=True, reader=reader)
+            return partition.read(offset, bytes_max, reader=reader)
         except ColdRead as cold:
             await in_thread(cold.warm_up)
         except OSError as error:

@@ -80,7 +80,7 @@ class MetricsEndpoint:
     async def _readyz(self) -> Page:
         loading = [str(one.partition.tp) for one in self._server.groups.shards if one.is_loading]
         closed = [f"{one.partition.tp} ({one.failure})" for one in self._server.groups.shards if one.failure]
-        offline = [str(one.tp) for one in self._server.broker.partitions if one.log.failed is not None]
+        offline = [str(one.tp) for one in self._server.broker.partitions if one.failure is not None]
         room = self._server.broker.partitions.room
         if room.is_short:
             return Page.text(503, f"{room.sentence}\n")
@@ -121,7 +121,7 @@ def _broker_samples(server: BrokerServer) -> Iterator[Sample]:
     yield "clarion_flushes_total", (), server.commits.flushes_total
     yield "clarion_topics", (), len(broker.image.topics)
     yield "clarion_partitions", (), broker.image.partition_total
-    yield "clarion_partitions_offline", (), sum(1 for one in broker.partitions if one.log.failed is not None)
+    yield "clarion_partitions_offline", (), sum(1 for one in broker.partitions if one.failure is not None)
     yield "clarion_disk_free_bytes", (), broker.partitions.room.free_bytes
     yield "clarion_disk_reserve_bytes", (), broker.partitions.room.reserve_bytes
     yield "clarion_retention_messages_total", (), broker.cleaner.retention_messages_total
@@ -136,7 +136,7 @@ def _topic_samples(topic: str, partitions: list[Partition]) -> Iterator[Sample]:
 
 def _partition_samples(partition: Partition) -> Iterator[Sample]:
     labels = (partition.tp.topic, str(partition.tp.partition))
-    yield "clarion_log_size_bytes", labels, partition.log.size_bytes
+    yield "clarion_log_size_bytes", labels, partition.size_bytes
     yield "clarion_log_start_offset", labels, partition.start_offset
     yield "clarion_log_end_offset", labels, partition.next_offset
     yield "clarion_high_watermark_offset", labels, partition.high_watermark.offset

@@ -28,6 +28,7 @@ from clarion.world import Clock, Disk, event_log
 log = event_log("broker")
 
 _FILES_WHILE_MAKING: Final = 16  # open at once while a topic's files are made
+_MIN_IN_SYNC: Final = "min.insync.replicas"
 _CLOSING_AT_ONCE: Final = 16  # flushes overlap in the device up to about here, and a few wait for their thread
 
 
@@ -94,20 +95,20 @@ class Partitions:
                 tp = TopicPartition(topic.name, index)
                 known = saved.get((topic.id, index), NOTHING_SAVED)
                 opened = self._open(topic, tp, settings, was_clean, known.start, known.recovery_point, self._files)
-                cut += opened.log.recovery.cut_bytes
+                cut += opened.cut_bytes
                 self._led.setdefault(topic.id, {})[index] = opened
         return StartReport(sum(1 for _ in self), was_clean, cut)
 
     def latest_epoch(self, topic: Topic, index: int) -> int:
         """The latest in which a leader has written into this log; -1 if none has."""
         partition = self.find(topic.id, index)
-        return -1 if partition is None else partition.log.epochs.latest
+        return -1 if partition is None else partition.latest_epoch
 
     def lead(self, topics: Iterable[Topic]) -> None:
         """Begin the terms that the cluster has agreed on: from here on messages may be written."""
         for topic in topics:
             for index, partition in self._led.get(topic.id, {}).items():
-                partition.leader_epoch = topic.partitions[index].leader_epoch
+                partition.lead(topic.partitions[index], self._clock.now_ms())
 
     def make(
         self, topic: Topic, settings: TopicSettings, first: int = 0, *, deleted: Collection[TopicId] = ()
@@ -136,20 +137,24 @@ class Partitions:
     def adopt(self, topic: Topic, made: list[Partition]) -> None:
         led = self._led.setdefault(topic.id, {})
         for partition in made:
-            partition.log.share_files(self._files)
+            partition.share_files(self._files)
             led[partition.tp.partition] = partition
+            partition.lead(topic.partitions[partition.tp.partition], self._clock.now_ms())
 
     def configure(self, topic: Topic, settings: TopicSettings) -> None:
         for partition in self.of_topic(topic):
-            partition.configure(settings)
-            partition.log.config = LogConfig.of(settings)
+            partition.configure(settings, is_min_in_sync_set=self._is_min_in_sync_set(topic))
+
+    def _is_min_in_sync_set(self, topic: Topic) -> bool:
+        return (
+            _MIN_IN_SYNC in topic.overrides or self.defaults.min_insync_replicas != TopicSettings().min_insync_replicas
+        )
 
     def retire(self, topic: Topic) -> list[Partition]:
         """Take a topic out of service; `remove_files` follows."""
         retired = list(self._led.pop(topic.id, {}).values())
         for partition in retired:
             partition.retire(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            partition.log.abandon()
         return retired
 
     async def settle(self, partitions: Iterable[Partition]) -> None:
@@ -161,7 +166,7 @@ class Partitions:
         doomed = []
         for partition in retired:
             path = os.path.join(self._data_dir, new_name(partition.tp, partition.topic_id, DELETED))
-            self._disk.rename(partition.log.folder, path)
+            self._disk.rename(partition.folder, path)
             doomed.append(path)
         self._disk.sync_folder(self._data_dir)
         for path in doomed:
@@ -204,12 +209,14 @@ class Partitions:
             limits=self._producer_limits,
         )
         epoch = topic.partitions[tp.partition].leader_epoch
-        return Partition(tp, topic.id, opened, settings, epoch, self._commits, self._disk, producers, self.room)
+        made = Partition(tp, topic.id, opened, settings, epoch, self._commits, self._disk, producers, self.room)
+        made.configure(settings, is_min_in_sync_set=self._is_min_in_sync_set(topic))
+        return made
 
 
 async def _close_each(waiting: Iterator[Partition]) -> None:
     for partition in waiting:
-        if partition.log.failed is None:
+        if partition.failure is None:
             try:
                 ticket = partition.begin_close()
                 if ticket is not None:
@@ -217,7 +224,7 @@ async def _close_each(waiting: Iterator[Partition]) -> None:
                 partition.finish_close(ticket)
             except OSError as error:
                 log.error("close_failed", partition=partition.tp, reason=str(error))
-                partition.log.fail(error)
+                partition.fail(error)
 
 
 async def _run(ticket: FlushTicket) -> None:

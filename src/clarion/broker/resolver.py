@@ -120,6 +120,7 @@ class Resolver:
             self.check_exists(topic, index)
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic.name}-{index} is led by another broker")
         check_leader_epoch(leader_epoch, partition)
+        partition.check_leads()
         return partition
 
 

@@ -241,7 +241,7 @@ class BrokerServer:
         await partitions.close_all()
         try:
             self._offset_files.save(self._offset_files.take(partitions))
-            if all(partition.log.failed is None for partition in partitions):
+            if all(partition.failure is None for partition in partitions):
                 self._clean_shutdown.leave(self._term)
         except OSError as error:  # a full disk, for one: the files of before are still there
             log.error("stop_not_clean", reason=str(error), consequence="the next start checks the logs")

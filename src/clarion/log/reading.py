@@ -115,6 +115,12 @@ class ReadableLog:
         for header, segment, position in self._walk(from_offset, to or self.end):
             yield header, LogPosition(header.base_offset, segment.base_offset, position)
 
+    def position_of(self, offset: int) -> LogPosition:
+        """Where the first batch begins that reaches the offset; the end if none does."""
+        for _, place in self.batch_headers(max(offset, self.start_offset)):
+            return place
+        return self.end
+
     def batches(self, from_offset: int, to: LogPosition | None = None) -> Iterator[bytes]:
         """The same batches, whole. To be asked for in the loop; a thread may go through them."""
         end = to or self.end

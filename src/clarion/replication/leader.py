@@ -2,12 +2,17 @@
 
     on_append(end)                        a batch is in the leader's log
     on_flushed(position)                  … and on its disk, up to there
-    on_fetch(replica, offset, now_ms)     a follower asks for the offset, so it has all before it
+    on_fetch(replica, offset, now_ms, …)  a follower asks for the offset, so it has all before it
     on_tick(now_ms)                       time passes
     on_in_sync(followers)                 the cluster has agreed on who is in sync
 
-Each returns what is to be done now. The high watermark is the least of what the replicas in sync have; of the leader
-itself only what is flushed counts, where the topic is durable. It never falls and never passes the log's end.
+Each returns what is to be done now. The high watermark is the least of what the replicas in sync have; where the topic
+is durable only what they have flushed counts. It never falls and never passes the log's end.
+
+Who fetches does so in this leader's epoch: the driver has compared epochs and logs before it tells of a fetch.
+
+A follower joins the in-sync set when it has all that is committed, and all that the leader had when its term began: the
+watermark is learned from the term before, and may be older than what that leader has told clients.
 
 While a change of the in-sync set is on its way, who is going in counts already and who is going out still does: the
 next leader is chosen by the old set or by the new one, and has everything committed either way.
@@ -15,20 +20,22 @@ next leader is chosen by the old set or by the new one, and has everything commi
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
 from clarion.model.ids import LogPosition
+from clarion.replication.watermark import Uncommitted
 
 LAG_MS_MAX: Final = 30_000  # Kafka's replica.lag.time.max.ms
+NO_LIFE: Final = -1
 
 
 class Do(Enum):
     FLUSH = auto()  # the leader's own log
     TELL_COMMITTED = auto()  # the watermark has moved
+    TELL_FOLLOWERS = auto()  # there is more to fetch
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,29 +52,43 @@ Commands = tuple[Command, ...]
 NOTHING: Final[Commands] = ()
 FLUSH: Final[Commands] = (Do.FLUSH,)
 TELL_COMMITTED: Final[Commands] = (Do.TELL_COMMITTED,)
+_TELL_FOLLOWERS: Final[Commands] = (Do.TELL_FOLLOWERS,)
+_TELL_FOLLOWERS_AND_FLUSH: Final[Commands] = (Do.TELL_FOLLOWERS, Do.FLUSH)
 
 
-class Follower:
+class Progress:
     """How far another replica is known to be."""
 
     def __init__(self, now_ms: int) -> None:
         self.next_offset = -1  # until its first fetch
+        self.flushed_offset = -1
+        self.life = NO_LIFE  # the broker epoch in which it said so
         self.caught_up_ms = now_ms  # when it last had everything; a new one gets its time to come
         self.fetched_ms = now_ms
         self.leader_end = 0  # the leader's end at its last fetch
 
 
 class Leader:
-    def __init__(self, end: LogPosition, *, is_durable: bool, min_in_sync: int) -> None:
-        """`end`: of the leader's log, all of it flushed and committed."""
+    def __init__(
+        self,
+        end: LogPosition,
+        *,
+        is_durable: bool,
+        min_in_sync: int,
+        flushed: LogPosition | None = None,
+        high_watermark: LogPosition | None = None,
+        uncommitted: Uncommitted | None = None,
+    ) -> None:
+        """`end`: of the leader's log when its term begins. Unless told otherwise all of it is flushed and committed."""
         self.end = end
-        self.flushed = end
-        self.high_watermark = end
+        self.flushed = end if flushed is None else flushed
+        self.high_watermark = end if high_watermark is None else high_watermark
         self.in_sync: frozenset[int] = frozenset()  # followers; the leader itself always is
+        self._epoch_start = end.offset
         self._asked: frozenset[int] | None = None  # the set that the cluster has not agreed on yet
-        self._followers: dict[int, Follower] = {}
+        self._followers: dict[int, Progress] = {}
         self._is_alone = True
-        self._ends: deque[LogPosition] = deque()  # of uncommitted batches, while there are followers
+        self._uncommitted = uncommitted or Uncommitted()  # kept while there are followers
         self._is_durable = is_durable
         self._min_in_sync = min_in_sync
 
@@ -75,6 +96,18 @@ class Leader:
     def has_enough_in_sync(self) -> bool:
         """Whether a message may be taken for which only min.insync.replicas are enough."""
         return 1 + len(self.in_sync) >= self._min_in_sync
+
+    @property
+    def min_in_sync(self) -> int:
+        return self._min_in_sync
+
+    def is_follower(self, replica: int) -> bool:
+        return replica in self._followers
+
+    def life_of(self, replica: int) -> int:
+        """The broker epoch in which a follower has fetched last; -1 if it has not in this term."""
+        progress = self._followers.get(replica)
+        return NO_LIFE if progress is None else progress.life
 
     def configure(self, *, is_durable: bool, min_in_sync: int) -> Commands:
         """What was readable stays readable; what was written without a flush gets its own."""
@@ -91,8 +124,10 @@ class Leader:
                 return FLUSH
             self.high_watermark = end
             return TELL_COMMITTED
-        self._ends.append(end)
-        return FLUSH if self._is_durable else self._commit()
+        self._uncommitted.add(end)
+        if self._is_durable:
+            return _TELL_FOLLOWERS_AND_FLUSH
+        return (Do.TELL_FOLLOWERS, *committed) if (committed := self._commit()) else _TELL_FOLLOWERS
 
     def on_roll(self, end: LogPosition) -> Commands:
         """The end is at the beginning of a new file, at the same offset. Where all is committed, so is that."""
@@ -112,10 +147,10 @@ class Leader:
 
     def set_followers(self, replicas: Iterable[int], in_sync: Iterable[int], now_ms: int) -> Commands:
         """At the beginning of a term, and when replicas are assigned anew."""
-        self._followers = {one: self._followers.get(one) or Follower(now_ms) for one in sorted(replicas)}
+        self._followers = {one: self._followers.get(one) or Progress(now_ms) for one in sorted(replicas)}
         self._is_alone = not self._followers
         if not self._is_alone and self.high_watermark < self.end:
-            self._ends.append(self.end)
+            self._uncommitted.add(self.end)
         return self.on_in_sync(in_sync)
 
     def on_in_sync(self, followers: Iterable[int]) -> Commands:
@@ -124,7 +159,10 @@ class Leader:
         self._asked = None
         return self._commit()
 
-    def on_fetch(self, replica: int, offset: int, now_ms: int) -> Commands:
+    def on_fetch(
+        self, replica: int, offset: int, now_ms: int, *, flushed_offset: int = -1, life: int = NO_LIFE
+    ) -> Commands:
+        """`flushed_offset`: what it has on its disk; `life`: the broker epoch in which it says so."""
         follower = self._followers[replica]
         assert offset <= self.end.offset, "a follower has what the leader does not"
         if offset >= self.end.offset:
@@ -132,20 +170,29 @@ class Leader:
         elif offset >= follower.leader_end:
             follower.caught_up_ms = max(follower.caught_up_ms, follower.fetched_ms)
         follower.next_offset, follower.fetched_ms, follower.leader_end = offset, now_ms, self.end.offset
+        follower.flushed_offset, follower.life = flushed_offset, life
         commands = self._commit()
-        if replica not in self.in_sync and self._asked is None and offset >= self.high_watermark.offset:
+        if replica not in self.in_sync and self._asked is None and self._may_join(follower):
             return (*commands, self._ask(self.in_sync | {replica}))
         return commands
 
     def on_tick(self, now_ms: int) -> Commands:
         """A follower that has lacked something for too long leaves the in-sync set: nobody waits for it any longer."""
-        if self._asked is not None:
+        if self._is_alone or self._asked is not None:
             return NOTHING
+        for one in self.in_sync:
+            follower = self._followers[one]
+            if follower.next_offset >= self.end.offset:  # it lacks nothing, so it need not ask
+                follower.caught_up_ms = max(follower.caught_up_ms, now_ms)
         slow = frozenset(one for one in self.in_sync if self._is_slow(self._followers[one], now_ms))
         return (self._ask(self.in_sync - slow),) if slow else NOTHING
 
-    def _is_slow(self, follower: Follower, now_ms: int) -> bool:
+    def _is_slow(self, follower: Progress, now_ms: int) -> bool:
         return follower.next_offset < self.end.offset and now_ms - follower.caught_up_ms > LAG_MS_MAX
+
+    def _may_join(self, follower: Progress) -> bool:
+        held = self._held(follower)
+        return held >= self.high_watermark.offset and held >= self._epoch_start
 
     def _ask(self, followers: frozenset[int]) -> AlterInSync:
         self._asked = followers
@@ -153,24 +200,19 @@ class Leader:
 
     # Committing
 
+    def _held(self, follower: Progress) -> int:
+        """Up to where it has everything, in the way that counts."""
+        return min(follower.next_offset, follower.flushed_offset) if self._is_durable else follower.next_offset
+
     def _commit(self) -> Commands:
         position = self.flushed if self._is_durable else self.end
         counted = self.in_sync if self._asked is None else self.in_sync | self._asked
         if counted:
-            position = min(position, self._last_end(min(self._followers[one].next_offset for one in counted)))
+            held = min([self._held(self._followers[one]) for one in counted])
+            position = min(position, self._uncommitted.last_end(held, self.high_watermark))
         if position <= self.high_watermark:
             return NOTHING
         assert position <= self.end, "the watermark never passes the end"
         self.high_watermark = position
-        while self._ends and self._ends[0] <= position:
-            self._ends.popleft()
+        self._uncommitted.forget(position)
         return TELL_COMMITTED
-
-    def _last_end(self, offset: int) -> LogPosition:
-        """Where the last batch ends that lies before the offset whole."""
-        found = self.high_watermark
-        for end in self._ends:
-            if end.offset > offset:
-                break
-            found = end
-        return found

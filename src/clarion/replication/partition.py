@@ -1,32 +1,27 @@
-"""The leader's side of one partition: it admits batches, gives them offsets, and moves the watermark.
+"""One partition: what is written into its log, by producers and coordinators where it leads, and by its leader else.
 
-    log start          high watermark            log end
-        │ readable: committed │ appended, not yet committed │
-        └─────────────────────┴────────────────────────────┘
-
-When a batch is committed is decided by `Leader`, which does nothing; what it decides is done here. A leader's term is
-numbered by its epoch, which grows whenever a term begins, so that a reader can tell a log that lost its tail from the
-one it knew.
+A produced batch is checked, gets its place, and is written as it came; a follower writes the leader's bytes as they
+are. What becomes of it then is `committing`'s.
 """
 
 from __future__ import annotations
 
-import errno
-from collections import deque
-from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
-from clarion.log.flush import FlushTicket
-from clarion.log.hops import DamagedSegment
+from clarion.log.hops import DamagedSegment, Reader, read_any
 from clarion.log.log import Log
 from clarion.log.room import Room
+from clarion.log.slices import FileSlice
 from clarion.model.errors import ErrorCode, KafkaError
-from clarion.model.ids import LogPosition, TopicId, TopicPartition
+from clarion.model.ids import TopicId, TopicPartition
 from clarion.model.topic_settings import TopicSettings
+from clarion.replication.committing import CommittingPartition, Watcher
+from clarion.replication.follower import Follower, Position
 from clarion.replication.group_commit import GroupCommit
-from clarion.replication.leader import FLUSH, TELL_COMMITTED, Commands, Do, Leader
+from clarion.replication.leader import FLUSH, TELL_COMMITTED
+from clarion.replication.membership import Membership
 from clarion.replication.preparation import Preparation, check_size, preparation_for
-from clarion.replication.producer_files import producer_entries, recall_older
+from clarion.replication.producer_files import load_producers, recall_older
 from clarion.replication.producers import KnownBatch, ProducerStates
 from clarion.wire.batch import (
     HEADER_BYTES,
@@ -34,6 +29,7 @@ from clarion.wire.batch import (
     TRANSACTIONAL,
     BatchHeader,
     check_produced_batch,
+    has_good_crc,
     read_header,
     stamp,
     stamp_log_append_time,
@@ -41,20 +37,12 @@ from clarion.wire.batch import (
 from clarion.wire.limits import WorkBudget
 from clarion.world import NO_ROOM, Disk, event_log
 
+__all__ = ["Appended", "Partition", "Watcher"]
+
 log = event_log("replication")
 
 _NOT_FOR_CLIENTS: Final = LOG_APPEND_TIME | TRANSACTIONAL  # the second until there are transactions
 _TELL_AGAIN_MS: Final = 10_000  # a full disk refuses every message, and is logged this often
-
-CommitCallback = Callable[[ErrorCode], None]
-
-
-class Watcher(Protocol):
-    """A reader that waits for more."""
-
-    def on_progress(self, partition: Partition) -> None:
-        """The watermark has moved, or the partition has gone."""
-        ...
 
 
 class Appended:
@@ -68,7 +56,7 @@ class Appended:
         self.log_append_time_ms = log_append_time_ms  # -1 unless the broker stamps it
 
 
-class Partition:
+class Partition(CommittingPartition):
     def __init__(
         self,
         tp: TopicPartition,
@@ -80,61 +68,37 @@ class Partition:
         disk: Disk,
         producers: ProducerStates,
         room: Room | None = None,
+        membership: Membership | None = None,
     ) -> None:
-        self.tp = tp
-        self.topic_id = topic_id
-        self.log = partition_log
-        self.leader_epoch = leader_epoch
-        self.producers = producers
-        # The only replica: what recovery found and flushed is committed.
-        self._leader = Leader(
-            partition_log.end, is_durable=settings.is_durable, min_in_sync=settings.min_insync_replicas
-        )
-        self.high_watermark: LogPosition = partition_log.end
-        self.watchers: dict[Watcher, None] = {}
-        self.is_flushing = False
-        self.is_gone = False
+        """It has no role yet: `lead` or `follow` gives it one. `leader_epoch`: the latest that is known of it."""
+        super().__init__(tp, topic_id, partition_log, settings, leader_epoch, commits, producers, membership)
         self.preparing = 0  # requests whose batches for this partition are in a thread, or wait for one
         self.bytes_in_total = 0
         self.messages_in_total = 0
         self.bytes_out_total = 0
-        self._commits = commits
         self._disk = disk
         self._room = room or Room()
-        self._waiting: deque[tuple[int, CommitCallback]] = deque()
-        self._is_flush_wanted = False  # by somebody who cannot wait for the next append to ask for one
-        self._snapshot_due_at = -1  # the offset of the last roll of whose producers there is no snapshot yet
-        self._snapshot_due_from = -1  # the segment that the first such roll began
         self._told_ms = 0  # when trouble with the disk was last logged
-        partition_log.on_pressure(self.flush_soon)
         self.configure(settings)
 
-    def configure(self, settings: TopicSettings) -> None:
-        """Take new settings. What was readable stays readable: the watermark never falls."""
-        self.settings = settings
-        self._is_durable = settings.is_durable
+    def _this(self) -> Partition:
+        return self
+
+    def configure(self, settings: TopicSettings, *, is_min_in_sync_set: bool = True) -> None:
         self._bytes_max = settings.max_message_bytes
         self._stamps_time = settings.is_log_append_time
         self.preparation: Preparation | None = preparation_for(self.tp.topic, settings)
         self._after_max_ms = settings.message_timestamp_after_max_ms
         self._before_max_ms = settings.message_timestamp_before_max_ms
-        commands = self._leader.configure(is_durable=self._is_durable, min_in_sync=settings.min_insync_replicas)
-        self.has_enough_replicas = self._leader.has_enough_in_sync
-        if self.log.failed is None and not self.is_gone:
-            self._perform(commands)
+        super().configure(settings, is_min_in_sync_set=is_min_in_sync_set)
 
-    @property
-    def start_offset(self) -> int:
-        return self.log.start_offset
-
-    @property
-    def next_offset(self) -> int:
-        return self.log.next_offset
-
-    # Writing
+    # What producers write
 
     def append(self, batch: memoryview, now_ms: int) -> Appended:
-        """Check one produced batch, give it its place and write it. KafkaError says why it is refused."""
+        """Check one produced batch, give it its place and write it. KafkaError says why it is refused.
+
+        The caller has found out in this turn that this broker leads the partition.
+        """
         if self.preparation is not None:
             return self.append_prepared(self.preparation(batch, WorkBudget.for_bytes(len(batch))), now_ms)
         if len(batch) >= HEADER_BYTES:
@@ -143,13 +107,20 @@ class Partition:
         return self._append_checked(batch, check_produced_batch(batch), now_ms)
 
     def append_prepared(self, batch: memoryview, now_ms: int) -> Appended:
-        """The same for what a `preparation` has returned. Meanwhile the topic may have been deleted."""
-        if self.is_gone:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.tp} has been deleted")
+        """The same for what a `preparation` has returned. Meanwhile the topic may have been deleted, or moved."""
+        self.check_leads()
         stamp(batch, self.log.next_offset, self.leader_epoch)
         return self._append_checked(batch, read_header(batch), now_ms)
 
+    def append_own(self, batch: bytearray, now_ms: int) -> Appended:
+        """Append a batch that this broker made itself (a coordinator's records)."""
+        self.check_leads()
+        stamp(batch, self.log.next_offset, self.leader_epoch)
+        return self._write(memoryview(batch), read_header(batch), now_ms)
+
     def _append_checked(self, batch: memoryview, header: BatchHeader, now_ms: int) -> Appended:
+        if self.membership is not None:
+            self.check_leads()
         self._admit(batch, header, now_ms)
         if header.producer_id >= 0:
             try:
@@ -177,27 +148,13 @@ class Partition:
 
     def check_in_sync(self) -> None:
         """Before a batch is appended for whom only min.insync.replicas are enough: nothing is written then."""
-        if not self.has_enough_replicas:
+        if not self.takes_all:
+            self.check_leads()
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"{self.tp} has {1 + len(self._leader.in_sync)} replica in sync; "
-                f"min.insync.replicas is {self.settings.min_insync_replicas}",
+                f"{self.tp} has {self.in_sync_count} replica in sync; "
+                f"min.insync.replicas is {self._min_in_sync(self._state)}",
             )
-
-    def append_own(self, batch: bytearray, now_ms: int) -> Appended:
-        """Append a batch that this broker made itself (a coordinator's records)."""
-        stamp(batch, self.log.next_offset, self.leader_epoch)
-        return self._write(memoryview(batch), read_header(batch), now_ms)
-
-    def when_committed(self, last_offset: int, callback: CommitCallback) -> bool:
-        """True if `last_offset` is committed already; else the callback is called once, when it is or never will be."""
-        if last_offset < self.high_watermark.offset:
-            return True
-        if self.is_gone or self.log.failed is not None:
-            callback(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if self.is_gone else ErrorCode.KAFKA_STORAGE_ERROR)
-        else:
-            self._waiting.append((last_offset, callback))
-        return False
 
     def _admit(self, batch: memoryview, header: BatchHeader, now_ms: int) -> None:
         check_size(batch, self.tp.topic, self._bytes_max)
@@ -242,6 +199,8 @@ class Partition:
             stamp_log_append_time(batch, now_ms)
             append_time = now_ms
             header = header._replace(max_timestamp=now_ms, attributes=header.attributes | LOG_APPEND_TIME)
+        leader = self._leader
+        assert leader is not None, "only a leader gives batches their place"
         try:
             segment = self.log.end.segment
             end = self.log.append(batch, header, now_ms)
@@ -255,7 +214,7 @@ class Partition:
             self._on_roll()
         self.bytes_in_total += len(batch)
         self.messages_in_total += header.record_count
-        commands = self._leader.on_append(end)
+        commands = leader.on_append(end)
         if commands is TELL_COMMITTED:
             self._tell_committed(end)
         elif commands is FLUSH:
@@ -263,29 +222,6 @@ class Partition:
         else:
             self._perform(commands)
         return Appended(header.base_offset, end.offset - 1, append_time)
-
-    def roll(self, now_ms: int) -> None:
-        """Seal the active segment. Where all is committed, the watermark moves to the new file at the same offset."""
-        segment = self.log.end.segment
-        self.log.roll(now_ms)
-        if self.log.end.segment == segment:
-            return
-        self._perform(self._leader.on_roll(self.log.end))
-        self._on_roll()
-
-    def _on_roll(self) -> None:
-        """What recovery would have to look at again ends with the segment: its bytes go to disk, its producers too."""
-        if len(self.producers) or self.producers.has_snapshot:
-            self._snapshot_due_at = self.log.next_offset
-            if self._snapshot_due_from < 0:
-                self._snapshot_due_from = self.log.end.segment
-        self.flush_soon()
-
-    @property
-    def recovery_point(self) -> int:
-        """What a start after a crash need not look at: it is flushed, and a snapshot knows its producers."""
-        flushed = self.log.flushed.offset
-        return flushed if self._snapshot_due_from < 0 else min(flushed, self._snapshot_due_from)
 
     def _storage_error(self, error: OSError, now_ms: int) -> KafkaError:
         if self.log.failed is not None:
@@ -299,97 +235,123 @@ class Partition:
             (log.warning if self.log.failed is None else log.error)(event, partition=self.tp, reason=str(error))
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message)
 
-    # Committing
+    # What followers fetch from here
 
-    def flush_soon(self) -> None:
-        """Flush what is appended, whatever the durability: somebody is going to build on it."""
-        self._is_flush_wanted = True
-        self._commits.request(self)
+    def on_replica_fetch(
+        self, replica: int, offset: int, now_ms: int, *, flushed_offset: int = -1, life: int = -1
+    ) -> None:
+        """A follower has all before the offset: it fetches in this epoch, and its log agrees with this one."""
+        leader = self._leader
+        if leader is None or not leader.is_follower(replica):
+            # As in Kafka: one of the two has yet to hear of an assignment.
+            raise KafkaError(
+                ErrorCode.UNKNOWN_LEADER_EPOCH, f"broker {replica} is no replica of {self.tp} as known here"
+            )
+        self._perform(leader.on_fetch(replica, offset, now_ms, flushed_offset=flushed_offset, life=life))
+
+    def read_as_replica(
+        self, offset: int, max_bytes: int, *, at_least_one_batch: bool = True, reader: Reader = read_any
+    ) -> list[FileSlice]:
+        """What there is, committed or not."""
+        return self.log.read(offset, max_bytes, self.log.end, at_least_one_batch=at_least_one_batch, reader=reader)
+
+    # What its leader has written
 
     @property
-    def needs_flush(self) -> bool:
-        if self.log.failed is not None or self.is_gone:
-            return False
-        return self._is_flush_wanted or (self._is_durable and self.log.flushed < self.log.end)
+    def position(self) -> Position:
+        """What the next fetch tells the leader."""
+        one = self.log
+        return Position(one.next_offset, one.epochs.latest, one.flushed.offset, one.start_offset, self.leader_epoch)
 
-    def begin_flush(self) -> FlushTicket | None:
-        if self.is_gone:
-            return None
-        self._is_flush_wanted = False
-        ticket = self.log.begin_flush()
-        if self._snapshot_due_at >= 0:
-            self.producers.has_snapshot = True
-            ticket.take_along(self.log.next_offset, producer_entries(self.producers))
-        return ticket
+    def append_fetched(self, records: memoryview, now_ms: int) -> int:
+        """Write what the leader sent, as it is; returns how many bytes were new.
 
-    def finish_flush(self, ticket: FlushTicket) -> None:
-        if self.is_gone:
-            return
-        if ticket.is_snapshot_saved and ticket.snapshot_offset >= self._snapshot_due_at:
-            self._snapshot_due_at = self._snapshot_due_from = -1
-        self.log.finish_flush(ticket)
-        self._perform(self._leader.on_flushed(self.log.flushed))
-        assert self.log.start_offset <= self.high_watermark.offset, "what readers may not see yet was deleted"
-
-    def fail_flush(self, error: BaseException) -> None:
-        """Writing is over for this log. Of a deleted one it no longer matters what its files do."""
-        if self.is_gone:
-            return
-        if self.log.failed is None:
-            is_disks = isinstance(error, OSError)
-            self.log.fail(error if isinstance(error, OSError) else OSError(errno.EIO, repr(error)))
-            log.error("log_offline", partition=self.tp, reason=f"flush: {error}", error=None if is_disks else error)
-        self._give_up_waiting(ErrorCode.KAFKA_STORAGE_ERROR)
-
-    def _perform(self, commands: Commands) -> None:
-        for command in commands:
-            if command is Do.TELL_COMMITTED:
-                self._tell_committed(self._leader.high_watermark)
-            elif command is Do.FLUSH:
-                self._commits.request(self)
-            else:
-                raise AssertionError(f"{self.tp} has no followers, and {command} is about them")
-
-    def _tell_committed(self, position: LogPosition) -> None:
-        assert position.offset <= self.log.next_offset, "the watermark never passes the end"
-        self.high_watermark = position
-        waiting = self._waiting
-        while waiting and waiting[0][0] < position.offset:
-            waiting.popleft()[1](ErrorCode.NONE)
-        if self.watchers:
-            for watcher in list(self.watchers):
-                watcher.on_progress(self)
-
-    def _give_up_waiting(self, code: ErrorCode) -> None:
-        while self._waiting:
-            self._waiting.popleft()[1](code)
-
-    # The end
-
-    def begin_close(self) -> FlushTicket | None:
-        """The broker stops: what a flush and a snapshot at the log's end have to write, so that a start reads nothing.
-
-        `run` in a thread, then `finish_close`. None if there is nothing to write.
+        A batch that is cut off at the end comes again. KafkaError if one is damaged, or cannot be written.
         """
-        ticket = self.log.begin_close()
-        if self.log.failed is None and (len(self.producers) or self.producers.has_snapshot):
-            ticket = ticket or self.log.begin_flush()
-            ticket.take_along(self.log.next_offset, producer_entries(self.producers), must_be_saved=True)
-        return ticket
+        follower = self._followed()
+        at, written = 0, 0
+        while len(records) - at >= HEADER_BYTES:
+            header = read_header(records, at)
+            size = header.size_bytes
+            if size < HEADER_BYTES:
+                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self.tp}: the leader sent a batch of {size} bytes")
+            if len(records) - at < size:
+                break
+            if follower.on_batch(header, self.log.epochs.latest):
+                self._append_fetched(follower, records[at : at + size], header, now_ms)
+                written += size
+            at += size
+        if written and self._is_durable:
+            self._commits.request(self)
+        return written
 
-    def finish_close(self, ticket: FlushTicket | None) -> None:
-        if ticket is not None:
-            self.log.finish_flush(ticket)
-        self.log.abandon()
+    def _append_fetched(self, follower: Follower, batch: memoryview, header: BatchHeader, now_ms: int) -> None:
+        if not has_good_crc(batch, header):
+            raise KafkaError(
+                ErrorCode.CORRUPT_MESSAGE, f"{self.tp}: the leader's batch at {header.base_offset} is damaged"
+            )
+        if len(batch) > self._room.left_bytes:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self._room.sentence)
+        self._room.left_bytes -= len(batch)
+        try:
+            segment = self.log.end.segment
+            end = self.log.append(batch, header, now_ms)
+        except OSError as error:
+            raise self._storage_error(error, now_ms) from error
+        if header.producer_id >= 0:
+            self.producers.replay(header, now_ms)
+        if end.segment != segment:
+            self._on_roll()
+        self.bytes_in_total += len(batch)
+        follower.on_appended(end)
 
-    def retire(self, code: ErrorCode) -> None:
-        """The topic is deleted or the broker stops: nobody waits for this partition any longer."""
-        self.is_gone = True
+    def note_leader(self, high_watermark: int, start_offset: int) -> None:
+        """What the leader says of its log: its start and its watermark are this one's too, as far as it reaches."""
+        follower = self._followed()
+        if follower.on_leader_watermark(high_watermark):
+            self._tell_committed(follower.high_watermark)
+        if self.log.start_offset < start_offset <= self.high_watermark.offset:
+            self.log.raise_start(start_offset)
+
+    def cut_where_logs_part(self, epoch: int, end_offset: int, now_ms: int) -> None:
+        """The leader knows no more of this log than up to there; the next fetch compares again."""
+        follower = self._followed()
+        offset = follower.on_diverging(epoch, end_offset, self.log.epochs)
+        committed, before = self.high_watermark.offset, self.log.next_offset
+        self._cut(follower, offset, now_ms)
+        tell = log.warning if self.log.next_offset < committed else log.info
+        tell("log_cut", partition=self.tp, at=self.log.next_offset, before=before, epoch=epoch, watermark=committed)
+
+    def begin_anew(self, leader_start: int, now_ms: int) -> bool:
+        """The leader has nothing where this log ends: begin anew where its log begins. False if it does already."""
+        follower = self._followed()
+        offset = follower.on_out_of_range(leader_start)
+        if offset is None:
+            return False
+        log.warning("log_begun_anew", partition=self.tp, at=offset, before=self.log.next_offset)
+        self._cut(follower, offset, now_ms, begins_anew=True)
+        return True
+
+    def _cut(self, follower: Follower, offset: int, now_ms: int, *, begins_anew: bool = False) -> None:
+        try:
+            if begins_anew:
+                self.log.restart_at(offset, now_ms)
+            else:
+                self.log.truncate_to(offset, now_ms)
+        except OSError as error:
+            raise self._storage_error(error, now_ms) from error
+        finally:
+            follower.on_cut(self.log.end)
+            self.high_watermark = follower.high_watermark
         self.producers.forget_all()
-        self._give_up_waiting(code)
-        for watcher in list(self.watchers):
-            watcher.on_progress(self)
-        self.watchers.clear()
+        self.producers = load_producers(
+            self._disk, self.log, now_ms, clean=False, recovery_point=self.recovery_point, limits=self.producers.limits
+        )
+
+    def _followed(self) -> Follower:
+        if self._follower is None:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp} follows nobody")
+        return self._follower
 
 
 def _refused_attribute(header: BatchHeader) -> KafkaError:

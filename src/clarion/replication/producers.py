@@ -76,6 +76,10 @@ class ProducerStates:
         self._producers: OrderedDict[int, Producer] = OrderedDict()  # the longest idle first
         self.has_snapshot = False  # on disk, perhaps an older one: also "nobody" must then be written down
 
+    @property
+    def limits(self) -> ProducerLimits:
+        return self._limits
+
     def __len__(self) -> int:
         return len(self._producers)
 

@@ -367,7 +367,7 @@ async def _keep_house(life: Life) -> None:
     life.trust_clock()
     await server.housekeeping.retain()
     for partition in server.broker.partitions:
-        if partition.settings.is_compacted and partition.log.failed is None:
+        if partition.settings.is_compacted and partition.failure is None:
             partition.roll(server.broker.clock.now_ms())
             partition.flush_soon()
     while any(one.is_flushing for one in server.broker.partitions):  # noqa: ASYNC110  # compaction waits for flushes

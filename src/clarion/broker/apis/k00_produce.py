@@ -261,7 +261,7 @@ def serve_again(
     """A request that begins like an earlier one. None if it does not, or is not as simple: then `serve` is to do it."""
     at = session.template_at
     template = session.templates.find(_beginning(frame, at), broker.resolver.version)
-    if template is None or template.partition.is_gone:
+    if template is None or not template.partition.takes_all:
         return None
     try:
         records = last_records(frame, at, template.version)
@@ -317,7 +317,7 @@ class RequestTemplate:
             appended = partition.append(records, broker.clock.now_ms())
         except KafkaError as error:
             return encode_reply(self._header(correlation_id), [self._result(refused(self._index, error))])
-        start_offset = partition.log.start_offset
+        start_offset = partition.start_offset
         if self._acks == ACKS_ALL and appended.last_offset >= partition.high_watermark.offset:
             produced = PartitionProduced(
                 self._index, 0, appended.base_offset, appended.log_append_time_ms, start_offset

@@ -17,7 +17,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from clarion.broker.apis.fetch_replies import Collected, Found, encode_found, fetched_from, refusal
-from clarion.broker.apis.leader_epochs import diverging_epoch
 from clarion.broker.authorizer import Operation, Principal
 from clarion.broker.fetch_sessions import NO_SESSION, FetchSession, SessionPartition
 from clarion.broker.messages import check_offset
@@ -321,7 +320,7 @@ class Fetch:
             partition = self._find(asked)
             check_leader_epoch(asked.leader_epoch, partition)
             self._session.watch(asked, partition)
-            diverging = diverging_epoch(asked.last_fetched_epoch, asked.next_offset, partition)
+            diverging = partition.diverging_epoch(asked.last_fetched_epoch, asked.next_offset)
             if diverging is not None:
                 return Found(asked, fetched_from(asked.index, partition, 0, diverging), [])
             slices = _slices(asked, partition, budget, self._reader, is_first=is_first)
@@ -338,7 +337,7 @@ class Fetch:
 
     def _find(self, asked: SessionPartition) -> Partition:
         known, resolver = asked.partition, self._broker.resolver
-        if known is not None and not known.is_gone and asked.resolved_in == resolver.version:
+        if known is not None and known.is_leader and asked.resolved_in == resolver.version:
             return known
         who, by_id = self._session.who, self._header.api_version >= FIRST_VERSION_WITH_IDS
         topic = (
@@ -398,8 +397,8 @@ def _slices(
     if asked.next_offset > watermark.offset or (budget <= 0 and not is_first):
         return []
     try:
-        return partition.log.read(
-            asked.next_offset, min(asked.max_bytes, budget), watermark, at_least_one_batch=is_first, reader=reader
+        return partition.read(
+            asked.next_offset, min(asked.max_bytes, budget), at_least_one_batch=is_first, reader=reader
         )
     except OSError as error:
         log.error("read_failed", partition=partition.tp, reason=str(error))

@@ -95,25 +95,24 @@ def _check_version(timestamp: int, version: int) -> None:
 
 
 async def _find(broker: Broker, partition: Partition, timestamp: int) -> Found:
-    log = partition.log
     match timestamp:
         case -1:  # LATEST
             return Found(-1, partition.high_watermark.offset, partition.leader_epoch)
         case -2 | -4:  # EARLIEST, EARLIEST_LOCAL
-            return Found(-1, log.start_offset, log.epochs.epoch_at(log.start_offset))
+            return Found(-1, partition.start_offset, partition.epoch_at(partition.start_offset))
         case -5 | -6:  # LATEST_TIERED, EARLIEST_PENDING_UPLOAD
             return NOTHING
     found = await _search(broker, partition, timestamp)
     if found is None or found[1] < 0:
         return NOTHING
-    return Found(found[0], found[1], log.epochs.epoch_at(found[1]))
+    return Found(found[0], found[1], partition.epoch_at(found[1]))
 
 
 async def _search(broker: Broker, partition: Partition, timestamp: int) -> tuple[int, int] | None:
     """In a thread, a few at a time: a search reads from the disk, and may unpack a batch."""
     for tries_left in reversed(range(_SEARCH_TRIES)):
         async with broker.time_searches:
-            search = partition.log.search_times(partition.high_watermark)
+            search = partition.search_times()
             try:
                 if timestamp == MAX_TIMESTAMP:
                     return await in_thread(search.latest)

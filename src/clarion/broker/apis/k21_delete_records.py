@@ -63,7 +63,7 @@ def _raise_start(
         )
         offset = _new_start(partition, asked.offset)
         if offset > partition.start_offset:
-            partition.log.raise_start(offset)
+            partition.raise_start(offset)
             log.info("records_deleted", partition=partition.tp, start=offset)
         raised.append(partition)
     except REFUSALS as error:
@@ -75,8 +75,8 @@ async def _drop_segments(raised: list[Partition]) -> None:
     """The new starts are on disk; what lies before them is nobody's, whatever a crash leaves of it."""
     for partition in raised:
         try:
-            if not partition.is_gone and partition.log.failed is None:
-                partition.log.drop_below_start(is_start_saved=True)
+            if not partition.is_gone and partition.failure is None:
+                partition.drop_below_start(is_start_saved=True)
         except OSError as error:
             log.warning("segments_stay", partition=partition.tp, reason=str(error))
         await asyncio.sleep(0)  # each may rename files

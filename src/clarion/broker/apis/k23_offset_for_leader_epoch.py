@@ -7,7 +7,6 @@ Left out: followers come with the cluster; who asks makes no difference until th
 
 from __future__ import annotations
 
-from clarion.broker.apis.leader_epochs import end_of_epoch
 from clarion.broker.apis.refusals import REFUSALS, refusal_of
 from clarion.broker.authorizer import Operation, Principal
 from clarion.broker.broker import Broker, RequestContext
@@ -38,7 +37,7 @@ def _answer(broker: Broker, who: Principal, topic: str, asked: OffsetForLeaderPa
         partition = broker.resolver.partition(
             broker.resolver.topic(who, Operation.DESCRIBE, topic), asked.partition, asked.current_leader_epoch
         )
-        epoch, end_offset = end_of_epoch(partition, asked.leader_epoch)
+        epoch, end_offset = partition.end_of_epoch(asked.leader_epoch)
     except REFUSALS as error:
         return EpochEndOffset(
             partition=asked.partition, error_code=refusal_of(error, f"{topic}-{asked.partition}").code

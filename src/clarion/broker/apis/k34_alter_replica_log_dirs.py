@@ -50,7 +50,7 @@ def _code(broker: Broker, topic: str, index: int, *, is_here: bool) -> ErrorCode
         partition = broker.resolver.partition(broker.registry.known(topic), index)
     except KafkaError as error:
         return error.code
-    return ErrorCode.NONE if partition.log.failed is None else ErrorCode.KAFKA_STORAGE_ERROR
+    return ErrorCode.NONE if partition.failure is None else ErrorCode.KAFKA_STORAGE_ERROR
 
 
 def _result(topic: str, codes: dict[int, ErrorCode]) -> AlterReplicaLogDirTopicResult:

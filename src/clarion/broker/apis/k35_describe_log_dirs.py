@@ -36,7 +36,7 @@ async def handle(broker: Broker, request: DescribeLogDirsRequest, context: Reque
     sizes: dict[str, dict[int, int]] = {}
     for number, partition in enumerate(_asked(broker, request), start=1):
         try:
-            size = partition.log.size_bytes
+            size = partition.size_bytes
         except OSError:
             continue  # it went while we were looking
         sizes.setdefault(partition.tp.topic, {})[partition.tp.partition] = size

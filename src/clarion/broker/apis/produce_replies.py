@@ -20,7 +20,7 @@ TopicResult = tuple[str, TopicId, list[PartitionProduced]]
 
 
 def taken(partition: Partition, appended: Appended, index: int) -> PartitionProduced:
-    return PartitionProduced(index, 0, appended.base_offset, appended.log_append_time_ms, partition.log.start_offset)
+    return PartitionProduced(index, 0, appended.base_offset, appended.log_append_time_ms, partition.start_offset)
 
 
 def refused(index: int, error: KafkaError) -> PartitionProduced:

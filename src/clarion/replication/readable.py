@@ -1,0 +1,151 @@
+"""A partition as its readers see it: where it begins and ends, what is committed, where leaders' terms ended.
+
+This is the only door to the partition's log. Readers get no further than the watermark; followers are the exception,
+who read all there is. Retention and compaction come through here too: they take a view, work it out in a thread, and
+swap files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from clarion.log.cleaned import CleanedSegment
+from clarion.log.flush import NameSync
+from clarion.log.hops import Reader, read_any
+from clarion.log.log import Log
+from clarion.log.slices import FileSlice
+from clarion.log.swap import Swap
+from clarion.log.times import TimeSearch
+from clarion.log.views import LogView, view_of
+from clarion.model.errors import ErrorCode, KafkaError
+from clarion.model.ids import LogPosition, TopicId, TopicPartition
+
+UNKNOWN_EPOCH: Final = (-1, -1)
+
+
+class ReadablePartition:
+    def __init__(self, tp: TopicPartition, topic_id: TopicId, partition_log: Log, leader_epoch: int) -> None:
+        self.tp = tp
+        self.topic_id = topic_id
+        self.log = partition_log
+        self.leader_epoch = leader_epoch
+        self.high_watermark: LogPosition = partition_log.end
+
+    @property
+    def start_offset(self) -> int:
+        return self.log.start_offset
+
+    @property
+    def next_offset(self) -> int:
+        return self.log.next_offset
+
+    @property
+    def end(self) -> LogPosition:
+        return self.log.end
+
+    @property
+    def failure(self) -> OSError | None:
+        """Why it takes no more messages: its disk has failed. What there is can still be read."""
+        return self.log.failed
+
+    @property
+    def size_bytes(self) -> int:
+        return self.log.size_bytes
+
+    @property
+    def segment_count(self) -> int:
+        return self.log.segment_count
+
+    @property
+    def folder(self) -> str:
+        return self.log.folder
+
+    def is_flushed_to(self, offset: int) -> bool:
+        return self.log.flushed.offset >= offset
+
+    # Messages
+
+    def read(
+        self, offset: int, max_bytes: int, *, at_least_one_batch: bool = True, reader: Reader = read_any
+    ) -> list[FileSlice]:
+        """What is committed from the offset on; see `Log.read`."""
+        return self.log.read(
+            offset, max_bytes, self.high_watermark, at_least_one_batch=at_least_one_batch, reader=reader
+        )
+
+    def batches(self) -> Iterator[bytes]:
+        """All that is in the log. To be asked for in the loop; a thread may go through them."""
+        return self.log.batches(self.log.start_offset)
+
+    def search_times(self) -> TimeSearch:
+        """In the loop, for a search in a thread."""
+        return self.log.search_times(self.high_watermark)
+
+    # Leaders' terms (KIP-101, KIP-320)
+
+    @property
+    def latest_epoch(self) -> int:
+        """The latest in which a leader has written into this log; -1 if none has."""
+        return self.log.epochs.latest
+
+    def epoch_at(self, offset: int) -> int:
+        return self.log.epochs.epoch_at(offset)
+
+    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
+        """The greatest epoch up to this one that wrote something, and the offset where it ended.
+
+        A term in which nothing was written leaves no trace in the log, but clients have heard of it, from Metadata and
+        ListOffsets. To call it unknown would tell them that the log was cut, and they would start again from the
+        beginning.
+        """
+        if epoch < 0 or epoch > self.leader_epoch:
+            return UNKNOWN_EPOCH
+        if epoch == self.leader_epoch:
+            return epoch, self.log.next_offset
+        latest = self.log.epochs.latest
+        if epoch > latest:
+            return (latest if latest >= 0 else epoch), self.log.next_offset
+        return self.log.epochs.end_offset_for(epoch)
+
+    def diverging_epoch(self, last_fetched_epoch: int, next_offset: int) -> tuple[int, int] | None:
+        """A reader that followed a log which has since lost its tail learns where the two part (KIP-595)."""
+        if last_fetched_epoch < 0:
+            return None
+        known = self.end_of_epoch(last_fetched_epoch)
+        if known == UNKNOWN_EPOCH or next_offset < self.log.start_offset:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)  # nothing here tells where the two logs part
+        epoch, end_offset = known
+        if epoch < last_fetched_epoch or end_offset < next_offset:
+            return epoch, end_offset
+        return None
+
+    # Files, for whoever keeps house
+
+    def view(self) -> LogView:
+        """As it is now, for a thread to work from."""
+        return view_of(self.log)
+
+    def swap(self, view: LogView, cleaned: CleanedSegment) -> Swap:
+        return Swap(self.log, view, cleaned)
+
+    def raise_start(self, offset: int) -> None:
+        """For readers; `drop_below_start` takes the files. In between the caller may have the new start saved."""
+        self.log.raise_start(offset)
+
+    @property
+    def has_files_below_start(self) -> bool:
+        return self.log.has_files_below_start
+
+    def drop_below_start(self, *, is_start_saved: bool) -> None:
+        self.log.drop_below_start(is_start_saved=is_start_saved)
+
+    def take_deleted(self, now_ms: int, *, at_once: bool) -> list[str]:
+        """Files that may be removed now, in a thread."""
+        return self.log.take_deleted(now_ms, at_once=at_once)
+
+    def begin_name_sync(self) -> NameSync | None:
+        return self.log.begin_name_sync()
+
+    def finish_name_sync(self, sync: NameSync) -> None:
+        self.log.finish_name_sync(sync)
