@@ -68,7 +68,8 @@ def session(
         return _apply(chosen)
     prepare_java()
     master = master or chosen.get("spark.master") or (None if _is_submitted() else default_master())
-    settings: dict[str, Any] = {"spark.app.name": name, **defaults(master), **chosen}
+    python = chosen.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON")
+    settings: dict[str, Any] = {"spark.app.name": name, **defaults(master, python), **chosen}
     if master:
         settings["spark.master"] = master
     _prepare_environment(master)
@@ -159,8 +160,8 @@ def is_local(master: str | None) -> bool:
     return _LOCAL.fullmatch(master or "") is not None
 
 
-def defaults(master: str | None) -> dict[str, str]:
-    """The settings of a session, each with what it is good for."""
+def defaults(master: str | None, python: str | None = None) -> dict[str, str]:
+    """The settings of a session, each with what it is good for; `python` is what its workers run, if somebody chose."""
     found = {
         # 40 ms less per Python task: loopback TCP waits for acknowledgements, Unix sockets do not.
         "spark.python.unix.domain.socket.enabled": "true",
@@ -182,6 +183,9 @@ def defaults(master: str | None) -> dict[str, str]:
         found["spark.sql.shuffle.partitions"] = str(cores)
         # Loopback only, as the broker does; and a host name that resolves oddly is no obstacle.
         found |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    if is_local(master) and (python is None or python in (sys.executable, worker_python())):
+        # Workers are forked with everything imported; another Python may not have this package.
+        found["spark.python.daemon.module"] = "clarion.pipeline.daemon"
     return found
 
 

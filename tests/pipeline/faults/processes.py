@@ -61,4 +61,4 @@ def send(pid: int, what: signal.Signals) -> None:
 
 
 def _is_worker(pid: int) -> bool:
-    return "pyspark.daemon pyspark.worker" in command_of(pid)
+    return ".daemon pyspark.worker" in command_of(pid)

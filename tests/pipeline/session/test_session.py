@@ -76,6 +76,29 @@ def test_a_cluster_decides_itself_how_many_partitions_and_which_addresses():
     assert defaults("local[3]")["spark.sql.shuffle.partitions"] == "3"
 
 
+def test_only_workers_of_this_python_on_this_machine_are_forked_by_our_daemon(monkeypatch):
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    module = "spark.python.daemon.module"
+    assert module in defaults("local[2]")
+    assert module in defaults("local[2]", sys.executable)
+    assert module not in defaults("local[2]", "/usr/bin/another-python")
+    assert module not in defaults("spark://host:7077")
+
+
+THREADS = """
+import os
+from clarion.pipeline.daemon import import_for_workers
+
+import_for_workers()
+print([open(f"/proc/self/task/{each}/comm").read().strip() for each in os.listdir("/proc/self/task")][1:])
+"""
+
+
+def test_what_is_imported_before_workers_are_forked_starts_no_thread_but_one_that_knows_forks():
+    done = subprocess.run([sys.executable, "-c", THREADS], capture_output=True, text=True, timeout=100, check=True)
+    assert done.stdout.strip() in ("[]", "['jemalloc_bg_thd']")
+
+
 def test_a_configuration_of_spark_is_left_alone(monkeypatch, tmp_path):
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
     assert "spark.driver.extraJavaOptions" not in defaults("local")
@@ -95,11 +118,18 @@ from clarion.pipeline import session
 spark = session({"spark.ui.enabled": False, "spark.sql.shuffle.partitions": 3}, master="local[2,4]", name="look")
 again = session({"spark.sql.ansi.enabled": False})
 python = spark.range(1).select(udf(lambda _: sys.executable, "string")("id")).first()[0]
+@udf("string")
+def memory(_):
+    kilobytes = dict(line.split()[:2] for line in open("/proc/self/smaps_rollup").readlines()[1:])
+    own = int(kilobytes["Private_Clean:"]) + int(kilobytes["Private_Dirty:"])
+    return "shared" if own < int(kilobytes["Rss:"]) / 2 else f"{own} of {kilobytes['Rss:']} KB are its own"
+
 package = spark.range(1).select(udf(lambda _: sys.modules["pyspark"].__file__, "string")("id")).first()[0]
 names = ("sql.shuffle.partitions", "sql.session.timeZone", "sql.ansi.enabled", "python.unix.domain.socket.enabled",
          "sql.streaming.stateStore.providerClass", "app.name", "driver.host")
 found = {name: again.conf.get("spark." + name) for name in names}
 print(json.dumps({**found, "master": again.sparkContext.master, "python": python, "pyspark in workers": package,
+                  "memory of workers": spark.range(1).select(memory("id")).first()[0],
                   "is the same": again.sparkContext is spark.sparkContext}))
 print("the end begins", file=sys.stderr, flush=True)
 """
@@ -122,6 +152,7 @@ def test_a_session_is_tuned_what_was_asked_for_wins_and_a_second_call_gives_it_a
         "master": "local[2,4]",
         "python": sys.executable,
         "pyspark in workers": pyspark.__file__,  # compiled, as it is installed; not Spark's own zip
+        "memory of workers": "shared",  # with the daemon that forked them
         "is the same": True,
     }
     # When it ends, Spark's own workers may complain of a pipe that has gone.
