@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from clarion.broker.broker import Broker
-from clarion.broker.config import BrokerConfig, ListenerConfig
+from clarion.broker.config import ListenerConfig
 from clarion.broker.server import BrokerServer
+from clarion.broker.settings import broker_config
 from clarion.model.errors import ErrorCode
 from clarion.replication import Partition
 from clarion.wire.apis import APIS
@@ -37,7 +38,7 @@ async def running(data_dir: Path, **settings: Any) -> AsyncIterator["Node"]:
     """A broker with one client; `settings` are those of BrokerConfig, or a `disk` or a `clock` of the test's own."""
     settings.setdefault("listeners", (ListenerConfig(port=0),))
     world = {name: settings.pop(name) for name in WORLD if name in settings}
-    server = BrokerServer(BrokerConfig(data_dir=str(data_dir), **settings), **world)
+    server = BrokerServer(broker_config(str(data_dir), **settings), **world)
     await server.start()
     try:
         client = await Client.connect(*server.addresses[0])

@@ -19,6 +19,7 @@ import pytest
 from clarion.broker.config import BrokerConfig, Durability, Limits, ListenerConfig, TlsConfig
 from clarion.broker.identity import WrongFolderError
 from clarion.broker.server import REGISTRY_FILE, BrokerServer, connections_max
+from clarion.broker.settings import broker_config
 from clarion.cluster import SqliteStore
 from clarion.cluster.broker_epoch import BROKER_EPOCH
 from clarion.cluster.coordination import Compare, Operation, Outcome, Put
@@ -43,7 +44,7 @@ QUICK = {"durability": Durability.PAGE_CACHE}
 
 
 def config(data_dir, **more) -> BrokerConfig:
-    return BrokerConfig(data_dir=str(data_dir), **{"listeners": (ListenerConfig(port=0),), "metrics_port": 0, **more})
+    return broker_config(str(data_dir), **{"listeners": (ListenerConfig(port=0),), "metrics_port": 0, **more})
 
 
 def was_left_cleanly(data_dir) -> bool:

@@ -100,9 +100,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         "--listen",
         "127.0.0.1:0",
         "--set",
-        "group_initial_rebalance_delay_ms=0",
+        "group.initial.rebalance.delay.ms=0",
         "--set",
-        "offsets_partitions=2",
+        "offsets.topic.num.partitions=2",
     )
     yield running
     assert running.stop() == 0

@@ -67,6 +67,16 @@ def test_the_time_of_a_json_line_does_not_depend_on_the_time_zone(tmp_path, monk
     assert abs(told - datetime.now(UTC)) < timedelta(hours=1)
 
 
+def test_the_log_says_what_an_old_name_is_called_now(tmp_path):
+    broker = Broker(tmp_path / "data", "--listen", "127.0.0.1:0", "--set", "offsets_partitions=2")
+    broker.process.send_signal(signal.SIGTERM)
+    _, errors = broker.process.communicate(timeout=20)
+    line = next(line for line in errors.splitlines() if "setting_renamed" in line)
+    assert "WARNING" in line
+    assert "old=offsets_partitions" in line
+    assert "new=offsets.topic.num.partitions" in line
+
+
 def test_a_second_broker_cannot_have_the_same_folder(broker):
     line = refused("--data-dir", str(broker.data_dir), "--listen", "127.0.0.1:0")
     assert "in use by another broker" in line
@@ -106,7 +116,7 @@ def test_a_certificate_that_is_none_is_refused(tmp_path):
 
 
 def test_an_unknown_setting_is_refused_at_start():
-    assert "did you mean data_dir" in Shell(None)("serve", "--set", "data_dri=x").one_line_error()
+    assert "did you mean log.dirs" in Shell(None)("serve", "--set", "log.dir=x").one_line_error()
 
 
 def test_the_way_to_a_ready_broker_imports_nothing_heavy(tmp_path):

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from clarion.broker.config import BrokerConfig, Durability, Limits, ListenerConfig, TlsConfig
+from clarion.broker.config import BrokerConfig, Durability, ListenerConfig, TlsConfig
+from clarion.broker.settings import BROKER_SETTINGS, OLD_NAMES
 from clarion.cli.errors import CliError
-from clarion.cli.serve import parse_flags
-from clarion.cli.setting_table import BROKER_NAMES, BY_NAME, LIMIT_NAMES, SETTINGS
-from clarion.cli.settings import load
+from clarion.cli.flags import FLAGS, parse_flags
+from clarion.cli.settings import env_name, load
 
 
 def settings(toml: str = "", environment: dict[str, str] | None = None, flags: list[str] | None = None, *, folder=None):
@@ -27,14 +27,14 @@ def test_with_nothing_said_a_broker_has_its_defaults():
     loaded = settings()
     expected = BrokerConfig(data_dir=str(Path("clarion-data").absolute()))
     assert loaded.config == expected
-    assert (loaded.log_format, loaded.log_level) == ("text", "info")
+    assert not loaded.renamed
 
 
 def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path):
-    toml = 'node_id = 1\ndefault_partitions = 1\ndurability = "page-cache"'
+    toml = '"node.id" = 1\nnum.partitions = 1\nclarion.durability = "page-cache"'
     loaded = settings(
         toml,
-        {"CLARION_NODE_ID": "2", "CLARION_DEFAULT_PARTITIONS": "2", "HOME": "/root"},
+        {"CLARION_NODE_ID": "2", "CLARION_NUM_PARTITIONS": "2", "HOME": "/root"},
         ["--node-id", "3"],
         folder=tmp_path,
     )
@@ -42,16 +42,43 @@ def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path):
     assert loaded.config.durability is Durability.PAGE_CACHE
 
 
-def test_every_field_of_the_broker_and_its_limits_can_be_set():
-    special = {"data_dir", "listeners", "metrics_host", "metrics_port", "durability", "topic_defaults", "limits"}
-    assert {each.name for each in fields(BrokerConfig)} == special | set(BROKER_NAMES)
-    assert {each.name for each in fields(Limits)} == set(LIMIT_NAMES)
+def test_old_names_keep_working_and_say_what_they_are_called_now(tmp_path):
+    toml = "default_partitions = 3\nretention_check_seconds = 0.5\n[limits]\nconnections_max = 7\nidle_seconds_max = 2"
+    flags = ["--set", "group_initial_rebalance_delay_ms=0", "--set", "durability=page-cache"]
+    loaded = settings(toml, {"CLARION_OFFSETS_PARTITIONS": "4"}, flags, folder=tmp_path)
+    config = loaded.config
+    assert (config.default_partitions, config.offsets_partitions, config.groups.initial_rebalance_delay_ms) == (3, 4, 0)
+    assert (config.retention_check_seconds, config.limits.connections_max, config.limits.idle_seconds_max) == (
+        0.5,
+        7,
+        2,
+    )
+    assert config.durability is Durability.PAGE_CACHE
+    assert loaded.renamed == {
+        "default_partitions": "num.partitions",
+        "retention_check_seconds": "log.retention.check.interval.ms",
+        "limits.connections_max": "max.connections",
+        "limits.idle_seconds_max": "connections.max.idle.ms",
+        "CLARION_OFFSETS_PARTITIONS": "CLARION_OFFSETS_TOPIC_NUM_PARTITIONS",
+        "group_initial_rebalance_delay_ms": "group.initial.rebalance.delay.ms",
+        "durability": "clarion.durability",
+    }
 
 
-@pytest.mark.parametrize("setting", SETTINGS, ids=lambda each: each.name)
-def test_every_default_makes_sense_to_its_own_setting(setting):
-    if setting.default is not None:
-        setting.kind.read(setting.default)
+def test_a_variable_that_is_called_as_before_is_not_complained_about():
+    environment = {"CLARION_DURABILITY": "page-cache", "CLARION_LOG_LEVEL": "error", "CLARION_NODE_ID": "5"}
+    loaded = settings(environment=environment)
+    assert (loaded.config.durability, loaded.config.log_level, loaded.config.node_id) == ("page-cache", "error", 5)
+    assert not loaded.renamed
+
+
+def test_durations_and_sizes_are_taken_as_people_write_them(tmp_path):
+    toml = '"log.retention.ms" = "1d"\n"clarion.disk.reserve.bytes" = "10GB"\n"offsets.retention.minutes" = "2h"'
+    environment = {"CLARION_CONNECTIONS_MAX_IDLE_MS": "1h30m", "CLARION_LOG_SEGMENT_BYTES": "64MiB"}
+    config = settings(toml, environment, ["--set", "log.roll.hours=2d"], folder=tmp_path).config
+    assert config.topic_defaults == {"retention.ms": "86400000", "segment.bytes": "67108864", "segment.ms": "172800000"}
+    assert (config.reserve_bytes, config.groups.offsets_retention_minutes) == (10_000_000_000, 120)
+    assert config.limits.idle_seconds_max == 5_400
 
 
 def test_topic_defaults_go_by_kafkas_names_from_everywhere(tmp_path):
@@ -74,8 +101,31 @@ def test_topic_defaults_are_taken_by_the_names_of_kafkas_brokers_too(tmp_path):
     toml = '[topic_defaults]\n"log.retention.hours" = 2\n"log.retention.minutes" = 3\n"retention.bytes" = 5'
     loaded = settings(toml, {}, ["--set", "topic_defaults.log.retention.bytes=7"], folder=tmp_path)
     assert loaded.config.topic_defaults == {"retention.ms": "180000", "retention.bytes": "7"}
-    with pytest.raises(CliError, match=r"topic_defaults: .*log\.retention\.hour\b.*did you mean"):
+    with pytest.raises(CliError, match=r"topic_defaults\.log\.retention\.hour; did you mean log\.retention\.hours"):
         settings('[topic_defaults]\n"log.retention.hour" = 2', {}, [], folder=tmp_path)
+
+
+def test_topic_defaults_by_the_topics_names_say_what_the_broker_calls_them(tmp_path):
+    environment = {"CLARION_TOPIC_DEFAULT_MAX_MESSAGE_BYTES": "5"}
+    loaded = settings('[topic_defaults]\n"retention.ms" = 1', environment, folder=tmp_path)
+    assert loaded.config.topic_defaults == {"retention.ms": "1", "max.message.bytes": "5"}
+    assert loaded.renamed["topic_defaults.retention.ms"] == "log.retention.ms"
+    assert loaded.renamed["CLARION_TOPIC_DEFAULT_MAX_MESSAGE_BYTES"] == "CLARION_MESSAGE_MAX_BYTES"
+
+
+def test_listeners_are_taken_as_kafka_writes_them(tmp_path):
+    for name in ("cert", "key"):
+        (tmp_path / name).write_text("")
+    tls = TlsConfig(f"{tmp_path}/cert", f"{tmp_path}/key")
+    toml = f'''
+listeners = ["PLAINTEXT://127.0.0.1:1", "SSL://127.0.0.1:2", "127.0.0.1:3"]
+clarion.tls.certificate = "{tmp_path}/cert"
+clarion.tls.key = "{tmp_path}/key"
+'''
+    expected = (ListenerConfig("127.0.0.1", 1), ListenerConfig("127.0.0.1", 2, tls=tls))
+    assert settings(toml, folder=tmp_path).config.listeners == (*expected, replace(expected[1], port=3))
+    with pytest.raises(CliError, match=r"SSL:// needs clarion\.tls\.certificate"):
+        settings(flags=["--listen", "SSL://127.0.0.1:2"])
 
 
 def test_several_listeners_each_have_their_own_address_and_tls(tmp_path):
@@ -119,19 +169,24 @@ def test_flags_repeat_for_several_listeners():
         (["--listen", "127.0.0.1:99999"], "HOST:PORT"),
         (["--listen", "no-such-host.invalid:1"], "no host called"),
         (["--advertise", "a:1", "--advertise", "b:1"], "one for each"),
-        (["--durability", "maybe"], "fsync or page-cache"),
-        (["--node-id", "-1"], "whole number"),
-        (["--log-level", "chatty"], "debug or info"),
+        (["--durability", "maybe"], "must be one of: fsync, page-cache"),
+        (["--node-id", "-1"], "--node-id: Invalid value -1 for configuration node.id: Value must be at least 0"),
+        (["--log-level", "chatty"], "must be one of: debug, info"),
         (["--data-dir", ""], "--data-dir"),
-        (["--tls-key", "/dev/null"], "both tls_certificate and tls_key"),
+        (["--tls-key", "/dev/null"], "both a certificate and a key"),
         (["--tls-key", "/dev/null", "--tls-certificate", "/no/such"], "cannot read /no/such"),
         (["--set", "nonsense"], "NAME=VALUE"),
-        (["--set", "limits.conections_max=5"], "did you mean limits.connections_max?"),
-        (["--set", "limits.connections_max=0"], "from 1"),
-        (["--set", "limits.idle_seconds_max=nan"], "seconds"),
-        (["--set", "auto_create_topics=perhaps"], "true or false"),
-        (["--set", "group_min_session_timeout_ms=99999999"], "group_max_session_timeout_ms"),
-        (["--set", "topic_defaults.retention.m=5"], "retention.ms"),
+        (["--set", "max.conections=5"], "did you mean max.connections?"),
+        (["--set", "limits.conections_max=5"], "did you mean max.connections?"),
+        (["--set", "max.connections=0"], "at least 1"),
+        (["--set", "limits.idle_seconds_max=nan"], "Not a number"),
+        (["--set", "connections.max.idle.ms=1fortnight"], "Not a number"),
+        (["--set", "offsets.retention.minutes=90s"], "Not a number"),
+        (["--set", "auto.create.topics.enable=perhaps"], "true or false"),
+        (["--set", "group.min.session.timeout.ms=99999999"], "group.max.session.timeout.ms"),
+        (["--set", "default.replication.factor=3"], "there is one broker"),
+        (["--set", "topic_defaults.retention.m=5"], "did you mean log.retention.ms?"),
+        (["--set", "retention.ms=5"], "did you mean log.retention.ms?"),
         (["--set", "topic_defaults.retention.ms=soon"], "retention.ms"),
         (["--config", "/no/such/file"], "/no/such/file"),
         (["--nonsense"], "--nonsense"),
@@ -147,13 +202,14 @@ def test_a_senseless_flag_is_refused_by_name(flags, complaint):
 @pytest.mark.parametrize(
     ("toml", "complaint"),
     [
-        ("nod_id = 1", "did you mean node_id?"),
-        ("node_id = true", "node_id = True"),
-        ("node_id = 1.5", "whole number"),
-        ("[limit]\nconnections_max = 1", "limits.connections_max"),
-        ("topic_defaults = 3", "must be a table"),
+        ("nod.id = 1", "did you mean node.id?"),
+        ("nod_id = 1", "did you mean node.id?"),
+        ("node.id = true", "node.id: Invalid value true"),
+        ("node.id = 1.5", "Not a number"),
+        ("[limit]\nconnections_max = 1", "did you mean max.connections?"),
+        ("topic_defaults = 3", "unknown setting"),
         ("[topic_defaults]\nretention.mss = 3", "retention.ms"),
-        ('listeners = "x"', "[[listeners]]"),
+        ('listeners = "x"', "HOST:PORT"),
         ('[[listeners]]\nlisten = "127.0.0.1:1"\ntls_cert = "x"', "tls_certificate"),
         ('[[listeners]]\nadvertise = "127.0.0.1:1"', "say where"),
         ('[[listeners]]\nlisten = "x"', "listeners[1].listen"),
@@ -168,15 +224,17 @@ def test_a_senseless_file_is_refused_by_name(tmp_path, toml, complaint):
 
 
 def test_an_unknown_variable_is_refused_but_those_of_other_commands_are_not():
-    with pytest.raises(CliError, match=r"CLARION_DATADIR .*did you mean CLARION_DATA_DIR"):
+    with pytest.raises(CliError, match=r"CLARION_DATADIR .*did you mean CLARION_LOG_DIRS"):
         settings(environment={"CLARION_DATADIR": "x"})
     settings(environment={"CLARION_BOOTSTRAP": "127.0.0.1:1"})
 
 
-def test_no_two_settings_share_a_variable_or_a_flag():
-    assert len({each.env for each in SETTINGS}) == len(SETTINGS) == len(BY_NAME)
-    flags = [each.flag for each in SETTINGS if each.flag]
-    assert len({*flags}) == len(flags)
+def test_no_two_settings_share_a_variable_and_none_is_a_table_of_another():
+    variables = [env_name(name) for name in BROKER_SETTINGS]
+    assert len({*variables}) == len(variables)
+    assert not [(one, other) for one in BROKER_SETTINGS for other in BROKER_SETTINGS if other.startswith(f"{one}.")]
+    assert not OLD_NAMES.keys() & BROKER_SETTINGS.keys()
+    assert {*FLAGS.values()} <= BROKER_SETTINGS.keys()
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from clarion.broker.config import BrokerConfig, Durability, Limits, ListenerConfig
 from clarion.cluster.coordination import OutcomeUnknownError
+from clarion.groups.config import GroupConfig
 from tests.history import Send, anomalies
 from tests.sim.clients import Committer, Consumer, Producer, Violation, World, make_topic
 from tests.sim.group_members import classic_group, consumer_group
@@ -260,7 +261,7 @@ def config_for(swarm: Swarm) -> BrokerConfig:
         checkpoint_seconds=swarm.checkpoint_seconds,
         retention_check_seconds=1.0,
         compaction_check_seconds=0.5,
-        group_initial_rebalance_delay_ms=50,
+        groups=GroupConfig(initial_rebalance_delay_ms=50),
         limits=Limits(open_files_max=64),
     )
 

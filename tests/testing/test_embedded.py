@@ -299,7 +299,7 @@ def test_the_first_rebalance_does_not_wait_and_sessions_may_be_short() -> None:
         with confluent_consumer(broker.bootstrap, "t", session_timeout_ms=500, heartbeat_interval_ms=100) as consumer:
             assert read(consumer, 1) == ["x"]
         # Kafka waits for three seconds; how long all of it took would depend on what else the machine does.
-        assert broker._call(lambda inside: inside.config.group_initial_rebalance_delay_ms) == 0
+        assert broker._call(lambda inside: inside.config.groups.initial_rebalance_delay_ms) == 0
 
 
 # Failures

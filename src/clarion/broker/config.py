@@ -1,10 +1,26 @@
-"""What the composition root tells a broker: one frozen value, filled from file, environment and flags."""
+"""What a broker is told, and every setting of its own, declared once: the field that holds it, and beside it its name,
+kind, default, limits and the sentence that explains it. Groups declare theirs in `clarion.groups.config`.
+
+Command line, file, environment, DescribeConfigs, alteration while the broker runs and docs/configuration.md all come
+from these declarations (`clarion.broker.settings`): a new setting is its field here, and whoever reads it.
+Names are Kafka's where Kafka has one, ours begin with `clarion.`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
+
+from clarion.groups.config import GroupConfig
+from clarion.model.setting_kinds import Kind, at_least, one_of, setting, setting_in_seconds
+
+_GROUPS: Final = GroupConfig()
+_ONE: Final = at_least(1)
+_KILOBYTE: Final = at_least(1024)
+_MEGABYTE: Final = at_least(1024 * 1024)
+_SHORTEST_PAUSE_MS: Final = 50  # between two rounds of the same housekeeping
 
 
 class Durability(StrEnum):
@@ -32,27 +48,160 @@ class ListenerConfig:
 class Limits:
     """Every limit protects the neighbours of whoever runs into it."""
 
-    connections_max: int = 15_000  # ten thousand idle clients must fit with room to spare
-    frame_bytes_max: int = 104_857_600  # Kafka's socket.request.max.bytes
-    small_frame_bytes_max: int = 4 * 1024 * 1024  # broker/door.py says who has a reason to send more
-    frames_memory_max: int = 128 * 1024 * 1024  # requests that arrive or wait, and replies not sent, of all connections
-    connection_memory_max: int = 4 * 1024 * 1024  # the same of one, unless it is a single frame; a few usual batches
-    requests_in_flight_max: int = 64  # per connection; clients keep 5 by default
-    frame_bytes_per_second_min: int = 4096  # slower, and a megabyte takes longer than any client waits for its answer
-    frame_seconds_max: float = 30.0  # so long may an unfinished frame stay below that rate
-    idle_seconds_max: float = 600.0  # Kafka's connections.max.idle.ms
-    fetch_bytes_max: int = 57_671_680  # Kafka's fetch.max.bytes
-    groups_memory_max: int = 256 * 1024 * 1024  # members and offsets of all groups; half a million offsets
-    group_memory_max: int = 16 * 1024 * 1024  # of one group's members: ten thousand with a kilobyte each
-    fetch_sessions_max: int = 1_000  # Kafka's max.incremental.fetch.session.cache.slots
-    open_files_max: int = 0  # 0: a quarter of what the process may open; sockets need the rest
-    producers_max: int = 200_000  # idempotent ones that are remembered: half a kilobyte each
-    partition_producers_max: int = 10_000  # the same of one partition: each snapshot lists all of them
-    partitions_max: int = 20_000  # each has three files, and takes its share of every start, stop and scrape
-    topic_partitions_max: int = 10_000  # an answer to Metadata lists all of a topic
-    request_partitions_max: int = 10_000  # made by one request, as in Kafka: others wait for that long
-    auto_created_per_request_max: int = 100  # topics that one Metadata may make: it has a few bytes for each
-    auto_created_per_second_max: int = 100  # by all clients together
+    connections_max: int = setting(
+        "max.connections",
+        15_000,  # ten thousand idle clients must fit with room to spare
+        Kind.INT,
+        "Open connections; those that are there when it falls may stay.",
+        check=_ONE,
+        is_dynamic=True,
+        old_names=("limits.connections_max",),
+    )
+    frame_bytes_max: int = setting(
+        "socket.request.max.bytes",
+        104_857_600,
+        Kind.INT,
+        "The largest request (a Produce).",
+        check=_KILOBYTE,
+        old_names=("limits.frame_bytes_max",),
+    )
+    small_frame_bytes_max: int = setting(
+        "clarion.request.small.max.bytes",
+        4 * 1024 * 1024,  # broker/door.py says who has a reason to send more
+        Kind.INT,
+        "The largest request that is no Produce or Fetch; those that speak for a whole group may have a quarter of "
+        "`socket.request.max.bytes`.",
+        check=_KILOBYTE,
+        old_names=("limits.small_frame_bytes_max",),
+    )
+    frames_memory_max: int = setting(
+        "clarion.connections.memory.max.bytes",
+        128 * 1024 * 1024,
+        Kind.LONG,
+        "Memory for requests that arrive or wait and for replies that are not sent, of all connections. Who wants more "
+        "is not read from until there is room.",
+        check=_MEGABYTE,
+        old_names=("limits.frames_memory_max",),
+    )
+    connection_memory_max: int = setting(
+        "clarion.connection.memory.max.bytes",
+        4 * 1024 * 1024,  # a few usual batches
+        Kind.LONG,
+        "The same of one connection, unless it is a single request.",
+        check=at_least(64 * 1024),
+        old_names=("limits.connection_memory_max",),
+    )
+    requests_in_flight_max: int = setting(
+        "clarion.connection.requests.max",
+        64,  # clients keep 5 by default
+        Kind.INT,
+        "Unanswered requests of one connection; more wait in the socket.",
+        check=_ONE,
+        old_names=("limits.requests_in_flight_max",),
+    )
+    frame_bytes_per_second_min: int = setting(
+        "clarion.request.bytes.per.second.min",
+        4096,  # slower, and a megabyte takes longer than any client waits for its answer
+        Kind.INT,
+        "The least speed at which a request must arrive, in bytes per second.",
+        check=_ONE,
+        old_names=("limits.frame_bytes_per_second_min",),
+    )
+    frame_seconds_max: float = setting_in_seconds(
+        "clarion.request.slow.max.ms",
+        30.0,
+        "How long a request may stay below that speed before its connection is closed; a tenth of it while others wait "
+        "for memory.",
+        least_ms=100,
+        old_names=("limits.frame_seconds_max",),
+    )
+    idle_seconds_max: float = setting_in_seconds(
+        "connections.max.idle.ms",
+        600.0,
+        "A connection that is silent for so long is closed.",
+        least_ms=1000,
+        old_names=("limits.idle_seconds_max",),
+    )
+    fetch_bytes_max: int = setting(
+        "fetch.max.bytes",
+        57_671_680,
+        Kind.INT,
+        "The most bytes in one answer to a Fetch.",
+        check=_KILOBYTE,
+        old_names=("limits.fetch_bytes_max",),
+    )
+    fetch_sessions_max: int = setting(
+        "max.incremental.fetch.session.cache.slots",
+        1_000,
+        Kind.INT,
+        "Incremental fetch sessions of all connections.",
+        check=_ONE,
+        old_names=("limits.fetch_sessions_max",),
+    )
+    open_files_max: int = setting(
+        "clarion.open.files.max",
+        0,  # a quarter of what the process may open; sockets need the rest
+        Kind.INT,
+        "Files of the log kept open; 0 takes a share of what the process may open.",
+        check=at_least(0),
+        old_names=("limits.open_files_max",),
+    )
+    producers_max: int = setting(
+        "clarion.producers.max",
+        200_000,  # half a kilobyte each
+        Kind.INT,
+        "Idempotent producers remembered; for more, the longest idle is forgotten.",
+        check=_ONE,
+        old_names=("limits.producers_max",),
+    )
+    partition_producers_max: int = setting(
+        "clarion.partition.producers.max",
+        10_000,  # each snapshot lists all of them
+        Kind.INT,
+        "The same, of one partition.",
+        check=_ONE,
+        old_names=("limits.partition_producers_max",),
+    )
+    partitions_max: int = setting(
+        "clarion.partitions.max",
+        20_000,  # each has three files, and takes its share of every start, stop and scrape
+        Kind.INT,
+        "Partitions of all topics.",
+        check=_ONE,
+        old_names=("limits.partitions_max",),
+    )
+    topic_partitions_max: int = setting(
+        "clarion.topic.partitions.max",
+        10_000,  # an answer to Metadata lists all of a topic
+        Kind.INT,
+        "Partitions of one topic.",
+        check=_ONE,
+        old_names=("limits.topic_partitions_max",),
+    )
+    request_partitions_max: int = setting(
+        "clarion.request.partitions.max",
+        10_000,  # as in Kafka: others wait for that long
+        Kind.INT,
+        "Partitions that one request may make.",
+        check=_ONE,
+        old_names=("limits.request_partitions_max",),
+    )
+    auto_created_per_request_max: int = setting(
+        "clarion.auto.create.topics.per.request.max",
+        100,  # a Metadata has a few bytes for each
+        Kind.INT,
+        "Topics that come into being by being asked for in one request.",
+        check=_ONE,
+        old_names=("limits.auto_created_per_request_max",),
+    )
+    auto_created_per_second_max: int = setting(
+        "clarion.auto.create.topics.per.second.max",
+        100,
+        Kind.INT,
+        "Topics that come into being by being asked for, by all clients.",
+        check=_ONE,
+        old_names=("limits.auto_created_per_second_max",),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,21 +211,106 @@ class BrokerConfig:
     metrics_host: str = "127.0.0.1"
     metrics_port: int | None = None  # None: no metrics endpoint; 0 picks a free port
     durability: Durability = Durability.FSYNC
-    node_id: int = 1
-    auto_create_topics: bool = True
-    default_partitions: int = 1
-    offsets_partitions: int = 16  # partitions of __consumer_offsets; fixed once the topic exists
-    retention_check_seconds: float = 5.0  # a message past its retention is kept at most this much longer
-    compaction_check_seconds: float = 15.0
-    checkpoint_seconds: float = 30.0  # how much of the log a start after `kill -9` has to check again
-    group_initial_rebalance_delay_ms: int = 3_000
-    group_min_session_timeout_ms: int = 6_000
-    group_max_session_timeout_ms: int = 1_800_000
-    group_consumer_heartbeat_interval_ms: int = 5_000  # of KIP-848 groups, as in Kafka
-    group_consumer_session_timeout_ms: int = 45_000
-    group_max_size: int = 10_000
-    offsets_retention_minutes: int = 10_080
-    producer_id_expiration_ms: int = 86_400_000
-    reserve_bytes: int = -1  # of the disk, for what the broker writes itself; -1: 1 GB, or 5 % of a smaller disk
+    node_id: int = setting(
+        "node.id",
+        1,
+        Kind.INT,
+        "The broker's id; the data directory remembers it.",
+        check=at_least(0),
+    )
+    auto_create_topics: bool = setting(
+        "auto.create.topics.enable",
+        True,
+        Kind.BOOLEAN,
+        "Whether a topic is made when a client first asks for it.",
+        old_names=("auto_create_topics",),
+    )
+    default_partitions: int = setting(
+        "num.partitions",
+        1,
+        Kind.INT,
+        "Partitions of a topic that does not say how many.",
+        check=_ONE,
+        old_names=("default_partitions",),
+    )
+    default_replication_factor: int = setting(
+        "default.replication.factor",
+        1,
+        Kind.INT,
+        "Replicas of a topic that does not say how many. Only 1.",
+        why_only_default="there is one broker",
+    )
+    offsets_partitions: int = setting(
+        "offsets.topic.num.partitions",
+        16,
+        Kind.INT,
+        "Partitions of `__consumer_offsets`; fixed once the topic exists.",
+        check=_ONE,
+        old_names=("offsets_partitions",),
+    )
+    retention_check_seconds: float = setting_in_seconds(
+        "log.retention.check.interval.ms",
+        5.0,
+        "How often old messages are deleted: they are kept at most so much longer.",
+        least_ms=_SHORTEST_PAUSE_MS,
+        old_names=("retention_check_seconds",),
+    )
+    compaction_check_seconds: float = setting_in_seconds(
+        "log.cleaner.backoff.ms",
+        15.0,
+        "How often compacted topics are looked at.",
+        least_ms=0,
+        is_dynamic=True,
+        old_names=("compaction_check_seconds",),
+    )
+    checkpoint_seconds: float = setting_in_seconds(
+        "log.flush.offset.checkpoint.interval.ms",
+        30.0,
+        "How much of the log a start after a crash has to check again.",
+        least_ms=_SHORTEST_PAUSE_MS,
+        old_names=("checkpoint_seconds",),
+    )
+    producer_id_expiration_ms: int = setting(
+        "producer.id.expiration.ms",
+        86_400_000,
+        Kind.INT,
+        "How long an idle idempotent producer's sequence is remembered.",
+        check=_ONE,
+        is_dynamic=True,
+    )
+    reserve_bytes: int = setting(
+        "clarion.disk.reserve.bytes",
+        -1,
+        Kind.LONG,
+        "Free bytes of the disk below which messages are refused, while reading, deleting and committing go on; -1 is "
+        "1 GB, or 5 % of a smaller disk.",
+        check=at_least(-1),
+        old_names=("reserve_bytes",),
+    )
+    log_format: str = setting(
+        "clarion.log.format",
+        "text",
+        Kind.STRING,
+        "How log lines look, on stderr.",
+        check=one_of("text", "json"),
+        old_names=("log_format",),
+    )
+    log_level: str = setting(
+        "clarion.log.level",
+        "info",
+        Kind.STRING,
+        "Which log lines are written at first; the levels of single loggers can change while the broker runs.",
+        check=one_of("debug", "info", "warning", "error"),
+        old_names=("log_level",),
+    )
+    is_insecure: bool = setting(
+        "clarion.insecure",
+        False,
+        Kind.BOOLEAN,
+        "Listen beyond loopback although there is no authentication yet: everybody who can connect may read, write "
+        "and delete.",
+        old_names=("insecure",),
+    )
     topic_defaults: Mapping[str, str] = field(default_factory=dict)  # topic settings by Kafka's names
+    groups: GroupConfig = _GROUPS
     limits: Limits = Limits()

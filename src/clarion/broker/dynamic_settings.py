@@ -1,7 +1,7 @@
 """Settings that change while the broker runs: of brokers, groups and subscriptions to clients' metrics.
 
 What is changed for this broker (Kafka's resource "1") wins over what is changed for all (""), and that over the file
-and flags it was started with. What can be changed: every default that topics inherit, and the few of `OWN_DYNAMIC`.
+and flags it was started with. What can be changed: every default that topics inherit, and what is declared as dynamic.
 The rest is read only. Names that nobody knows are kept without effect, as Kafka keeps them: they may belong to a
 plugin.
 """
@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from clarion.broker.config import BrokerConfig
-from clarion.broker.own_settings import OWN_SETTINGS, OwnSetting
+from clarion.broker.settings import BROKER_SETTINGS, OWN_SETTINGS, OwnSetting
 from clarion.cluster import SettingsRegistry
 from clarion.groups.names import check_group_id
-from clarion.model.broker_defaults import BROKER_SYNONYMS, DYNAMIC_DEFAULTS, in_topic_names, with_dynamic
+from clarion.model.broker_defaults import DYNAMIC_DEFAULTS, in_topic_names, with_dynamic
 from clarion.model.client_metrics_settings import parse_client_metrics_settings
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.group_settings import (
@@ -43,14 +43,10 @@ CLIENT_METRICS: Final = "client-metrics"
 _SUBSCRIPTION_CHARS_MAX: Final = 249  # of a subscription's name; as long as a topic's
 
 
-OWN_DYNAMIC: Final[Mapping[str, OwnSetting]] = {own.name: own for own in OWN_SETTINGS if own.change is not None}
-READ_ONLY: Final = frozenset(
-    [
-        "advertised.listeners",
-        *(own.name for own in OWN_SETTINGS if own.change is None),
-        *(name for name in BROKER_SYNONYMS if name not in DYNAMIC_DEFAULTS),
-    ]
-)
+OWN_DYNAMIC: Final[Mapping[str, OwnSetting]] = {
+    name: own for name, own in OWN_SETTINGS.items() if own.declared.is_dynamic
+}
+READ_ONLY: Final = frozenset(name for name, declared in BROKER_SETTINGS.items() if not declared.is_dynamic)
 """What only a restart changes."""
 
 
@@ -140,9 +136,9 @@ class DynamicSettings:
                 ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: [{', '.join(fixed)}]"
             )
         try:
-            for own in OWN_DYNAMIC.values():
-                if own.name in after:
-                    own.changed(self.static_config, after[own.name])
+            for own_name, own in OWN_DYNAMIC.items():
+                if own_name in after:
+                    own.changed(self.static_config, after[own_name])
             with_dynamic(self.static_defaults, after)
             is_for_all = name == ALL_BROKERS
             layers = (self.of_this_broker, after) if is_for_all else (after, self.of_all_brokers)
@@ -205,8 +201,8 @@ class DynamicSettings:
 
     @property
     def _consumer_times(self) -> ConsumerTimes:
-        config = self.static_config
-        return ConsumerTimes(config.group_consumer_session_timeout_ms, config.group_consumer_heartbeat_interval_ms)
+        groups = self.static_config.groups
+        return ConsumerTimes(groups.consumer_session_timeout_ms, groups.consumer_heartbeat_interval_ms)
 
     # Subscriptions to clients' metrics
 

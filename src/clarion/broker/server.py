@@ -33,7 +33,6 @@ from clarion.broker.partitions import Partitions
 from clarion.cluster import CoordinationStore, Endpoint, ProducerIds, SettingsRegistry, SqliteStore, TopicRegistry
 from clarion.cluster.journal_import import import_journal
 from clarion.cluster.schema import NO_EPOCH
-from clarion.groups.config import GroupConfig
 from clarion.log.checkpoints import CleanShutdown
 from clarion.log.files import FileCache
 from clarion.log.room import Room
@@ -204,7 +203,7 @@ class BrokerServer:
         )
         self.dispatch = Dispatch(self.broker)
         self._taken.push_async_callback(self.dispatch.stop)
-        self.groups = self.broker.groups = GroupService(self.broker, _group_config(self.config), self._randomness)
+        self.groups = self.broker.groups = GroupService(self.broker, self.config.groups, self._randomness)
         self._taken.push_async_callback(self.groups.stop)
         self._dynamic.tell_groups(self.groups)
         self.groups.start()
@@ -258,21 +257,6 @@ def _open_files_max(config: BrokerConfig) -> int:
         return config.limits.open_files_max
     soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     return max(64, min(soft, _OPEN_FILES_ENOUGH * 4) // 4)
-
-
-def _group_config(config: BrokerConfig) -> GroupConfig:
-    return GroupConfig(
-        initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
-        session_timeout_min_ms=config.group_min_session_timeout_ms,
-        session_timeout_max_ms=config.group_max_session_timeout_ms,
-        members_max=config.group_max_size,
-        consumer_heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
-        consumer_session_timeout_ms=config.group_consumer_session_timeout_ms,
-        consumer_members_max=config.group_max_size,
-        offsets_retention_ms=config.offsets_retention_minutes * 60_000,
-        group_bytes_max=config.limits.group_memory_max,
-        memory_bytes_max=config.limits.groups_memory_max,
-    )
 
 
 def connections_max(config: BrokerConfig) -> int:

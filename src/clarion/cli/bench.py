@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from clarion.cli.errors import CliError
-from clarion.cli.humane import bytes_text, count_text, duration_text
 from clarion.cli.link import BootstrapOption, JsonOption, Link, admin_api, explain, result_of, whatever_is_there
 from clarion.cli.table import Column, show_notice, show_rows
+from clarion.cli.units import bytes_text, count_text, duration_text
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Producer

@@ -14,13 +14,13 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import typer
 
 from clarion.cli.errors import CliError
-from clarion.cli.humane import parse_time_ms, plural
 from clarion.cli.interrupt import terminate_interrupts
 from clarion.cli.link import BootstrapOption, Link, explain, plain_errors, whatever_is_there
 from clarion.cli.message import TEMPLATE_FIELDS, Message, Template, for_terminal, to_json
 from clarion.cli.offsets import Place, all_partitions, end_offsets, offsets_at, start_offsets
 from clarion.cli.table import show_notice
 from clarion.cli.topic import describe_topic
+from clarion.cli.units import parse_time_ms, plural
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer

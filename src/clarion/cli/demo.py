@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clarion.cli.errors import CliError
-from clarion.cli.humane import plural
 from clarion.cli.interrupt import terminate_interrupts
 from clarion.cli.link import BootstrapOption, Link, admin_api, result_of
+from clarion.cli.units import plural
 
 if TYPE_CHECKING:
     from clarion.cli.demo_cast import Publisher, Reader

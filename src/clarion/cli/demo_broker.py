@@ -34,7 +34,7 @@ def own_broker(folder: Path) -> Iterator[str]:
 
 def _command(folder: Path) -> list[str]:
     serve = [sys.executable, "-m", "clarion.cli.main", "serve", "--listen", "127.0.0.1:0"]
-    return [*serve, "--data-dir", str(folder / "data"), "--set", "group_initial_rebalance_delay_ms=0"]
+    return [*serve, "--data-dir", str(folder / "data"), "--set", "group.initial.rebalance.delay.ms=0"]
 
 
 def _environment() -> dict[str, str]:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from clarion.cli.demo_cast import PARTITIONS, TOPIC, Publisher, Reader
 from clarion.cli.demo_ledger import Verdict
-from clarion.cli.humane import count_text, duration_text
 from clarion.cli.table import Column, show_rows
+from clarion.cli.units import count_text, duration_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

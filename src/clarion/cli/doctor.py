@@ -21,10 +21,10 @@ import typer
 
 from clarion import compiled
 from clarion.cli.errors import CliError
-from clarion.cli.humane import bytes_text, duration_text, time_text
 from clarion.cli.link import JsonOption
-from clarion.cli.setting_kinds import ADDRESS, SenselessError
+from clarion.cli.listeners import parse_address
 from clarion.cli.table import Column, show_rows
+from clarion.cli.units import bytes_text, duration_text, time_text
 
 _FILES_WANTED = 20_000  # ten thousand connections and as many segment files
 _FREE_BYTES_LOW = 5_000_000_000
@@ -178,10 +178,7 @@ def _clock() -> Check:
 
 
 def _port(listen: str) -> Check:
-    try:
-        host, port = ADDRESS.read(listen)
-    except SenselessError as error:
-        raise CliError(f"--listen {listen}: {error}") from error
+    host, port = parse_address(listen, "--listen")
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         with socket.create_server((host, port), family=family):

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from clarion.cli.errors import CliError
-from clarion.cli.humane import bytes_text, plural, time_text
 from clarion.cli.link import JsonOption
 from clarion.cli.message import Message, to_json
 from clarion.cli.table import clean, json_text
+from clarion.cli.units import bytes_text, plural, time_text
 from clarion.model.errors import KafkaError
 
 if TYPE_CHECKING:

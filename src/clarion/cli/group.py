@@ -9,11 +9,11 @@ import typer
 
 from clarion.cli.errors import CliError
 from clarion.cli.group_reset import Goal, chosen_places, goal_of, target_offsets
-from clarion.cli.humane import count_text, plural
 from clarion.cli.link import BootstrapOption, JsonOption, Link, result_of
 from clarion.cli.offsets import Place, end_offsets
 from clarion.cli.table import Column, clean, show_json, show_rows
 from clarion.cli.topic import confirm
+from clarion.cli.units import count_text, plural
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient

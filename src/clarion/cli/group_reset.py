@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clarion.cli.errors import CliError
-from clarion.cli.humane import parse_duration_ms, parse_time_ms
 from clarion.cli.link import Link
 from clarion.cli.offsets import Place, all_partitions, end_offsets, offsets_at, start_offsets
 from clarion.cli.topic import describe_topic
+from clarion.cli.units import parse_duration_ms, parse_time_ms
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient

@@ -5,38 +5,76 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from clarion.broker.config import ListenerConfig, TlsConfig
 from clarion.cli.errors import CliError
-from clarion.cli.setting_kinds import HostPort, SenselessError
-from clarion.cli.setting_table import BY_NAME
 
 LISTENER_KEYS: Final = ("listen", "advertise", "tls_certificate", "tls_key", "tls_client_ca")
 
 
-def listeners_of(values: Mapping[str, Any], tables: Sequence[Mapping[str, Any]]) -> tuple[ListenerConfig, ...]:
-    """From `[[listeners]]` where there are any, else from `listen`, `advertise` and `tls_…`."""
+_SCHEMES: Final = ("PLAINTEXT://", "SSL://")  # before an address, as Kafka writes it
+
+
+class HostPort(NamedTuple):
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_address(text: str, where: str) -> HostPort:
+    host, colon, port = text.strip().rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not (colon and host and port.isascii() and port.isdigit() and len(port) < 6 and int(port) < 65536):
+        raise CliError(f"{where} = {text}: must be HOST:PORT, for example 127.0.0.1:9092")
+    return HostPort(host, int(port))
+
+
+def listeners_of(told: Mapping[str, str], tables: Sequence[Mapping[str, Any]]) -> tuple[ListenerConfig, ...]:
+    """From `[[listeners]]` where there are any, else from `listeners`, `advertised.listeners` and `clarion.tls.…`."""
     if tables:
         return tuple(_from_table(table, number) for number, table in enumerate(tables, 1))
-    places = BY_NAME["listen"].kind.read(values["listen"])
-    told = values["advertise"] or (None,) * len(places)
-    if len(told) != len(places):
-        raise CliError(f"{len(told)} × advertise for {len(places)} × listen: give one for each")
-    tls = _tls(values, "tls")
-    return tuple(_listener(place, advertise, tls) for place, advertise in zip(places, told, strict=True))
+    places = _places(told, "listeners")
+    advertised: list[HostPort | None] = [place for _, place in _places(told, "advertised.listeners")]
+    if advertised and len(advertised) != len(places):
+        raise CliError(f"{len(advertised)} × advertised.listeners for {len(places)} × listeners: give one for each")
+    paths = {key: told[f"clarion.tls.{key}"] or None for key in ("certificate", "key", "client.ca")}
+    tls = _tls(paths["certificate"], paths["key"], paths["client.ca"], "clarion.tls")
+    return tuple(
+        _listener(place, other, _tls_of(scheme, tls))
+        for (scheme, place), other in zip(places, advertised or [None] * len(places), strict=True)
+    )
 
 
-def check_reach(hosts: Iterable[str], insecure: bool) -> None:
+def _places(told: Mapping[str, str], name: str) -> list[tuple[str, HostPort]]:
+    """Addresses, each with what Kafka says before it, if anything."""
+    found = []
+    for each in filter(None, told[name].split(",")):
+        scheme = next((scheme for scheme in _SCHEMES if each.strip().upper().startswith(scheme)), "")
+        found.append((scheme, parse_address(each.strip()[len(scheme) :], name)))
+    return found
+
+
+def _tls_of(scheme: str, tls: TlsConfig | None) -> TlsConfig | None:
+    """An address that does not say speaks TLS where there is a certificate."""
+    if scheme == "SSL://" and tls is None:
+        raise CliError("listeners: SSL:// needs clarion.tls.certificate and clarion.tls.key")
+    return None if scheme == "PLAINTEXT://" else tls
+
+
+def require_loopback(hosts: Iterable[str]) -> None:
+    """For whoever has not said --insecure."""
     for host in hosts:
-        if not insecure and not _is_loopback(host):
+        if not _is_loopback(host):
             raise CliError(
                 f"listening on {host} lets everybody who can connect read, write and delete, for there is no "
                 "authentication yet: say --insecure if that is meant"
             )
 
 
-def check_told(listeners: Iterable[ListenerConfig]) -> None:
+def check_advertised(listeners: Iterable[ListenerConfig]) -> None:
     """Clients come back to the address they are told; "every address" is none."""
     for each in listeners:
         if each.host in ("0.0.0.0", "::") and each.advertised_host is None:
@@ -47,17 +85,10 @@ def _from_table(table: Mapping[str, Any], number: int) -> ListenerConfig:
     where = f"listeners[{number}]"
     if "listen" not in table:
         raise CliError(f'{where}: say where, with listen = "HOST:PORT"')
-    place = _address(table["listen"], f"{where}.listen")
-    advertise = _address(table["advertise"], f"{where}.advertise") if "advertise" in table else None
-    return _listener(place, advertise, _tls({**dict.fromkeys(LISTENER_KEYS), **table}, where))
-
-
-def _address(raw: Any, where: str) -> HostPort:
-    try:
-        found: HostPort = BY_NAME["metrics"].kind.read(raw)
-    except SenselessError as error:
-        raise CliError(f"{where} = {raw}: {error}") from error
-    return found
+    place = parse_address(str(table["listen"]), f"{where}.listen")
+    advertise = parse_address(str(table["advertise"]), f"{where}.advertise") if "advertise" in table else None
+    certificate, key, client_ca = (table.get(name) for name in ("tls_certificate", "tls_key", "tls_client_ca"))
+    return _listener(place, advertise, _tls(certificate, key, client_ca, where))
 
 
 def _listener(place: HostPort, advertise: HostPort | None, tls: TlsConfig | None) -> ListenerConfig:
@@ -66,12 +97,11 @@ def _listener(place: HostPort, advertise: HostPort | None, tls: TlsConfig | None
     return ListenerConfig(place.host, place.port, advertise.host, advertise.port or None, tls)
 
 
-def _tls(values: Mapping[str, Any], where: str) -> TlsConfig | None:
-    certificate, key, client_ca = (values[name] for name in ("tls_certificate", "tls_key", "tls_client_ca"))
+def _tls(certificate: str | None, key: str | None, client_ca: str | None, where: str) -> TlsConfig | None:
     if certificate is None and key is None and client_ca is None:
         return None
     if certificate is None or key is None:
-        raise CliError(f"{where}: TLS needs both tls_certificate and tls_key")
+        raise CliError(f"{where}: TLS needs both a certificate and a key")
     for path in (certificate, key, client_ca):
         if path is not None and not os.access(path, os.R_OK):
             raise CliError(f"{where}: cannot read {path}")
@@ -90,5 +120,5 @@ def _is_loopback(host: str) -> bool:
     try:
         found = {entry[4][0] for entry in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
     except (OSError, UnicodeError) as error:
-        raise CliError(f"listen: there is no host called {host}") from error
+        raise CliError(f"listeners: there is no host called {host}") from error
     return all(ipaddress.ip_address(str(each)).is_loopback for each in found)

@@ -36,9 +36,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 def _run(words: list[str]) -> int:
     if words[:1] == ["serve"] and not {"-h", "--help"} & {*words}:
-        from clarion.cli import serve
+        from clarion.cli import flags, serve
 
-        serve.run(serve.parse_flags(words[1:]))
+        serve.run(flags.parse_flags(words[1:]))
         return 0
     from clarion.cli import app
 

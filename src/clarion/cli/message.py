@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from clarion.cli.errors import CliError
-from clarion.cli.humane import time_text, utc_text
+from clarion.cli.units import time_text, utc_text
 
 Headers = Sequence[tuple[str, bytes | None]]
 _NAMES_IN_JSON = frozenset(

@@ -14,7 +14,6 @@ import typer
 
 from clarion.cli import pipeline_quarantine
 from clarion.cli.errors import CliError, UsageError
-from clarion.cli.humane import duration_text
 from clarion.cli.link import BootstrapOption, JsonOption, Link
 from clarion.cli.pipeline_options import (
     asks_for_help,
@@ -26,6 +25,7 @@ from clarion.cli.pipeline_options import (
 )
 from clarion.cli.pipeline_performance import close_spark, open_spark, perform
 from clarion.cli.table import Column, clean, show_json, show_notice, show_rows
+from clarion.cli.units import duration_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -6,10 +6,10 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from clarion.cli.errors import UsageError
-from clarion.cli.humane import parse_time_ms
+from clarion.cli.errors import CliError, UsageError
 from clarion.cli.link import Link
-from clarion.cli.setting_kinds import ADDRESS, SenselessError
+from clarion.cli.listeners import parse_address
+from clarion.cli.units import parse_time_ms
 
 if TYPE_CHECKING:
     from clarion.pipeline.ready.registry import Option, Ready
@@ -73,9 +73,9 @@ def metrics_address(text: str | None) -> tuple[str, int] | None:
     if text is None:
         return None
     try:
-        host, port = ADDRESS.read(text)
-    except SenselessError as error:
-        raise UsageError(f"--metrics {text}: {error}") from error
+        host, port = parse_address(text, "--metrics")
+    except CliError as error:
+        raise UsageError(str(error)) from error
     return host, port
 
 

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clarion.cli.errors import CliError, UsageError
-from clarion.cli.humane import count_text, plural, time_text
 from clarion.cli.link import BootstrapOption, JsonOption, Link
 from clarion.cli.message import for_terminal, to_json
 from clarion.cli.quarantine_shelf import RECORDS_MAX, BadRecord, Shelf, parse_place, quarantines, unique
 from clarion.cli.table import Column, clean, show_json, show_notice, show_rows
+from clarion.cli.units import count_text, plural, time_text
 
 if TYPE_CHECKING:
     from clarion.pipeline.definition import Pipeline

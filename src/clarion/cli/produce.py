@@ -13,11 +13,11 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import typer
 
 from clarion.cli.errors import CliError
-from clarion.cli.humane import bytes_text, count_text, duration_text, plural
 from clarion.cli.link import BootstrapOption, JsonOption, Link, admin_api, explain, plain_errors, result_of
 from clarion.cli.message import Headers, Message, from_json
 from clarion.cli.table import show_json, show_notice
 from clarion.cli.topic import describe_topic, setting_pair
+from clarion.cli.units import bytes_text, count_text, duration_text, plural
 
 if TYPE_CHECKING:
     from confluent_kafka import Producer
@@ -206,7 +206,7 @@ def _reader(
     null_marker: str | None,
 ) -> Callable[[bytes], Message]:
     """How a line becomes a message."""
-    from clarion.cli.humane import parse_time_ms
+    from clarion.cli.units import parse_time_ms
 
     if json_lines and (separator is not None or key is not None):
         raise CliError("--json-lines brings its own keys: leave --key and --key-separator out")

@@ -11,44 +11,17 @@ from socket import gaierror
 from typing import TYPE_CHECKING, Any
 
 from clarion.cli.errors import CliError
-from clarion.cli.setting_kinds import ADDRESSES, SWITCH, TEXT, HostPort
-from clarion.cli.setting_table import SETTINGS
+from clarion.cli.listeners import HostPort
+from clarion.world import event_log
 
 if TYPE_CHECKING:
+    from clarion.broker.config import BrokerConfig
     from clarion.broker.server import BrokerServer
     from clarion.cli.settings import ServeSettings
 
+log = event_log("cli")
+
 _ADDRESS = re.compile(r"\('([^']+)', (\d+)")
-
-
-def parse_flags(words: list[str]) -> dict[str, Any]:
-    """The flags of the settings table, by parameter name. (`serve_command` shows the same ones as help.)
-
-    By hand, because argparse and what it imports take longer than opening an empty data directory.
-    """
-    kinds = {each.flag: (each.parameter, each.kind) for each in SETTINGS if each.flag is not None}
-    kinds |= {"--config": ("config", TEXT), "--set": ("set", ADDRESSES)}
-    found: dict[str, Any] = {name: False if kind is SWITCH else None for name, kind in kinds.values()}
-    left = iter(words)
-    for word in left:
-        flag, equals, value = word.partition("=")
-        if flag not in kinds:
-            raise _flags_error(f"unrecognized argument: {word}")
-        name, kind = kinds[flag]
-        if kind is SWITCH:
-            if equals:
-                raise _flags_error(f"{flag} takes no value")
-            found[name] = True
-            continue
-        value = value if equals else next(left, "--")
-        if not equals and value.startswith("--"):
-            raise _flags_error(f"{flag} needs a value")
-        found[name] = [*(found[name] or ()), value] if kind is ADDRESSES else value
-    return found
-
-
-def _flags_error(reason: str) -> CliError:
-    return CliError(f"{reason} (see `clarion serve --help`)")
 
 
 def run(flags: dict[str, Any]) -> None:
@@ -58,7 +31,9 @@ def run(flags: dict[str, Any]) -> None:
     from clarion.cli.settings import load
 
     settings = load(flags.get("config"), os.environ, flags)
-    _set_up_log(settings)
+    _set_up_log(settings.config)
+    for old, new in settings.renamed.items():
+        log.warning("setting_renamed", old=old, new=new, reason="the old name may go with a later version")
     _raise_descriptor_limit()
     _run_loop(settings)
 
@@ -163,9 +138,9 @@ def _ready_line(server: BrokerServer) -> str:
     return f"clarion listens on {places}, data in {server.config.data_dir}{shown}"
 
 
-def _set_up_log(settings: ServeSettings) -> None:
+def _set_up_log(config: BrokerConfig) -> None:
     from clarion.world.events import JsonFormatter, TextFormatter
 
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter() if settings.log_format == "json" else TextFormatter())
-    logging.basicConfig(level=settings.log_level.upper(), handlers=[handler], force=True)
+    handler.setFormatter(JsonFormatter() if config.log_format == "json" else TextFormatter())
+    logging.basicConfig(level=config.log_level.upper(), handlers=[handler], force=True)

@@ -1,4 +1,4 @@
-"""`clarion serve` as Typer shows it in help and completion: its options come from the table of settings."""
+"""`clarion serve` as Typer shows it in help and completion: the flags, in the words of their settings."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
+from clarion.broker.settings import BROKER_SETTINGS
+from clarion.cli.flags import FLAGS, REPEATABLE, SWITCHES, parameter
 from clarion.cli.serve import run
-from clarion.cli.setting_kinds import ADDRESSES, SWITCH
-from clarion.cli.setting_table import SETTINGS, Setting
 
 
 def add_to(app: typer.Typer) -> None:
@@ -20,24 +20,25 @@ def add_to(app: typer.Typer) -> None:
         """
         run(flags)
 
-    parameters = [_config_parameter(), *(_parameter(each) for each in SETTINGS if each.flag), _set_parameter()]
+    parameters = [_config_parameter(), *(_parameter(flag, name) for flag, name in FLAGS.items()), _set_parameter()]
     serve.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     serve.__annotations__ = {each.name: each.annotation for each in parameters}
     app.command()(serve)
 
 
-def _parameter(setting: Setting) -> inspect.Parameter:
-    assert setting.flag is not None
-    default = "" if setting.default is None else f" Default: {setting.default}."
-    words = setting.doc.replace("`", "") + ("" if setting.kind is SWITCH else default)
-    if setting.kind is SWITCH:
-        return _option(setting.parameter, bool, typer.Option(setting.flag, help=words, show_default=False), False)
-    if setting.kind is ADDRESSES:
-        option = typer.Option(setting.flag, metavar="HOST:PORT", help=words + " Repeatable.", show_default=False)
-        return _option(setting.parameter, list[str] | None, option, None)
-    metavar = setting.kind.words.replace("`", "").replace(" or ", "|") if "or `" in setting.kind.words else None
-    option = typer.Option(setting.flag, metavar=metavar, help=words, show_default=False)
-    return _option(setting.parameter, str | None, option, None)
+def _parameter(flag: str, name: str) -> inspect.Parameter:
+    declared = BROKER_SETTINGS[name]
+    words = declared.doc.replace("`", "")
+    if flag in SWITCHES:
+        return _option(parameter(flag), bool, typer.Option(flag, help=words, show_default=False), False)
+    words += "" if declared.default in ("", None) else f" Default: {declared.default}."
+    if flag in REPEATABLE:
+        option = typer.Option(flag, metavar="HOST:PORT", help=words + " Repeatable.", show_default=False)
+        return _option(parameter(flag), list[str] | None, option, None)
+    choices = getattr(declared.check, "words", "").replace("`", "").split(" or ")
+    metavar = "|".join(choices) if len(choices) > 1 else None
+    option = typer.Option(flag, metavar=metavar, help=words, show_default=False)
+    return _option(parameter(flag), str | None, option, None)
 
 
 def _config_parameter() -> inspect.Parameter:
@@ -46,7 +47,7 @@ def _config_parameter() -> inspect.Parameter:
 
 
 def _set_parameter() -> inspect.Parameter:
-    words = "Any other setting, e.g. limits.connections_max=100 or topic_defaults.retention.ms=60000. Repeatable."
+    words = "Any other setting, by name, e.g. max.connections=100 or log.retention.ms=1d. Repeatable."
     return _option("set", list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help=words), None)
 
 

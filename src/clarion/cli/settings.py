@@ -1,7 +1,8 @@
 """From a TOML file, then `CLARION_*`, then flags, to what a broker is told. Whatever makes no sense is refused by name.
 
-[topic_defaults]
-"retention.ms" = 86400000
+Which settings there are is declared where they belong (`clarion.broker.settings`); every road here takes all of them.
+
+"log.retention.ms" = "1d"
 
 [[listeners]]
 listen = "127.0.0.1:9092"
@@ -10,19 +11,29 @@ listen = "127.0.0.1:9092"
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-from clarion.broker.config import BrokerConfig, Durability, Limits
+from clarion.broker.config import BrokerConfig, Durability
+from clarion.broker.settings import BROKER_SETTINGS, OLD_NAMES, OWN_SETTINGS
 from clarion.cli.errors import CliError
-from clarion.cli.listeners import LISTENER_KEYS, check_reach, check_told, listeners_of
-from clarion.cli.setting_kinds import SenselessError
-from clarion.cli.setting_table import BROKER_NAMES, BY_NAME, LIMIT_NAMES, SETTINGS
+from clarion.cli.flags import FLAGS, parameter
+from clarion.cli.listeners import (
+    LISTENER_KEYS,
+    check_advertised,
+    listeners_of,
+    parse_address,
+    require_loopback,
+)
+from clarion.cli.units import setting_text
+from clarion.model.broker_defaults import BROKER_SYNONYMS, in_topic_names
+from clarion.model.errors import KafkaError
+from clarion.model.topic_settings import TOPIC_SETTINGS, TopicSettings, parse
 
-TOPIC_DEFAULTS: Final = "topic_defaults"
+TOPIC_DEFAULTS: Final = "topic_defaults"  # where topic settings stood before the broker's names for them were taken
 LISTENERS: Final = "listeners"
-_TOPIC_ENV: Final = "CLARION_TOPIC_DEFAULT_"
+_ENV: Final = "CLARION_"
 _OTHER_ENV: Final = frozenset(
     {"CLARION_BOOTSTRAP", "CLARION_COMPILED", "CLARION_CONFIG"}
 )  # known, but not settings of a broker
@@ -31,56 +42,97 @@ _OTHER_ENV: Final = frozenset(
 @dataclass(frozen=True, slots=True)
 class ServeSettings:
     config: BrokerConfig
-    log_format: str
-    log_level: str
+    renamed: Mapping[str, str]  # old names that were used, and what to say instead
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Given:
-    """What one source says: settings by name, topic defaults by Kafka's name, listeners as tables."""
+    """What one source says: texts by the settings' names, topic defaults by the topics', listeners as tables."""
 
-    values: Mapping[str, Any]
-    topic_defaults: Mapping[str, str]
+    own: dict[str, str] = field(default_factory=dict)
+    topic_defaults: dict[str, str] = field(default_factory=dict)
     listeners: tuple[Mapping[str, Any], ...] = ()
+    renamed: dict[str, str] = field(default_factory=dict)
+
+    def take(self, where: str, name: str, raw: Any) -> None:
+        """One setting, by its name or an old one; CliError with `where` if it cannot be."""
+        new = _present_name(name)
+        if new is None:
+            raise CliError(f"unknown setting {where}{_nearest(name)}")
+        if new != name and new in BROKER_SETTINGS:
+            self.renamed[name] = new
+            raw = f"{raw}s" if "seconds" in name and _is_number(raw) else raw
+        text = setting_text(new, raw)
+        try:
+            if new in OWN_SETTINGS:
+                self.own[new] = text
+                OWN_SETTINGS[new].declared.read(text)
+            else:
+                self.topic_defaults[new] = text
+                in_topic_names({new: text})
+        except KafkaError as error:
+            raise CliError(f"{where}: {error.message}") from error
+
+
+def _is_number(raw: Any) -> bool:
+    return not isinstance(raw, bool) and str(raw).replace(".", "", 1).isdecimal()
+
+
+def env_name(name: str) -> str:
+    """`log.retention.ms` is `CLARION_LOG_RETENTION_MS`, and `clarion.durability` is `CLARION_DURABILITY`."""
+    return _ENV + name.removeprefix("clarion.").upper().replace(".", "_")
 
 
 def load(config_file: str | None, environment: Mapping[str, str], flags: Mapping[str, Any]) -> ServeSettings:
-    """Put the sources together, the later ones winning. `flags`: by setting name, and `set` with NAME=VALUE texts."""
+    """Put the sources together, the later ones winning. `flags`: by parameter name, and `set` with NAME=VALUE texts."""
     path = config_file or environment.get("CLARION_CONFIG")
-    sources = [_from_file(path) if path else Given({}, {}), _from_environment(environment), _from_flags(flags)]
-    values = {each.name: each.default for each in SETTINGS}
-    topic_defaults: dict[str, str] = {}
-    listeners: tuple[Mapping[str, Any], ...] = ()
+    sources = [_from_file(path) if path else Given(), _from_environment(environment), _from_flags(flags)]
+    together = Given()
     for source in sources:
-        values |= source.values
-        topic_defaults |= _in_topic_names(source.topic_defaults)
-        if "listen" in source.values:
-            listeners = ()  # somebody closer to the keyboard says where to listen
-        listeners = source.listeners or listeners
-    return _assemble(values, topic_defaults, listeners)
+        together.own |= source.own
+        together.topic_defaults |= in_topic_names(source.topic_defaults)
+        together.renamed |= source.renamed
+        if LISTENERS in source.own:
+            together.listeners = ()  # somebody closer to the keyboard says where to listen
+        together.listeners = source.listeners or together.listeners
+    return ServeSettings(_assemble(together), together.renamed)
 
 
-def _assemble(
-    values: Mapping[str, Any], topic_defaults: Mapping[str, str], tables: tuple[Mapping[str, Any], ...]
-) -> ServeSettings:
-    listeners = listeners_of(values, tables)
-    metrics = values["metrics"]
-    check_reach([each.host for each in listeners] + ([metrics.host] if metrics else []), values["insecure"])
-    check_told(listeners)
-    if values["group_min_session_timeout_ms"] > values["group_max_session_timeout_ms"]:
-        raise CliError("group_min_session_timeout_ms is more than group_max_session_timeout_ms")
-    _check_topic_defaults(topic_defaults, values["durability"])
+def _assemble(given: Given) -> BrokerConfig:
+    told = {name: given.own.get(name, str(own.declared.default)) for name, own in OWN_SETTINGS.items()}
+    listeners = listeners_of(told, given.listeners)
+    metrics = parse_address(told["clarion.metrics"], "clarion.metrics") if told["clarion.metrics"] else None
+    topic_defaults = dict(given.topic_defaults)
     config = BrokerConfig(
-        data_dir=os.path.abspath(os.path.expanduser(values["data_dir"])),
+        data_dir=os.path.abspath(os.path.expanduser(told["log.dirs"])),
         listeners=listeners,
         metrics_host=metrics.host if metrics else "127.0.0.1",
         metrics_port=metrics.port if metrics else None,
-        durability=Durability(values["durability"]),
-        topic_defaults=dict(topic_defaults),
-        limits=Limits(**{name: values[f"limits.{name}"] for name in LIMIT_NAMES}),
-        **{name: values[name] for name in BROKER_NAMES},
+        durability=Durability(topic_defaults.pop("clarion.durability", Durability.FSYNC)),
+        topic_defaults=topic_defaults,
     )
-    return ServeSettings(config, values["log_format"], values["log_level"])
+    for name, text in given.own.items():
+        own = OWN_SETTINGS[name]
+        config = own.changed(config, text) if own.with_value is not None else config
+    _check_together(config)
+    return config
+
+
+def _check_together(config: BrokerConfig) -> None:
+    """What no single setting can know."""
+    metrics = [config.metrics_host] if config.metrics_port is not None else []
+    if not config.is_insecure:
+        require_loopback([each.host for each in config.listeners] + metrics)
+    check_advertised(config.listeners)
+    if config.groups.session_timeout_min_ms > config.groups.session_timeout_max_ms:
+        raise CliError("group.min.session.timeout.ms is more than group.max.session.timeout.ms")
+    try:
+        parse(config.topic_defaults, TopicSettings())
+    except KafkaError as error:
+        raise CliError(error.message) from error
+
+
+# ------------------------------------------------------------------------------------------------ where they come from
 
 
 def _from_file(path: str) -> Given:
@@ -93,112 +145,116 @@ def _from_file(path: str) -> Given:
         raise CliError(f"cannot read the settings in {path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise CliError(f"{path} is not TOML: {error}") from error
-    topics = _flat(_table(content.pop(TOPIC_DEFAULTS, {}), f"{path}: {TOPIC_DEFAULTS}"))
-    tables = content.pop(LISTENERS, [])
-    if tables and "listen" in content:
-        raise CliError(f"{path}: either listen or [[listeners]], not both")
-    values = {name: _read(f"{path}: {name}", name, raw) for name, raw in _flat(content).items()}
-    return Given(values, {name: _topic_text(raw) for name, raw in topics.items()}, _listener_tables(tables, path))
+    given = Given()
+    if _are_tables(content.get(LISTENERS)):
+        given.listeners = _listener_tables(content.pop(LISTENERS), path)
+    for name, raw in _flat(content):
+        given.take(f"{path}: {name}", name, raw)
+    if given.listeners and LISTENERS in given.own:
+        raise CliError(f"{path}: either listeners or [[listeners]], not both")
+    return given
 
 
 def _from_environment(environment: Mapping[str, str]) -> Given:
-    by_env = {each.env: each.name for each in SETTINGS}
-    values, topics = {}, {}
-    for variable in sorted(environment):
-        if not variable.startswith("CLARION_") or variable in _OTHER_ENV:
-            continue
-        if variable.startswith(_TOPIC_ENV):
-            topics[variable.removeprefix(_TOPIC_ENV).lower().replace("_", ".")] = environment[variable]
-        elif variable in by_env:
-            values[by_env[variable]] = _read(variable, by_env[variable], environment[variable])
-        else:
-            raise CliError(f"unknown setting {variable} in the environment{_nearest(variable, by_env)}")
-    return Given(values, topics)
+    given = Given()
+    said = [name for name in sorted(environment) if name.startswith(_ENV) and name not in _OTHER_ENV]
+    names = _names_by_variable() if said else {}
+    for variable in said:
+        if variable not in names:
+            raise CliError(f"unknown setting {variable} in the environment{_nearest_variable(variable, names)}")
+        given.take(variable, names[variable], environment[variable])
+    said_by_old_names = {variable: given.renamed.get(names[variable]) for variable in said}
+    given.renamed = {
+        variable: env_name(new) for variable, new in said_by_old_names.items() if new and env_name(new) != variable
+    }
+    return given
+
+
+def _names_by_variable() -> dict[str, str]:
+    """The old ones first: what is called the same today wins."""
+    known = (*_topic_default_names(), *OLD_NAMES, *BROKER_SETTINGS)
+    return {env_name(name).replace("TOPIC_DEFAULTS_", "TOPIC_DEFAULT_"): name for name in known}
+
+
+def _topic_default_names() -> Iterator[str]:
+    for name in (*BROKER_SYNONYMS, *TOPIC_SETTINGS):
+        yield f"{TOPIC_DEFAULTS}.{name}"
 
 
 def _from_flags(flags: Mapping[str, Any]) -> Given:
-    values, topics = {}, {}
+    given = Given()
     for text in flags.get("set") or ():
         name, equals, raw = text.partition("=")
         if not equals:
             raise CliError(f"--set {text}: write NAME=VALUE")
-        if name.startswith(f"{TOPIC_DEFAULTS}."):
-            topics[name.removeprefix(f"{TOPIC_DEFAULTS}.")] = raw
-        else:
-            values[name] = _read(f"--set {name}", name, raw)
-    for setting in SETTINGS:
-        raw = flags.get(setting.parameter) if setting.flag else None
-        if setting.flag and raw is not None and raw is not False and raw != []:
-            values[setting.name] = _read(setting.flag, setting.name, raw)
-    return Given(values, topics)
+        given.take(f"--set {name}", name, raw)
+    for flag, name in FLAGS.items():
+        raw = flags.get(parameter(flag))
+        if raw is not None and raw is not False and raw != []:
+            given.take(flag, name, raw)
+    return given
 
 
-def _read(where: str, name: str, raw: Any) -> Any:
-    setting = BY_NAME.get(name)
-    if setting is None:
-        raise CliError(f"unknown setting {where}{_nearest(name, BY_NAME)}")
-    try:
-        return setting.kind.read(raw)
-    except SenselessError as error:
-        raise CliError(f"{where} = {raw}: {error}") from error
+# ------------------------------------------------------------------------------------------------ names
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
+def _present_name(name: str) -> str | None:
+    """What a setting is called today; None if nobody knows it."""
+    if name in BROKER_SETTINGS:
+        return name
+    if name.startswith(f"{TOPIC_DEFAULTS}."):
+        return _broker_name(name.removeprefix(f"{TOPIC_DEFAULTS}."))
+    return OLD_NAMES.get(name)
+
+
+def _broker_name(topic_name: str) -> str | None:
+    """`retention.ms` of a topic is `log.retention.ms` of a broker."""
+    if topic_name in BROKER_SYNONYMS:
+        return topic_name
+    declared = TOPIC_SETTINGS.get(topic_name)
+    if declared is None:
+        return None
+    return declared.synonyms[0] if declared.synonyms else topic_name
+
+
+def _nearest(name: str) -> str:
+    bare = name.removeprefix(f"{TOPIC_DEFAULTS}.")
+    found = _closest(bare, (*BROKER_SETTINGS, *OLD_NAMES, *TOPIC_SETTINGS))
+    return f"; did you mean {_present_name(found) or _broker_name(found) or found}?" if found else ""
+
+
+def _nearest_variable(variable: str, names: Mapping[str, str]) -> str:
+    found = _closest(variable, names)
+    return f"; did you mean {env_name(_present_name(names[found]) or names[found])}?" if found else ""
+
+
+def _closest(name: str, known: Iterable[str]) -> str | None:
     from difflib import get_close_matches
 
-    close = get_close_matches(name[:100], [*known, TOPIC_DEFAULTS, LISTENERS], n=1)
-    return f"; did you mean {close[0]}?" if close else ""
+    return next(iter(get_close_matches(name[:100], list(known), n=1)), None)
 
 
-def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """`[limits] x = 1` and `limits.x = 1` are the same."""
-    flat: dict[str, Any] = {}
+# ------------------------------------------------------------------------------------------------ TOML
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """`[log.retention] ms = 1`, `log.retention.ms = 1` and `"log.retention.ms" = 1` are the same."""
     for name, value in table.items():
         if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{name}.")
+            yield from _flat(value, f"{prefix}{name}.")
         else:
-            flat[prefix + name] = value
-    return flat
+            yield prefix + name, value
 
 
-def _table(value: Any, where: str) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        raise CliError(f"{where} must be a table: [{TOPIC_DEFAULTS}]")
-    return value
+def _are_tables(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(each, dict) for each in value)
 
 
-def _listener_tables(value: Any, path: str) -> tuple[Mapping[str, Any], ...]:
-    if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
-        raise CliError(f"{path}: listeners must be tables: [[listeners]]")
-    for table in value:
+def _listener_tables(tables: list[dict[str, Any]], path: str) -> tuple[Mapping[str, Any], ...]:
+    for table in tables:
         for key in table:
             if key not in LISTENER_KEYS:
-                raise CliError(f"unknown setting {path}: listeners.{key}{_nearest(key, LISTENER_KEYS)}")
-    return tuple(value)
-
-
-def _topic_text(raw: Any) -> str:
-    if isinstance(raw, bool):
-        return str(raw).lower()
-    return ",".join(map(str, raw)) if isinstance(raw, list) else str(raw)
-
-
-def _in_topic_names(told: Mapping[str, str]) -> Mapping[str, str]:
-    """Kafka's brokers have other names for the same (`log.retention.hours`); of each source the later one wins."""
-    from clarion.model.broker_defaults import in_topic_names
-    from clarion.model.errors import KafkaError
-
-    try:
-        return in_topic_names(told) if told else {}
-    except KafkaError as error:
-        raise CliError(f"{TOPIC_DEFAULTS}: {error.message}") from error
-
-
-def _check_topic_defaults(topic_defaults: Mapping[str, str], durability: str) -> None:
-    from clarion.model.errors import KafkaError
-    from clarion.model.topic_settings import TopicSettings, parse
-
-    try:
-        parse({"clarion.durability": durability, **topic_defaults}, TopicSettings())
-    except KafkaError as error:
-        raise CliError(f"{TOPIC_DEFAULTS}: {error.message}") from error
+                close = _closest(key, LISTENER_KEYS)
+                hint = f"; did you mean {close}?" if close else ""
+                raise CliError(f"unknown setting {path}: listeners.{key}{hint}")
+    return tuple(tables)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from clarion.cli.errors import CliError
-from clarion.cli.humane import count_text, plural
 from clarion.cli.link import BootstrapOption, JsonOption, Link, admin_api, result_of
 from clarion.cli.offsets import end_offsets, start_offsets
 from clarion.cli.table import Column, clean, show_json, show_rows
+from clarion.cli.units import count_text, plural, setting_text
 from clarion.model.errors import KafkaError
 from clarion.model.names import check_topic_name
 
@@ -50,13 +50,13 @@ def create(
 ) -> None:
     """Create topics.
 
-    Example: clarion topic create orders --partitions 6 --config retention.ms=86400000
+    Example: clarion topic create orders --partitions 6 --config retention.ms=1d
     """
     for name in names:
         _check_name(name)
     _check_count("--partitions", partitions, _PARTITIONS_MAX)
     _check_count("--replication-factor", replication_factor, _REPLICATION_FACTOR_MAX)
-    settings = dict(setting_pair("--config", each) for each in config or ())
+    settings = _settings(config)
     link = Link.of(context, bootstrap)
     admin = link.admin()
     wanted = [admin_api().NewTopic(name, partitions, replication_factor, config=settings) for name in names]
@@ -129,9 +129,9 @@ def alter(
 ) -> None:
     """Change a topic's settings, or give it more partitions.
 
-    Example: clarion topic alter orders --config retention.ms=3600000 --unset cleanup.policy
+    Example: clarion topic alter orders --config retention.ms=1h --unset cleanup.policy
     """
-    settings = dict(setting_pair("--config", each) for each in config or ())
+    settings = _settings(config)
     removed = list(unset or ())
     if not settings and not removed and partitions is None:
         raise CliError("nothing to change: give --config NAME=VALUE, --unset NAME or --partitions N")
@@ -191,6 +191,12 @@ def all_topics(admin: AdminClient, link: Link) -> dict[str, Any]:
 
     with plain_errors(link):
         return dict(admin.list_topics(timeout=REQUEST_SECONDS_MAX).topics)
+
+
+def _settings(config: Sequence[str] | None) -> dict[str, str]:
+    """As Kafka writes them: `retention.ms=1d` is told to the broker in milliseconds."""
+    pairs = (setting_pair("--config", each) for each in config or ())
+    return {name: setting_text(name, value) for name, value in pairs}
 
 
 def setting_pair(flag: str, text: str) -> tuple[str, str]:

@@ -43,7 +43,7 @@ def in_topic_names(configured: Mapping[str, str]) -> dict[str, str]:
         names = [name for name in (declared.name, *declared.synonyms) if name in configured]
         for name in reversed(names):  # the weaker ones are read too, so that nonsense is never passed over
             found[declared.name] = in_topic_unit(name, configured[name])
-            declared.read(found[declared.name])
+            replace(declared, name=name).read(found[declared.name])  # complains by the name that was given
     return found
 
 

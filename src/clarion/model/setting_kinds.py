@@ -32,17 +32,25 @@ class Kind(IntEnum):
     LIST = 7
 
 
+def _anything(value: Value) -> None:
+    """The check of what its kind alone decides."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
     name: str  # Kafka's name, with dots
-    field_name: str  # the attribute of the settings class
+    field_name: str = ""  # the attribute of the settings class
     kind: Kind
     default: Value
     doc: str
-    check: Check
-    synonyms: tuple[str, ...]  # the broker's names for the same thing, the strongest first
-    only: Value | None  # the one value that can be honoured, where there is only one
-    why_only: str
+    check: Check = _anything
+    synonyms: tuple[str, ...] = ()  # the broker's names for the same thing, the strongest first
+    only: Value | None = None  # the one value that can be honoured, where there is only one
+    why_only: str = ""
+    is_dynamic: bool = False  # whether a broker's own setting can change while it runs
+    is_sensitive: bool = False  # whether DescribeConfigs keeps its value to itself
+    in_seconds: bool = False  # whether the field counts in seconds, as the event loop does, what the setting has in ms
+    old_names: tuple[str, ...] = ()  # taken with a warning
 
     def read(self, text: str | None) -> Value:
         """The value that a text stands for, or INVALID_CONFIG with the reason."""
@@ -55,6 +63,14 @@ class Setting:
             raise refused(self.name, text, complaint)
         return value
 
+    def in_field(self, value: Value) -> Value:
+        """What the field holds for a value of this setting."""
+        return float(value) / 1000 if self.in_seconds and isinstance(value, int) else value
+
+    def of_field(self, held: Value) -> Value:
+        """The value of this setting, from what the field holds."""
+        return round(held * 1000) if self.in_seconds and isinstance(held, int | float) else held
+
 
 def setting(
     name: str,
@@ -62,14 +78,15 @@ def setting(
     kind: Kind,
     doc: str,
     *,
-    check: Check = lambda value: None,
+    check: Check = _anything,
     synonyms: tuple[str, ...] = (),
     why_only_default: str = "",
+    is_dynamic: bool = False,
+    old_names: tuple[str, ...] = (),
 ) -> T:
     """Declare a field. With `why_only_default`, any other value is refused for that reason."""
     declared = Setting(
         name=name,
-        field_name="",
         kind=kind,
         default=default,
         doc=doc,
@@ -77,6 +94,25 @@ def setting(
         synonyms=synonyms,
         only=default if why_only_default else None,
         why_only=why_only_default,
+        is_dynamic=is_dynamic,
+        old_names=old_names,
+    )
+    return field(default=default, metadata={_KEY: declared})
+
+
+def setting_in_seconds(
+    name: str, default: float, doc: str, *, least_ms: int, is_dynamic: bool = False, old_names: tuple[str, ...] = ()
+) -> float:
+    """Declare a field in seconds of a setting that is in milliseconds."""
+    declared = Setting(
+        name=name,
+        kind=Kind.LONG,
+        default=round(default * 1000),
+        doc=doc,
+        check=at_least(least_ms),
+        is_dynamic=is_dynamic,
+        in_seconds=True,
+        old_names=old_names,
     )
     return field(default=default, metadata={_KEY: declared})
 
@@ -87,25 +123,12 @@ def table(*declared: Setting) -> Mapping[str, Setting]:
 
 
 def entry(
-    name: str,
-    default: Value,
-    kind: Kind,
-    doc: str,
-    *,
-    check: Check = lambda value: None,
-    synonyms: tuple[str, ...] = (),
+    name: str, default: Value, kind: Kind, doc: str, *, check: Check = _anything, synonyms: tuple[str, ...] = ()
 ) -> Setting:
     """One row of such a table."""
+    field_name = name.replace(".", "_")
     return Setting(
-        name=name,
-        field_name=name.replace(".", "_"),
-        kind=kind,
-        default=default,
-        doc=doc,
-        check=check,
-        synonyms=synonyms,
-        only=None,
-        why_only="",
+        name=name, field_name=field_name, kind=kind, default=default, doc=doc, check=check, synonyms=synonyms
     )
 
 
@@ -194,28 +217,43 @@ def _read_double(name: str, text: str) -> float:
 # ------------------------------------------------------------------------------------------------ checks
 
 
-def at_least(least: int) -> Check:
-    return lambda value: None if isinstance(value, int) and value >= least else f"Value must be at least {least}"
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A check that can say in a few words, for the documentation, what it lets pass."""
+
+    words: str
+    complaint: Check
+
+    def __call__(self, value: Value) -> str | None:
+        return self.complaint(value)
 
 
-def between(least: float, most: float) -> Check:
-    def check(value: Value) -> str | None:
+def at_least(least: int) -> Rule:
+    def complaint(value: Value) -> str | None:
+        return None if isinstance(value, int) and value >= least else f"Value must be at least {least}"
+
+    return Rule(f"from {least:,}", complaint)
+
+
+def between(least: float, most: float) -> Rule:
+    def complaint(value: Value) -> str | None:
         assert isinstance(value, int | float)
         if value < least:
             return f"Value must be at least {least:g}"
         return f"Value must be no more than {most:g}" if value > most else None
 
-    return check
+    return Rule(f"from {least:,} to {most:,}", complaint)
 
 
-def one_of(*choices: str) -> Check:
-    return lambda value: None if value in choices else f"String must be one of: {', '.join(choices)}"
+def one_of(*choices: str) -> Rule:
+    words = " or ".join(f"`{choice}`" for choice in choices)
+    return Rule(words, lambda value: None if value in choices else f"String must be one of: {', '.join(choices)}")
 
 
-def some_of(*choices: str) -> Check:
-    def check(value: Value) -> str | None:
+def some_of(*choices: str) -> Rule:
+    def complaint(value: Value) -> str | None:
         assert isinstance(value, tuple)
         is_known = all(part in choices for part in value)
         return None if is_known else f"String must be one of: {', '.join(choices)}"
 
-    return check
+    return Rule(f"any of {', '.join(f'`{choice}`' for choice in choices)}", complaint)

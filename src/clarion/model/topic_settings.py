@@ -312,6 +312,7 @@ class TopicSettings:
         "does.",
         check=one_of("fsync", "page-cache"),
         synonyms=("clarion.durability",),
+        old_names=("durability",),
     )
     validation: str = setting(
         "clarion.validation",
@@ -337,6 +338,7 @@ class TopicSettings:
         Kind.LIST,
         "Groups that hold deletion back: what one of them has not yet committed outlives `retention.ms` and "
         "`retention.bytes`. A group without a committed offset holds everything.",
+        synonyms=("clarion.retention.hold.groups",),
     )
     retention_hold_max_ms: int = setting(
         "clarion.retention.hold.max.ms",

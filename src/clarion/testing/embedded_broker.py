@@ -13,7 +13,8 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from clarion.broker.broker import Broker
-from clarion.broker.config import BrokerConfig, ListenerConfig
+from clarion.broker.config import ListenerConfig
+from clarion.broker.settings import broker_config
 from clarion.model.ids import TopicPartition
 from clarion.model.names import is_internal
 from clarion.testing import content
@@ -56,7 +57,7 @@ def embedded(
     settings: what topics have unless they say otherwise, by Kafka's names: `{"retention.ms": 1000}`.
     durability: "fsync" waits for the disk before it acknowledges; "page-cache" is quicker.
     data_dir: kept afterwards; without it the data lies in memory and goes with the broker.
-    config: any other field of `BrokerConfig`, such as `auto_create_topics=False`.
+    config: any other setting of a broker, its name with `_` for `.`: `num_partitions=3`; or a field of `BrokerConfig`.
     """
     return EmbeddedBroker(
         topics=topics,
@@ -161,7 +162,7 @@ class EmbeddedBroker:
             self._journal.open()
             _started.add(self)
         listener = ListenerConfig(HOST, self._place.port)
-        config = BrokerConfig(data_dir=str(self._place.data_dir), listeners=(listener,), **self._options)
+        config = broker_config(str(self._place.data_dir), listeners=(listener,), **self._options)
         life = Life(self._name, config, self.clock, self.faults.trouble, self.faults.requests, self._journal)
         life.start()
         self._life = life

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
 from typing import Any, Final
 
-from clarion.broker.config import BrokerConfig, Durability
+from clarion.broker.config import Durability
+from clarion.broker.settings import PYTHON_NAMES
 
 Topics = Iterable[str] | Mapping[str, int]
 
@@ -23,8 +23,8 @@ _OUR_OWN: Final = frozenset(("data_dir", "listeners", "durability", "topic_defau
 
 
 def broker_options(durability: str, settings: Mapping[str, object], config: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments for `BrokerConfig`; TypeError or ValueError where they cannot be."""
-    known = {one.name for one in fields(BrokerConfig)} - _OUR_OWN
+    """Arguments for `broker_config`; TypeError or ValueError where they cannot be."""
+    known = PYTHON_NAMES - _OUR_OWN
     for name in config:
         if name not in known:
             raise TypeError(f"embedded() does not know {name!r}; besides its own it takes {', '.join(sorted(known))}")

@@ -1,8 +1,7 @@
 """Settings as clients see them: value, where it comes from, what stands behind it, and what it means.
 
 A topic's value comes from its own override, or from what was changed for this broker or for all of them, or from what
-this broker was started with, or is the default. Left out: paths of TLS keys and certificates; nothing that is told here
-is secret.
+this broker was started with, or is the default. Of a setting that is sensitive the name is told, and no value.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ from clarion.broker.authorizer import Operation, Principal
 from clarion.broker.broker import Broker
 from clarion.broker.config import BrokerConfig
 from clarion.broker.dynamic_settings import DynamicSettings
-from clarion.broker.own_settings import OWN_SETTINGS, OwnSetting, listener_protocol
-from clarion.model.broker_defaults import DEFAULT_BEHIND, DYNAMIC_DEFAULTS
+from clarion.broker.settings import OWN_SETTINGS, OwnSetting, listener_protocol
+from clarion.model.broker_defaults import BROKER_SYNONYMS, DEFAULT_BEHIND, DYNAMIC_DEFAULTS
 from clarion.model.client_metrics_settings import CLIENT_METRICS_SETTINGS
 from clarion.model.errors import KafkaError
 from clarion.model.group_settings import GROUP_SETTINGS
@@ -130,9 +129,9 @@ def broker_entries(broker: Broker) -> list[ConfigEntry]:
     """Everything that this broker was told, at start and since, by Kafka's names, in alphabetical order."""
     dynamic = broker.dynamic
     entries = [
-        *(_own_entry(own, broker.config, dynamic) for own in OWN_SETTINGS),
+        *(_own_entry(own, broker.config, dynamic) for name, own in OWN_SETTINGS.items() if name != _ADVERTISED),
         *(_default_entry(name, declared, dynamic) for name, declared in DYNAMIC_DEFAULTS.items()),
-        *(_weaker_entry(first, name, value) for first, (name, value) in DEFAULT_BEHIND.items()),
+        *(_weaker_entry(name, declared) for name, declared in BROKER_SYNONYMS.items() if name not in DYNAMIC_DEFAULTS),
         _advertised(broker),
     ]
     known = {entry.name for entry in entries}
@@ -152,12 +151,17 @@ def all_brokers_entries(broker: Broker) -> list[ConfigEntry]:
 
 
 def _own_entry(own: OwnSetting, config: BrokerConfig, dynamic: DynamicSettings) -> ConfigEntry:
-    found = [Synonym(own.name, layer[own.name], source) for source, layer in _layers(dynamic) if own.name in layer]
-    static, builtin = write_value(own.read(dynamic.static_config)), write_value(own.read(_UNTOLD))
+    declared = own.declared
+    if declared.is_sensitive:
+        return ConfigEntry(declared.name, None, declared.kind, declared.doc, True, (), is_sensitive=True)
+    name = declared.name
+    found = [Synonym(name, layer[name], source) for source, layer in _layers(dynamic) if name in layer]
+    static, builtin = write_value(own.value(dynamic.static_config)), write_value(own.value(_UNTOLD))
     if static != builtin:
-        found.append(Synonym(own.name, static, Source.STATIC_BROKER))
-    found.append(Synonym(own.name, builtin, Source.DEFAULT))
-    return ConfigEntry(own.name, write_value(own.read(config)), own.kind, own.doc, own.change is None, tuple(found))
+        found.append(Synonym(name, static, Source.STATIC_BROKER))
+    found.append(Synonym(name, builtin, Source.DEFAULT))
+    value = write_value(own.value(config))
+    return ConfigEntry(name, value, declared.kind, declared.doc, not declared.is_dynamic, tuple(found))
 
 
 def _default_entry(name: str, declared: Setting, dynamic: DynamicSettings) -> ConfigEntry:
@@ -166,8 +170,12 @@ def _default_entry(name: str, declared: Setting, dynamic: DynamicSettings) -> Co
     return ConfigEntry(name, synonyms[0].value if synonyms else None, declared.kind, doc, False, synonyms)
 
 
-def _weaker_entry(first: str, name: str, value: str) -> ConfigEntry:
+def _weaker_entry(name: str, declared: Setting) -> ConfigEntry:
+    first = declared.synonyms[0]
     doc = f"Holds unless {first} is set; it can be configured at start only."
+    weaker, value = DEFAULT_BEHIND[first]
+    if name != weaker:  # `log.retention.minutes` stands between the two, without a default of its own
+        return ConfigEntry(name, None, Kind.INT, doc, True, ())
     return ConfigEntry(name, value, Kind.INT, doc, True, (Synonym(name, value, Source.DEFAULT),))
 
 
@@ -184,11 +192,12 @@ def _advertised(broker: Broker) -> ConfigEntry:
             broker.config.listeners, broker.image.brokers[broker.node_id].endpoints, strict=False
         )
     )
-    synonyms = (Synonym("advertised.listeners", told, Source.STATIC_BROKER),)
+    synonyms = (Synonym(_ADVERTISED, told, Source.STATIC_BROKER),)
     doc = "What clients are told to connect to, per listener."
-    return ConfigEntry("advertised.listeners", told, Kind.STRING, doc, True, synonyms)
+    return ConfigEntry(_ADVERTISED, told, Kind.STRING, doc, True, synonyms)
 
 
+_ADVERTISED: Final = "advertised.listeners"
 _UNTOLD: Final = BrokerConfig(data_dir="")  # a broker that was told nothing: what differs from it was configured
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from clarion.broker.authorizer import Operation
 from clarion.broker.broker import Broker, RequestContext
-from clarion.broker.own_settings import listener_protocol
+from clarion.broker.settings import listener_protocol
 from clarion.model.errors import ErrorCode
 from clarion.model.names import METADATA_TOPIC
 from clarion.wire.messages.k55_describe_quorum import (

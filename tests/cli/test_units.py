@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clarion.cli.errors import CliError
-from clarion.cli.humane import (
+from clarion.cli.units import (
     bytes_text,
     duration_text,
     parse_duration_ms,

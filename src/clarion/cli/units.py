@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from typing import Any
 
 from clarion.cli.errors import CliError
 
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _ONE_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
 _DURATION = re.compile(rf"(?:{_ONE_DURATION.pattern})+")
+_SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([KMGT]i?)?B", re.IGNORECASE)
+_UNIT_BYTES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12} | {
+    f"{letter}i": 1 << shift for letter, shift in (("k", 10), ("m", 20), ("g", 30), ("t", 40))
+}
 _TIME_MS_MAX = 253_402_300_799_999  # the last moment of the year 9999: more is a typing mistake, not a time
 
 
@@ -17,7 +22,31 @@ def parse_duration_ms(text: str) -> int:
     """`90s`, `5m`, `1h30m`, `2d` → milliseconds."""
     if not _DURATION.fullmatch(text):
         raise CliError(f"{text!r} is not a duration; write for example 90s, 5m, 1h30m or 2d")
-    return int(sum(float(number) * _UNIT_MS[unit] for number, unit in _ONE_DURATION.findall(text)))
+    return round(sum(float(number) * _UNIT_MS[unit] for number, unit in _ONE_DURATION.findall(text)))
+
+
+def setting_text(name: str, raw: Any) -> str:
+    """A setting's value as Kafka writes it: where its name says that it counts time or bytes, people may say `1d`,
+    `90s`, `10GB` (a thousand million each) or `64MiB`.
+    """
+    if isinstance(raw, bool):
+        return str(raw).lower()
+    text = ",".join(map(str, raw)) if isinstance(raw, list | tuple) else str(raw)
+    unit_ms = next((unit_ms for ending, unit_ms in _ENDING_MS.items() if name.endswith(ending)), None)
+    if unit_ms is not None and _DURATION.fullmatch(text):
+        return _whole(parse_duration_ms(text) / unit_ms, text)
+    size = _SIZE.fullmatch(text) if name.endswith(".bytes") else None
+    if size is not None:
+        return _whole(float(size[1]) * _UNIT_BYTES[(size[2] or "").lower()], text)
+    return text
+
+
+_ENDING_MS = {".ms": 1, ".seconds": 1_000, ".minutes": 60_000, ".hours": 3_600_000}
+
+
+def _whole(count: float, text: str) -> str:
+    """What is no whole number in the setting's own unit is left for the setting to refuse."""
+    return str(int(count)) if count == int(count) else text
 
 
 def parse_time_ms(text: str, now_ms: int) -> int:

@@ -1,0 +1,62 @@
+"""The flags of `clarion serve`: which setting each one sets, and how a command line is taken apart.
+
+Most settings have none and need none: `--set NAME=VALUE` sets any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from clarion.cli.errors import CliError
+
+FLAGS: Final[Mapping[str, str]] = {
+    "--data-dir": "log.dirs",
+    "--listen": "listeners",
+    "--advertise": "advertised.listeners",
+    "--tls-certificate": "clarion.tls.certificate",
+    "--tls-key": "clarion.tls.key",
+    "--tls-client-ca": "clarion.tls.client.ca",
+    "--insecure": "clarion.insecure",
+    "--durability": "clarion.durability",
+    "--metrics": "clarion.metrics",
+    "--log-format": "clarion.log.format",
+    "--log-level": "clarion.log.level",
+    "--node-id": "node.id",
+}
+SWITCHES: Final = frozenset({"--insecure"})  # take no value
+REPEATABLE: Final = frozenset({"--listen", "--advertise", "--set"})
+
+
+def parameter(flag: str) -> str:
+    """The name under which the command's function receives a flag."""
+    return flag.removeprefix("--").replace("-", "_")
+
+
+def parse_flags(words: list[str]) -> dict[str, Any]:
+    """What was said, by parameter name. (`serve_command` shows the same flags as help.)
+
+    By hand, because argparse and what it imports take longer than opening an empty data directory.
+    """
+    known = (*FLAGS, "--config", "--set")
+    found: dict[str, Any] = {parameter(flag): False if flag in SWITCHES else None for flag in known}
+    left = iter(words)
+    for word in left:
+        flag, equals, value = word.partition("=")
+        if flag not in known:
+            raise _flags_error(f"unrecognized argument: {word}")
+        name = parameter(flag)
+        if flag in SWITCHES:
+            if equals:
+                raise _flags_error(f"{flag} takes no value")
+            found[name] = True
+            continue
+        value = value if equals else next(left, "--")
+        if not equals and value.startswith("--"):
+            raise _flags_error(f"{flag} needs a value")
+        found[name] = [*(found[name] or ()), value] if flag in REPEATABLE else value
+    return found
+
+
+def _flags_error(reason: str) -> CliError:
+    return CliError(f"{reason} (see `clarion serve --help`)")
