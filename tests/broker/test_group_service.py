@@ -2,6 +2,8 @@
 
 import asyncio
 import errno
+import shutil
+import struct
 import threading
 import time
 
@@ -148,6 +150,47 @@ async def test_offsets_of_a_topic_deleted_before_a_crash_and_made_again_during_t
         await until(lambda: all(shard.is_loaded for shard in node.server.groups.shards))
         assert await committed(node) == -1
         assert await committed(node, topic="other") == 5
+
+
+async def test_offsets_of_a_topic_made_again_are_forgotten_if_the_broker_is_killed_before_its_groups_are_loaded(
+    tmp_path, monkeypatch
+):
+    async with running(tmp_path / "a") as node:
+        await node.topic()
+        await node.topic("other")
+        assert await commit(node, 5) == await commit(node, 5, topic="other") == 0
+    may_go, decoded = threading.Event(), coordinator_runtime._decoded
+    monkeypatch.setattr(coordinator_runtime, "_decoded", lambda batches: may_go.wait(60) and decoded(batches))
+    async with running(tmp_path / "a") as node:
+        await node.broker.delete_topic("t")
+        await node.topic()
+        assert not any(shard.is_loaded for shard in node.server.groups.shards)
+        shutil.copytree(tmp_path / "a", tmp_path / "killed")
+        may_go.set()
+    async with running(tmp_path / "killed") as node:
+        await until(lambda: all(shard.is_loaded for shard in node.server.groups.shards))
+        assert await committed(node) == -1
+        assert await committed(node, topic="other") == 5
+        assert await commit(node, 1) == 0
+    async with running(tmp_path / "killed") as node:
+        await until(lambda: all(shard.is_loaded for shard in node.server.groups.shards))
+        assert await committed(node) == 1
+
+
+async def test_offsets_that_an_earlier_version_wrote_are_kept(tmp_path):
+    """They do not say of which topic they are."""
+    async with running(tmp_path, offsets_partitions=1) as node:
+        await node.topic()
+        await find(node)
+        value = b"\0\3" + struct.pack(">qi", 7, -1) + b"\0\0" + struct.pack(">q", node.broker.clock.now_ms())
+        record = (encode_key(Key(1, "g", "t", 0)), value, (), 0)
+        node.partition(OFFSETS_TOPIC).append_own(encode_batch([record]), 0)
+    async with running(tmp_path) as node:
+        await until(lambda: all(shard.is_loaded for shard in node.server.groups.shards))
+        assert await committed(node) == 7
+        await node.broker.delete_topic("t")
+        await node.topic()
+        assert await committed(node) == -1
 
 
 async def test_offsets_of_a_deleted_topic_are_not_told_of_the_next_one_when_the_disk_was_full(tmp_path):

@@ -189,7 +189,7 @@ def test_a_deleted_topic_takes_the_offsets_of_all_groups_along(driver):
     driver.commit("g", {("t", 0): 5, ("u", 0): 6})
     driver.commit("h", {("t", 1): 5})
     for group in driver.coordinator.groups_with_offsets():
-        driver.perform(driver.coordinator.delete_topic_offsets(group, {"t"}, 10))
+        driver.perform(driver.coordinator.delete_topic_offsets(group, {"t": None}, 10))
     assert (driver.committed("g"), driver.committed("h")) == ({("u", 0): 6}, {})
     assert [one.group_id for one in driver.coordinator.summaries()] == ["g"]
 
@@ -197,7 +197,7 @@ def test_a_deleted_topic_takes_the_offsets_of_all_groups_along(driver):
 def test_a_deleted_topic_takes_many_offsets_along_a_few_at_a_time(driver):
     driver.commit("g", {("t", index): 5 for index in range(5)} | {("u", 0): 6})
     counts = []
-    while outcome := driver.coordinator.delete_topic_offsets("g", {"t"}, 2):
+    while outcome := driver.coordinator.delete_topic_offsets("g", {"t": None}, 2):
         counts.append(len(outcome.records))
         driver.perform(outcome)
     assert counts == [2, 2, 1]

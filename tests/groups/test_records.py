@@ -13,6 +13,7 @@ from clarion.groups import records as r
 from clarion.groups.partitions import collect
 from clarion.groups.placement import java_hash, partition_for
 from clarion.model.errors import MalformedError
+from clarion.model.ids import NO_TOPIC_ID
 
 names = st.text(max_size=12)
 maybe_names = st.none() | names
@@ -25,7 +26,11 @@ classic_members = st.builds(
     r.ClassicMemberSnapshot, names, maybe_names, names, names, st.integers(0, 10**6), int32s, blobs, blobs
 )
 VALUES = [
-    (r.encode_offset, r.decode_offset, st.builds(r.CommittedOffset, int64s, int32s, names, int64s, st.just(-1))),
+    (
+        r.encode_offset,
+        r.decode_offset,
+        st.builds(r.CommittedOffset, int64s, int32s, names, int64s, st.just(-1), st.uuids()),
+    ),
     (
         r.encode_classic,
         r.decode_classic,
@@ -109,9 +114,16 @@ def test_every_key_comes_back_as_it_was_written(key):
 
 def test_an_offset_has_the_bytes_that_kafka_gives_it():
     assert r.encode_key(r.Key(1, "g", "t", 7)) == b"\0\1" + b"\0\1g" + b"\0\1t" + struct.pack(">i", 7)
-    assert r.encode_offset(r.CommittedOffset(5, 3, "m", 99)) == b"\0\3" + struct.pack(">qi", 5, 3) + b"\0\1m" + (
-        struct.pack(">q", 99)
-    )
+    topic_id = UUID(int=7)
+    fields = struct.pack(">qi", 5, 3) + b"\2m" + struct.pack(">q", 99)
+    written = r.encode_offset(r.CommittedOffset(5, 3, "m", 99, topic_id=topic_id))
+    assert written == b"\0\4" + fields + b"\1\0\x10" + topic_id.bytes
+    assert r.encode_offset(r.CommittedOffset(5, 3, "m", 99)) == b"\0\4" + fields + b"\0"
+
+
+def test_an_offset_that_an_earlier_version_wrote_is_of_no_known_topic():
+    written = b"\0\3" + struct.pack(">qi", 5, 3) + b"\0\1m" + struct.pack(">q", 99)
+    assert r.decode_offset(written) == r.CommittedOffset(5, 3, "m", 99, topic_id=NO_TOPIC_ID)
 
 
 def test_an_offset_with_an_expiry_time_is_written_in_version_one():
@@ -120,8 +132,8 @@ def test_an_offset_with_an_expiry_time_is_written_in_version_one():
     assert r.decode_offset(written).expire_timestamp_ms == 100
 
 
-def test_offsets_in_the_flexible_version_four_are_read():
-    written = b"\0\4" + struct.pack(">qi", 5, 3) + b"\2m" + struct.pack(">q", 99) + b"\0"
+def test_tagged_fields_of_an_offset_that_nobody_knows_are_passed_over():
+    written = b"\0\4" + struct.pack(">qi", 5, 3) + b"\2m" + struct.pack(">q", 99) + b"\2\0\1x\5\1y"
     assert r.decode_offset(written) == r.CommittedOffset(5, 3, "m", 99)
 
 

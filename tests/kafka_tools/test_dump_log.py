@@ -11,6 +11,8 @@ from tests.clients.adapters import Confluent
 from tests.clients.adapters.model import COMPRESSIONS, Outgoing
 from tests.clients.workers import Worker, wait_until_shared
 from tests.kafka_tools.conftest import Tool
+from tests.servers import ClarionProcess
+from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]  # each starts several JVMs
 
@@ -103,3 +105,23 @@ def test_kafka_reads_the_records_of_a_group_with_members_of_both_protocols(
     assert len(terms) > len(classic_terms) > 0, "members of both protocols"
     assert {one["sessionTimeoutMs"] for one in classic_terms} == {6000}
     assert {one["supportedProtocols"][0]["name"] for one in classic_terms} == {"range"}
+
+
+def test_kafka_reads_of_which_topic_an_offset_is(offline_tool: Tool, own_server: ClarionProcess, unique: str) -> None:
+    client = Confluent(own_server.bootstrap)
+    client.create_topic(unique)
+    client.produce(unique, [Outgoing(b"x")])
+    worker = Worker(lambda: client.member(unique, [unique]))
+    wait_for(lambda: client.group_offsets(unique), what="a commit")
+    worker.leave()
+    topic_id = client.topic_id(unique).translate(str.maketrans("+/", "-_"))  # librdkafka writes base64 otherwise
+    own_server.terminate()
+    segments = [path for path in own_server.data_dir.glob("__consumer_offsets-*/*.log") if path.stat().st_size]
+    dumped = offline_tool("dump-log", "--offsets-decoder", "--files", _files(segments))
+    offsets = [
+        json.loads(value)
+        for key, value in re.findall(r"key: (\{.*\}) payload: (\{.*\})$", dumped, re.MULTILINE)
+        if json.loads(key)["type"] == "1"
+    ]
+    assert [(one["version"], one["data"]["offset"]) for one in offsets] == [("4", 1)]
+    assert offsets[0]["data"]["topicId"] == topic_id

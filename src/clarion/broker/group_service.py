@@ -7,7 +7,7 @@ them is `coordinator_runtime`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,7 +22,7 @@ from clarion.groups.outcome import Call, Outcome
 from clarion.groups.subscriptions import resolve, resolve_again
 from clarion.groups.topics import TopicInfo, TopicsView
 from clarion.model.errors import ErrorCode, KafkaError
-from clarion.model.ids import TopicPartition
+from clarion.model.ids import NO_TOPIC_ID, TopicId, TopicPartition
 from clarion.model.names import OFFSETS_TOPIC
 from clarion.replication import Partition
 from clarion.world import Randomness, new_uuid
@@ -155,13 +155,18 @@ class GroupService:
     def after_load(self, shard: Shard) -> None:
         """A topic may have been deleted just before a crash, or while we were loading, and made again since.
 
-        What was made since the loading began is not what the log speaks of: nobody could commit meanwhile.
+        An offset says which topic it is of. Where it does not, what was made since the loading began is not what the
+        log speaks of: nobody could commit meanwhile.
         """
         before, now = shard.taken_over_in.topics, self._broker.image.topics
-        named = shard.coordinator.committed_topics()
-        kept = {name for name in named if name in before and name in now and before[name].id == now[name].id}
-        if named - kept:
-            self._unforgotten.setdefault(shard, set()).update(named - kept)
+
+        def is_there(name: str, topic_id: TopicId) -> bool:
+            is_same = name in before and name in now and before[name].id == now[name].id
+            return is_same and topic_id in (now[name].id, NO_TOPIC_ID)
+
+        gone = {name for name, topic_id in shard.coordinator.committed_topics() if not is_there(name, topic_id)}
+        if gone:
+            self._unforgotten.setdefault(shard, set()).update(gone)
             self._broker.turns.start(self.forget_deleted(), lambda: None)
 
     def _on_topics_changed(self, deleted: Topic | None) -> None:
@@ -180,15 +185,17 @@ class GroupService:
         """A few offsets in each turn, when the groups are loaded. Whether nothing is left to forget."""
         async with self._forgetting:
             while shard.is_loaded and (names := frozenset(self._unforgotten.get(shard, ()))):
+                there = self._broker.image.topics
+                topics = {name: there[name].id if name in there else None for name in names}
                 async for group_id in self._broker.turns.each(shard.coordinator.groups_with_offsets()):
-                    if not await self._forget_of(shard, group_id, names):
+                    if not await self._forget_of(shard, group_id, topics):
                         return False
                 self._unforgotten[shard] -= names
                 if not self._unforgotten[shard]:
                     del self._unforgotten[shard]
             return shard not in self._unforgotten
 
-    async def _forget_of(self, shard: Shard, group_id: str, topics: Set[str]) -> bool:
+    async def _forget_of(self, shard: Shard, group_id: str, topics: Mapping[str, TopicId | None]) -> bool:
         """False if it cannot be written. Nobody commits meanwhile: `call` waits for us."""
         while outcome := shard.coordinator.delete_topic_offsets(group_id, topics, _FORGOTTEN_PER_TURN):
             if not (shard.is_loaded and shard.perform(outcome)):

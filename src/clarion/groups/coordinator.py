@@ -21,7 +21,7 @@ members too (`mixed_members`); a classic group has no others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import NamedTuple
 from uuid import UUID
@@ -48,7 +48,7 @@ from clarion.groups.shard import Shard, Step
 from clarion.groups.timers import TimerKey, TimerKind
 from clarion.groups.topics import TopicsView
 from clarion.model.errors import ErrorCode, KafkaError
-from clarion.model.ids import TopicPartition
+from clarion.model.ids import TopicId, TopicPartition
 from clarion.wire.messages.k08_offset_commit import OffsetCommitRequest
 from clarion.wire.messages.k09_offset_fetch import OffsetFetchRequest
 from clarion.wire.messages.k11_join_group import JoinGroupRequest
@@ -288,9 +288,13 @@ class GroupCoordinator:
     def groups_with_offsets(self) -> list[str]:
         return list(self._shard.offsets.groups())
 
-    def delete_topic_offsets(self, group_id: str, topics: Set[str], limit: int) -> Outcome | None:
-        """The topics are gone, and so are a group's offsets in them: so many at a time; None when there are no more."""
-        gone = (partition for partition in self._shard.offsets.of(group_id) if partition.topic in topics)
+    def delete_topic_offsets(self, group_id: str, topics: Mapping[str, TopicId | None], limit: int) -> Outcome | None:
+        """The topics are gone, and so are a group's offsets in them: so many at a time; None when there are no more.
+
+        What was committed for the one that has such a name now, if there is one, stays: `topics` has its id.
+        """
+        offsets = self._shard.offsets.of(group_id).items()
+        gone = (at for at, offset in offsets if at.topic in topics and offset.topic_id != topics[at.topic])
         step = Step(self._shard, Outcome(), 0, 0)
         for partition in islice(gone, limit):
             offset_requests.drop(step, group_id, partition)
@@ -302,8 +306,10 @@ class GroupCoordinator:
     def committed_partitions(self, group_id: str) -> list[TopicPartition]:
         return list(self._shard.offsets.of(group_id))
 
-    def committed_topics(self) -> set[str]:
-        return {partition.topic for offsets in self._shard.offsets.groups().values() for partition in offsets}
+    def committed_topics(self) -> set[tuple[str, TopicId]]:
+        """Their names, and their ids as far as they were noted."""
+        groups = self._shard.offsets.groups().values()
+        return {(at.topic, offset.topic_id) for offsets in groups for at, offset in offsets.items()}
 
     # Administration
 

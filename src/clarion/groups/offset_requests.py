@@ -17,6 +17,7 @@ from clarion.model.names import TOPIC_NAME_LENGTH_MAX
 from clarion.wire.messages.k08_offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
@@ -55,10 +56,7 @@ def commit(step: Step, request: OffsetCommitRequest, call: Call) -> None:
         OffsetCommitResponseTopic(
             name=topic.name,
             topic_id=topic.topic_id,
-            partitions=tuple(
-                _commit_one(step, request, TopicPartition(topic.name, partition.partition_index), partition)
-                for partition in topic.partitions
-            ),
+            partitions=tuple(_commit_one(step, request, topic, partition) for partition in topic.partitions),
         )
         for topic in request.topics
     )
@@ -230,16 +228,20 @@ def _check_member_epoch(group: ConsumerGroup, member_id: str, epoch: int) -> Non
 
 
 def _commit_one(
-    step: Step, request: OffsetCommitRequest, partition: TopicPartition, wanted: OffsetCommitRequestPartition
+    step: Step,
+    request: OffsetCommitRequest,
+    topic: OffsetCommitRequestTopic,
+    wanted: OffsetCommitRequestPartition,
 ) -> OffsetCommitResponsePartition:
+    index = wanted.partition_index
     metadata = wanted.committed_metadata or ""
     code = ErrorCode.NONE
     if len(metadata.encode()) > step.shard.config.offset_metadata_bytes_max:
         code = ErrorCode.OFFSET_METADATA_TOO_LARGE
-    elif len(partition.topic) > TOPIC_NAME_LENGTH_MAX:
+    elif len(topic.name) > TOPIC_NAME_LENGTH_MAX:
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if code:
-        return OffsetCommitResponsePartition(partition_index=partition.partition, error_code=code)
+        return OffsetCommitResponsePartition(partition_index=index, error_code=code)
     expires_ms = -1 if request.retention_time < 0 else min(step.wall_ms + request.retention_time, INT64_MAX)
     offset = CommittedOffset(
         offset=wanted.committed_offset,
@@ -247,9 +249,10 @@ def _commit_one(
         metadata=metadata,
         commit_timestamp_ms=step.wall_ms,
         expire_timestamp_ms=expires_ms,
+        topic_id=topic.topic_id,
     )
-    step.out.write(encode_key(Key(OFFSET_TYPES[1], request.group_id, *partition)), encode_offset(offset))
-    return OffsetCommitResponsePartition(partition_index=partition.partition)
+    step.out.write(encode_key(Key(OFFSET_TYPES[1], request.group_id, topic.name, index)), encode_offset(offset))
+    return OffsetCommitResponsePartition(partition_index=index)
 
 
 def _fetched(index: int, offset: CommittedOffset) -> OffsetFetchResponsePartitions:

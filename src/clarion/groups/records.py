@@ -2,16 +2,21 @@
 
 A key starts with its type. Types 0 and 1 are committed offsets, 2 is a classic group, 3–8 and 16 are KIP-848 groups
 (4, partition metadata, is deprecated and ignored); the others (share and streams groups) are ignored as well. A
-null value is a tombstone. We write offsets and classic groups in version 3, as Kafka does, and read versions 0–4.
+null value is a tombstone. We read versions 0–4 of offsets and classic groups. Classic groups we write in version 3, as
+Kafka does; offsets in version 4, since its tagged field says which topic of that name was read: one that is deleted and
+made again inherits nothing. Version 4 cannot say when an offset expires: where a client has, version 1 can.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple
+from uuid import UUID
 
 from clarion.groups.partitions import NOTHING, Partitions, collect
 from clarion.model.errors import MalformedError
+from clarion.model.ids import NO_TOPIC_ID, TopicId
 from clarion.wire.cursor import FieldReader, FieldWriter
 
 OFFSET_TYPES = (0, 1)
@@ -41,6 +46,7 @@ class CommittedOffset(NamedTuple):
     metadata: str
     commit_timestamp_ms: int
     expire_timestamp_ms: int = -1  # only from clients that set a retention time (OffsetCommit up to v4)
+    topic_id: TopicId = NO_TOPIC_ID  # unknown in what earlier versions of this broker, and Kafka, have written
 
 
 class ClassicMemberSnapshot(NamedTuple):
@@ -136,11 +142,12 @@ def decode_key(data: bytes) -> Key | None:
 
 
 def encode_offset(offset: CommittedOffset) -> bytes:
-    if offset.expire_timestamp_ms == -1:
-        writer = FieldWriter().int16(3).int64(offset.offset).int32(offset.leader_epoch).string(offset.metadata)
-        return writer.int64(offset.commit_timestamp_ms).done()
-    writer = FieldWriter().int16(1).int64(offset.offset).string(offset.metadata)
-    return writer.int64(offset.commit_timestamp_ms).int64(offset.expire_timestamp_ms).done()
+    if offset.expire_timestamp_ms != -1:
+        writer = FieldWriter().int16(1).int64(offset.offset).string(offset.metadata)
+        return writer.int64(offset.commit_timestamp_ms).int64(offset.expire_timestamp_ms).done()
+    writer = FieldWriter(flexible=True).int16(4).int64(offset.offset).int32(offset.leader_epoch)
+    writer.string(offset.metadata).int64(offset.commit_timestamp_ms)
+    return writer.tags({} if offset.topic_id == NO_TOPIC_ID else {0: offset.topic_id.bytes}).done()
 
 
 def decode_offset(data: bytes) -> CommittedOffset:
@@ -148,7 +155,9 @@ def decode_offset(data: bytes) -> CommittedOffset:
     offset = reader.int64()
     leader_epoch = reader.int32() if reader.version >= 3 else -1
     metadata, committed = reader.string(), reader.int64()
-    return CommittedOffset(offset, leader_epoch, metadata, committed, reader.int64() if reader.version == 1 else -1)
+    expires = reader.int64() if reader.version == 1 else -1
+    topic_id = reader.tags().get(0, b"") if reader.version >= 4 else b""
+    return CommittedOffset(offset, leader_epoch, metadata, committed, expires, _topic_id(topic_id))
 
 
 def encode_classic(group: ClassicSnapshot) -> bytes:
@@ -284,6 +293,11 @@ def _open(data: bytes, *, newest: int = 0, flexible_from: int = 0) -> FieldReade
         raise MalformedError(f"a group record of version {reader.version}, newest known is {newest}")
     reader.flexible = reader.version >= flexible_from
     return reader
+
+
+@lru_cache(maxsize=1024)  # thousands of offsets share the ids of a few topics
+def _topic_id(content: bytes) -> TopicId:
+    return UUID(bytes=content) if len(content) == 16 else NO_TOPIC_ID
 
 
 def _tagged_int64(reader: FieldReader) -> int:

@@ -53,17 +53,13 @@ async def _commit(
     response: OffsetCommitResponse = await broker.groups.call(
         request.group_id, Operation.READ, GroupCoordinator.offset_commit, replace(request, topics=topics), context
     )
-    answers = response.topics
-    if context.version >= _FIRST_VERSION_WITH_IDS:
-        ids = {topic.name: topic.topic_id for topic in topics}
-        answers = tuple(replace(one, topic_id=ids[one.name]) for one in answers)
-    return [*answers, *refused]
+    return [*response.topics, *refused]
 
 
 def _known_topics(
     broker: Broker, asked: tuple[OffsetCommitRequestTopic, ...], context: RequestContext
 ) -> tuple[tuple[OffsetCommitRequestTopic, ...], tuple[OffsetCommitResponseTopic, ...]]:
-    """The topics that exist, under their names, and refusals for the others."""
+    """The topics that exist, under their names and ids, and refusals for the others."""
     known: list[OffsetCommitRequestTopic] = []
     refused: list[OffsetCommitResponseTopic] = []
     for one in asked:
@@ -72,13 +68,13 @@ def _known_topics(
         except KafkaError as error:
             refused.append(_refuse(one, error.code))
             continue
-        name, count = topic.name, topic.partition_count
+        count = topic.partition_count
         present = tuple(p for p in one.partitions if 0 <= p.partition_index < count)
         missing = tuple(p for p in one.partitions if not 0 <= p.partition_index < count)
         if missing:
             refused.append(_refuse(replace(one, partitions=missing), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         if present:
-            known.append(replace(one, name=name, partitions=present))
+            known.append(replace(one, name=topic.name, topic_id=topic.id, partitions=present))
     return tuple(known), tuple(refused)
 
 
