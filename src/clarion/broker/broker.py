@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from clarion.broker.authorizer import ANONYMOUS, Principal
@@ -20,6 +20,7 @@ from clarion.broker.threads import in_thread
 from clarion.broker.turns import Turns
 from clarion.broker.waiting import WaitingReplies
 from clarion.cluster import ClusterImage, ProducerIds, SettingsRegistry, Topic, TopicRegistry
+from clarion.cluster.placement import Replicas
 from clarion.log.folder import TopicIdMismatch
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import TopicId
@@ -31,6 +32,7 @@ from clarion.world import Clock, Randomness, event_log, new_session_id
 if TYPE_CHECKING:
     from clarion.broker.cleaning import Cleaner
     from clarion.broker.clock_trust import ClockTrust
+    from clarion.broker.cluster_node import ClusterNode
     from clarion.broker.group_service import GroupService
     from clarion.broker.offset_files import OffsetFiles
 
@@ -39,6 +41,8 @@ log = event_log("broker")
 # After these nothing has been changed, and files that were made for it are nobody's. (After an error of the store
 # that is not known, and the next start finds out.)
 REFUSED: Final = (OSError, KafkaError)
+
+MIN_IN_SYNC: Final = "min.insync.replicas"
 
 Change = Callable[[Topic], Mapping[str, str]]  # from a topic to the settings it shall have, or a KafkaError
 
@@ -74,6 +78,7 @@ class Broker:
         self.partitions = partitions
         self.resolver = Resolver(registry, partitions)
         self.node_id = config.node_id
+        self.node: ClusterNode | None = None  # where there are other brokers
         self.groups: GroupService  # set by the server, which knows both
         self.cleaner: Cleaner  # likewise
         self.offset_files: OffsetFiles  # likewise
@@ -97,6 +102,11 @@ class Broker:
         self._listeners_of_change: list[Callable[[Topic | None], None]] = []
 
     @property
+    def controller_id(self) -> int:
+        """The broker that decides for all: without a cluster, the one that there is."""
+        return self.node_id if self.node is None else self.image.controller
+
+    @property
     def image(self) -> ClusterImage:
         """The cluster as this broker knows it now. Whoever waits in between and asks again may get another one."""
         return self.registry.image
@@ -113,12 +123,22 @@ class Broker:
         self._listeners_of_change.append(callback)
 
     async def create_topic(
-        self, name: str, partition_count: int, overrides: Mapping[str, str], replication_factor: int | None = None
+        self,
+        name: str,
+        partition_count: int,
+        overrides: Mapping[str, str],
+        replication_factor: int | None = None,
+        assignments: Sequence[Replicas] | None = None,
     ) -> Topic:
-        """`replication_factor`: None if nobody asked for one."""
+        """`replication_factor`: None if nobody asked for one. `assignments`: each partition's replicas, if told."""
         async with self._changing:
-            draft = self.registry.draft(name, partition_count, overrides, replication_factor)
+            draft = self.registry.draft(name, partition_count, overrides, replication_factor, assignments)
             parse(overrides, self.partitions.defaults)
+            if self.node is not None:
+                topic = await self.registry.add(draft)
+                await self.node.replicas.settled()
+                log.info("topic_created", topic=name, partitions=partition_count, id=topic.id)
+                return topic
             try:
                 made = await self._make(draft)
                 # Last, since a full disk would not let it be taken back. Files without a topic are nobody's.
@@ -128,7 +148,7 @@ class Broker:
                 raise
             self.partitions.adopt(topic, made)
         log.info("topic_created", topic=name, partitions=partition_count, id=topic.id)
-        self._tell_change(topic.name)
+        self.tell_change(topic.name)
         return topic
 
     async def delete_topic(self, name: str, topic_id: TopicId | None = None) -> Topic:
@@ -139,8 +159,12 @@ class Broker:
             if topic_id is not None and self.image.topic_by_id(topic_id) is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with the id {topic_id}")
             topic = await self.registry.delete(name)
+            if self.node is not None:
+                await self.node.replicas.settled()
+                log.info("topic_deleted", topic=name, id=topic.id)
+                return topic
             retired = self.partitions.retire(topic)
-            self._tell_change(topic.name, deleted=topic)
+            self.tell_change(topic.name, deleted=topic)
             await self.groups.forget_deleted()  # before another one can be made under this name
             # What is under way in threads ends first: it would write into a folder that may soon be another topic's.
             await self.partitions.settle(retired)
@@ -154,12 +178,17 @@ class Broker:
         log.info("topic_deleted", topic=name, id=topic.id)
         return topic
 
-    async def grow_topic(self, name: str, partition_count: int) -> Topic:
+    async def grow_topic(self, name: str, partition_count: int, assignments: Sequence[Replicas] | None = None) -> Topic:
         async with self._changing:
             first = self.registry.known(name).partition_count
             if name == OFFSETS_TOPIC:
                 raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"{name} keeps its number of partitions for life")
-            draft = self.registry.draft_grown(name, partition_count)
+            draft = self.registry.draft_grown(name, partition_count, assignments)
+            if self.node is not None:
+                topic = await self.registry.grow(draft)
+                await self.node.replicas.settled()
+                log.info("topic_grown", topic=name, partitions=partition_count)
+                return topic
             try:
                 made = await self._make(draft, first)
                 topic = await self.registry.grow(draft)
@@ -168,21 +197,22 @@ class Broker:
                 raise
             self.partitions.adopt(topic, made)
         log.info("topic_grown", topic=name, partitions=partition_count)
-        self._tell_change(topic.name)
+        self.tell_change(topic.name)
         return topic
 
     async def _make(self, draft: Topic, first: int = 0) -> list[Partition]:
         settings = self.partitions.settings_of(draft)
         try:
             deleted = self.registry.being_deleted
-            return await in_thread(lambda: self.partitions.make(draft, settings, first, deleted=deleted))
+            indexes = range(first, draft.partition_count)
+            return await in_thread(lambda: self.partitions.make(draft, settings, indexes, deleted=deleted))
         except TopicIdMismatch as error:
             # What another topic of this name has left, and what could not be removed just now.
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
 
     async def _take_back(self, draft: Topic, first: int) -> None:
         """What was made of it before it was refused. Where that cannot be, the next start removes it."""
-        await in_thread(lambda: self.partitions.remove_strays(draft, first, draft.partition_count))
+        await in_thread(lambda: self.partitions.remove_strays(draft, range(first, draft.partition_count)))
         try:
             await self.registry.forget_unclaimed([draft.id])
         except REFUSED as error:
@@ -191,12 +221,14 @@ class Broker:
     async def configure_topic(self, name: str, change: Change) -> Topic:
         """Read, change and write a topic's settings as one step, so that of two changes at once none is lost."""
         async with self._changing:
-            overrides = change(self.registry.known(name))
+            before = self.registry.known(name)
+            overrides = change(before)
             parse(overrides, self.partitions.defaults)
-            topic = await self.registry.configure(name, overrides)
+            forgets = overrides.get(MIN_IN_SYNC) != before.overrides.get(MIN_IN_SYNC)
+            topic = await self.registry.configure(name, overrides, forgets_eligible=forgets)
             self.partitions.configure(topic, self.partitions.settings_of(topic))
         log.info("topic_configured", topic=name, settings=dict(topic.overrides))
-        self._tell_change(topic.name)
+        self.tell_change(topic.name)
         return topic
 
     async def new_producer_id(self) -> int:
@@ -204,7 +236,7 @@ class Broker:
         fresh = self._producer_ids.at_hand()
         return await self._producer_ids.next() if fresh is None else fresh
 
-    def _tell_change(self, name: str, deleted: Topic | None = None) -> None:
+    def tell_change(self, name: str, deleted: Topic | None = None) -> None:
         self.metadata.forget(name)
         self.resolver.change()  # what was understood of topics may be wrong now
         for callback in self._listeners_of_change:

@@ -218,6 +218,25 @@ class BrokerConfig:
         "The broker's id; the data directory remembers it.",
         check=at_least(0),
     )
+    cluster: str = setting(
+        "clarion.cluster",
+        "",
+        Kind.STRING,
+        "The store in which the brokers of a cluster agree: `file:PATH` for brokers on one machine, or "
+        "`etcd://HOST:PORT,HOST:PORT`. Without it the broker is alone.",
+    )
+    rack: str = setting(
+        "broker.rack",
+        "",
+        Kind.STRING,
+        "Where the broker stands: replicas of a partition go to different racks.",
+    )
+    session_seconds: float = setting_in_seconds(
+        "broker.session.timeout.ms",
+        6.0,
+        "A broker of a cluster that is silent for so long is no longer waited for.",
+        least_ms=1000,
+    )
     auto_create_topics: bool = setting(
         "auto.create.topics.enable",
         True,

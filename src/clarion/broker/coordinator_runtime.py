@@ -111,7 +111,8 @@ class CoordinatorRuntime(Generic[C]):
         topic = self._broker.image.topic(self._topic.name)
         if topic is not None:
             for partition in self._broker.partitions.of_topic(topic):
-                self._add(partition)
+                if partition.is_leader:
+                    self._add(partition)
             self._load_later(self.shards)
 
     async def stop(self) -> None:
@@ -122,7 +123,8 @@ class CoordinatorRuntime(Generic[C]):
             shard.stop()
 
     def lead(self, partition: Partition) -> None:
-        """This broker leads one more partition of the topic from now on."""
+        """This broker leads one more partition of the topic from now on, or in another term."""
+        self.resign(partition.tp.partition)
         self._load_later([self._add(partition)])
 
     def resign(self, index: int) -> None:
@@ -160,10 +162,12 @@ class CoordinatorRuntime(Generic[C]):
             return
         async with self._creating:
             topic = self._broker.image.topic(self._topic.name) or await self._create_topic()
+            if self._broker.node is not None:
+                return  # with the partitions that it is given to lead, a broker of a cluster gets their shards
             led = self._broker.partitions.of_topic(topic)
             fresh = [self._add(one) for one in led if one.tp.partition not in self._shards]
             if not fresh:
-                return  # others were faster, or other brokers lead all of it
+                return  # others were faster
             await self._load(fresh)
             self._load_later([shard for shard in fresh if shard.failure])
 
@@ -298,6 +302,7 @@ class CoordinatorShard(Generic[C]):
         if self._is_over:
             return  # another broker's, meanwhile
         self._is_loaded = True
+        self._last_offset = self.partition.next_offset - 1  # what another leader wrote may not be committed yet
         if records:
             log.info("coordinator_loaded", partition=self.partition.tp, records=records)
         self._start_timers()

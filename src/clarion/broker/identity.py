@@ -1,11 +1,13 @@
 """A data directory belongs to one process at a time, and to one broker of one cluster for life.
 
-`meta.properties` says whose it is and in which format: 1 had its registry in a journal, 2 has it in `registry.db`.
+`meta.properties` says whose it is and in which format: 1 had its registry in a journal, 2 has it in `registry.db`, or
+in the store of the cluster to which it belongs.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Final
 
 from clarion.cluster import CoordinationStore
@@ -19,6 +21,10 @@ _FILE: Final = "meta.properties"  # Kafka's name and format
 _ALWAYS_THERE: Final = frozenset({".lock", "lost+found"})  # in an empty folder, and in an empty file system
 _FORMAT: Final = "clarion.format"
 _FORMAT_NOW: Final = 2
+_MEMBERSHIP: Final = "clarion.store"
+_MEMBER: Final = "cluster"
+_DIRECTORY: Final = "directory.id"  # Kafka's name for it
+REGISTRY_FILE: Final = "registry.db"  # of a broker that is alone
 
 
 class WrongFolderError(Exception):
@@ -48,6 +54,7 @@ def _close_to_others(folder: str, names: list[str]) -> None:
 class Claim:
     def __init__(self, disk: Disk, folder: str, lock: FolderLock | None) -> None:
         self._disk = disk
+        self._folder = folder
         self._path = os.path.join(folder, _FILE)
         self._lock = lock
 
@@ -66,20 +73,45 @@ class Claim:
         if written is not None:
             self._check("node.id", written.get("node.id"), str(node_id))
 
+    def check_alone(self) -> None:
+        """A broker of a cluster does not go on alone: what the others hold and decide it would not know."""
+        if (self._written() or {}).get(_MEMBERSHIP) == _MEMBER:
+            raise WrongFolderError(
+                f"{self._folder} belongs to a broker of a cluster: start it with the cluster's --cluster, or with "
+                "--brokers and the data directory above it"
+            )
+
+    def check_member(self) -> None:
+        """What a single broker holds is in no cluster's registry: it has to be taken over first."""
+        if self._disk.exists(os.path.join(self._folder, REGISTRY_FILE)):
+            raise WrongFolderError(
+                f"{self._folder} is that of a single broker; `clarion cluster adopt` makes it the first of a cluster"
+            )
+
+    def directory_id(self, new_id: Callable[[], str]) -> str:
+        """By which others tell this folder from another one with the same broker id."""
+        return (self._written() or {}).get(_DIRECTORY) or new_id()
+
     async def check_registry(self, store: CoordinationStore) -> None:
         """A folder that belongs to a cluster has a registry that says so: without it, topics would seem to be gone."""
         known = (self._written() or {}).get("cluster.id")
         if known is not None and await store.get(CLUSTER_ID) is None:
             raise WrongFolderError(
-                f"{self._path} says cluster.id={known}, but the registry beside it is new: restore it from a copy"
+                f"{self._path} says cluster.id={known}, but the registry is new: restore it from a copy"
+                " (or choose the right --cluster)"
             )
 
-    def settle(self, cluster_id: str, node_id: int) -> None:
-        """Write who we are on the first start; refuse to go on with somebody else's data after that."""
+    def settle(self, cluster_id: str, node_id: int, directory_id: str | None = None) -> None:
+        """Write who we are on the first start; refuse to go on with somebody else's data after that.
+
+        `directory_id`: of a broker of a cluster.
+        """
         written = self._written()
         if written is not None:
             self._check("cluster.id", written.get("cluster.id"), cluster_id)
         ours = {"cluster.id": cluster_id, "node.id": str(node_id), _FORMAT: str(_FORMAT_NOW)}
+        if directory_id is not None:
+            ours |= {_MEMBERSHIP: _MEMBER, _DIRECTORY: directory_id}
         wanted = {"version": "1", **(written or {}), **ours}
         if written != wanted:
             content = "".join(f"{name}={value}\n" for name, value in wanted.items())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,6 +12,7 @@ from clarion.broker.leftovers import DELETED, clear_way, new_name, settle_leftov
 from clarion.broker.offset_files import Snapshot
 from clarion.broker.threads import in_thread
 from clarion.cluster import Topic
+from clarion.cluster.elections import ElectionRules
 from clarion.log.checkpoints import NOTHING_SAVED
 from clarion.log.config import LogConfig
 from clarion.log.files import FileCache
@@ -21,7 +22,7 @@ from clarion.log.room import Room
 from clarion.model.errors import ErrorCode
 from clarion.model.ids import TopicId, TopicPartition
 from clarion.model.topic_settings import TopicSettings, parse
-from clarion.replication import GroupCommit, Partition, ProducerLimits
+from clarion.replication import GroupCommit, Membership, Partition, ProducerLimits
 from clarion.replication.producer_files import load_producers
 from clarion.world import Clock, Disk, event_log
 
@@ -42,7 +43,7 @@ class StartReport:
 
 
 class Partitions:
-    """Those that this broker leads, by topic id and index; `open_all`, `make` and `remove_files` touch the disk."""
+    """Those that this broker has, by topic id and index; `open_all`, `make` and `remove_files` touch the disk."""
 
     def __init__(
         self,
@@ -55,6 +56,7 @@ class Partitions:
         producer_limits: ProducerLimits | None = None,
         room: Room | None = None,
         node_id: int = 1,
+        membership: Membership | None = None,
     ) -> None:
         self._disk = disk
         self._clock = clock
@@ -65,17 +67,18 @@ class Partitions:
         self._producer_limits = producer_limits or ProducerLimits()
         self.room = room or Room()
         self.defaults = defaults
-        self._led: dict[TopicId, dict[int, Partition]] = {}
+        self.membership = membership  # None: this broker is alone
+        self._held: dict[TopicId, dict[int, Partition]] = {}
 
     def __iter__(self) -> Iterator[Partition]:
-        for partitions in list(self._led.values()):
+        for partitions in list(self._held.values()):
             yield from list(partitions.values())
 
     def of_topic(self, topic: Topic) -> list[Partition]:
-        return list(self._led.get(topic.id, {}).values())
+        return list(self._held.get(topic.id, {}).values())
 
     def find(self, topic_id: TopicId, index: int) -> Partition | None:
-        partitions = self._led.get(topic_id)
+        partitions = self._held.get(topic_id)
         return None if partitions is None else partitions.get(index)
 
     def settings_of(self, topic: Topic) -> TopicSettings:
@@ -84,19 +87,25 @@ class Partitions:
     # Life of the files
 
     def open_all(
-        self, topics: list[Topic], saved: Snapshot, *, was_clean: bool, deleted: Collection[TopicId] = ()
+        self,
+        topics: list[Topic],
+        saved: Snapshot,
+        *,
+        was_clean: bool,
+        deleted: Collection[TopicId] = (),
     ) -> StartReport:
         """`deleted`: the ids of topics whose files a crash has left behind."""
         settle_leftovers(self._disk, self._data_dir, topics, deleted)
         cut = 0
         for topic in topics:
             settings = self.settings_of(topic)
-            for index in topic.led_by(self._node_id):
+            held = topic.led_by(self._node_id) if self.membership is None else topic.held_by(self._node_id)
+            for index in held:
                 tp = TopicPartition(topic.name, index)
                 known = saved.get((topic.id, index), NOTHING_SAVED)
                 opened = self._open(topic, tp, settings, was_clean, known.start, known.recovery_point, self._files)
                 cut += opened.cut_bytes
-                self._led.setdefault(topic.id, {})[index] = opened
+                self._held.setdefault(topic.id, {})[index] = opened
         return StartReport(sum(1 for _ in self), was_clean, cut)
 
     def latest_epoch(self, topic: Topic, index: int) -> int:
@@ -107,27 +116,26 @@ class Partitions:
     def lead(self, topics: Iterable[Topic]) -> None:
         """Begin the terms that the cluster has agreed on: from here on messages may be written."""
         for topic in topics:
-            for index, partition in self._led.get(topic.id, {}).items():
+            for index, partition in self._held.get(topic.id, {}).items():
                 partition.lead(topic.partitions[index], self._clock.now_ms())
 
     def make(
-        self, topic: Topic, settings: TopicSettings, first: int = 0, *, deleted: Collection[TopicId] = ()
+        self, topic: Topic, settings: TopicSettings, indexes: Sequence[int], *, deleted: Collection[TopicId] = ()
     ) -> list[Partition]:
-        """Make the files of a new topic, or of the new partitions of one that grows; `adopt` puts them to use.
+        """Make the files of new partitions; `adopt` puts them to use.
 
         `deleted`: the ids of topics whose files could not be removed.
         """
-        indexes = range(first, topic.partition_count)
-        self.remove_strays(topic, indexes.start, indexes.stop, deleted)
+        self.remove_strays(topic, indexes, deleted)
         # With a cache of its own: the shared one belongs to the loop, which goes on meanwhile.
         files = FileCache(self._disk, _FILES_WHILE_MAKING)
         made = [self._open(topic, TopicPartition(topic.name, index), settings, True, 0, 0, files) for index in indexes]
         self._disk.sync_folder(self._data_dir)
         return made
 
-    def remove_strays(self, topic: Topic, first: int, end: int, deleted: Collection[TopicId] = ()) -> None:
+    def remove_strays(self, topic: Topic, indexes: Sequence[int], deleted: Collection[TopicId] = ()) -> None:
         """What an attempt to make, grow or delete a topic of this name has left behind of these partitions."""
-        for index in range(first, end):
+        for index in indexes:
             tp = TopicPartition(topic.name, index)
             try:
                 clear_way(self._disk, self._data_dir, tp, deleted)
@@ -135,11 +143,13 @@ class Partitions:
                 log.warning("leftover_stays", folder=str(tp), reason=str(error))
 
     def adopt(self, topic: Topic, made: list[Partition]) -> None:
-        led = self._led.setdefault(topic.id, {})
+        """A broker that is alone leads them from here on; others wait for their roles."""
+        held = self._held.setdefault(topic.id, {})
         for partition in made:
             partition.share_files(self._files)
-            led[partition.tp.partition] = partition
-            partition.lead(topic.partitions[partition.tp.partition], self._clock.now_ms())
+            held[partition.tp.partition] = partition
+            if self.membership is None:
+                partition.lead(topic.partitions[partition.tp.partition], self._clock.now_ms())
 
     def configure(self, topic: Topic, settings: TopicSettings) -> None:
         for partition in self.of_topic(topic):
@@ -150,12 +160,29 @@ class Partitions:
             _MIN_IN_SYNC in topic.overrides or self.defaults.min_insync_replicas != TopicSettings().min_insync_replicas
         )
 
+    def rules_of(self, topic: Topic) -> ElectionRules:
+        """What its settings say about electing leaders."""
+        settings = self.settings_of(topic)
+        return ElectionRules(
+            settings.min_insync_replicas if self._is_min_in_sync_set(topic) else None,
+            settings.is_durable,
+            settings.unclean_leader_election_enable,
+        )
+
     def retire(self, topic: Topic) -> list[Partition]:
         """Take a topic out of service; `remove_files` follows."""
-        retired = list(self._led.pop(topic.id, {}).values())
+        retired = list(self._held.pop(topic.id, {}).values())
         for partition in retired:
             partition.retire(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return retired
+
+    def give_up(self, topic: Topic, indexes: Iterable[int]) -> list[Partition]:
+        """Take some partitions out of service: other brokers have them. `remove_files` follows."""
+        held = self._held.get(topic.id, {})
+        given_up = [held.pop(index) for index in indexes if index in held]
+        for partition in given_up:
+            partition.retire(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return given_up
 
     async def settle(self, partitions: Iterable[Partition]) -> None:
         """Returns when no flush of these is under way: a flush writes into the folder by its name."""
@@ -209,7 +236,9 @@ class Partitions:
             limits=self._producer_limits,
         )
         epoch = topic.partitions[tp.partition].leader_epoch
-        made = Partition(tp, topic.id, opened, settings, epoch, self._commits, self._disk, producers, self.room)
+        made = Partition(
+            tp, topic.id, opened, settings, epoch, self._commits, self._disk, producers, self.room, self.membership
+        )
         made.configure(settings, is_min_in_sync_set=self._is_min_in_sync_set(topic))
         return made
 

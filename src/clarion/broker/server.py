@@ -16,7 +16,7 @@ import stat
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from clarion.broker.broker import Broker
 from clarion.broker.cleaning import Cleaner
@@ -26,7 +26,7 @@ from clarion.broker.dispatch import Dispatch
 from clarion.broker.dynamic_settings import DynamicSettings
 from clarion.broker.group_service import GroupService
 from clarion.broker.housekeeping import Housekeeping
-from clarion.broker.identity import claim_folder
+from clarion.broker.identity import REGISTRY_FILE, claim_folder
 from clarion.broker.metrics import MetricsEndpoint
 from clarion.broker.offset_files import OffsetFiles
 from clarion.broker.partitions import Partitions
@@ -50,12 +50,15 @@ from clarion.world import (
     new_uuid,
 )
 
+if TYPE_CHECKING:
+    from clarion.broker.cluster_node import ClusterNode
+
 log = event_log("broker")
 
 OnFailure = Callable[[Exception], None]
 OpenStore = Callable[[OnFailure], Awaitable[CoordinationStore]]
 
-REGISTRY_FILE: Final = "registry.db"
+_SECRET_BYTES: Final = 16
 _FLUSH_THREADS: Final = 8  # flushes of different partitions overlap in the device up to about here
 _TLS_1_2_CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"  # forward secret, and authenticated
 _OPEN_FILES_ENOUGH: Final = 16_384  # log files in use at a time, where descriptors are no matter
@@ -78,7 +81,7 @@ class BrokerServer:
         on_failure: Callable[[], None] = lambda: None,
         intercept: Callable[[Service], Service] | None = None,
     ) -> None:
-        """`open_store` opens another coordination store than the data directory's own.
+        """`open_store` opens another coordination store than the one that the settings name.
 
         `on_failure` is called when the broker has to end: `failure` says why, and `stop` is what is left to do.
         `intercept` may stand between the sockets and the broker, as a test that injects faults does.
@@ -88,7 +91,8 @@ class BrokerServer:
         self._clock = clock or SystemClock()
         self._randomness = randomness or SystemRandomness()
         self._flush_threads = flush_threads
-        self._open_store = open_store or self._open_sqlite
+        self._open_store = open_store or (self._open_shared if config.cluster else self._open_sqlite)
+        self._node: ClusterNode | None = None  # where there are other brokers
         self._on_failure = on_failure
         self._intercept = intercept
         self.failure: Exception | None = None
@@ -106,6 +110,7 @@ class BrokerServer:
             await self._open()
             self._prepare()
             await self._listen()
+            await self._join()
         except BaseException:
             await self.stop(drain_seconds=0)
             raise
@@ -121,13 +126,18 @@ class BrokerServer:
         self._claim = claim_folder(self._disk, config.data_dir)
         self._taken.callback(self._claim.release)
         self._claim.check_node(config.node_id)
+        if config.cluster:
+            self._claim.check_member()
+        else:
+            self._claim.check_alone()
 
     async def _open_registry(self) -> None:
         """What the cluster agrees on, and that this folder is a part of it."""
         config = self.config
         self.store = await self._open_store(self._fail)
         self._taken.push_async_callback(self.store.close)
-        await import_journal(self._disk, config.data_dir, self.store)
+        if not config.cluster:
+            await import_journal(self._disk, config.data_dir, self.store)
         await self._claim.check_registry(self.store)
         self._registry = await TopicRegistry.load(
             self.store,
@@ -138,10 +148,27 @@ class BrokerServer:
         )
         self._settings = await SettingsRegistry.load(self.store)
         self._dynamic = DynamicSettings(config, self._settings)
-        self._claim.settle(self._registry.image.cluster_id, config.node_id)
+        self._directory = self._claim.directory_id(lambda: str(new_uuid(self._randomness))) if config.cluster else None
+        self._claim.settle(self._registry.image.cluster_id, config.node_id, self._directory)
+        if config.cluster:
+            from clarion.broker.cluster_node import ClusterNode  # a broker that is alone starts without it
+
+            self._node = await ClusterNode.open(
+                self.store,
+                self._registry,
+                self._settings,
+                lambda topic: self._partitions.rules_of(topic),
+                config.node_id,
+            )
+            self._taken.push_async_callback(self._node.close)
 
     async def _open_sqlite(self, on_failure: OnFailure) -> CoordinationStore:
         return await SqliteStore.open(os.path.join(self.config.data_dir, REGISTRY_FILE), on_failure)
+
+    async def _open_shared(self, on_failure: OnFailure) -> CoordinationStore:
+        from clarion.cluster.opening import open_store
+
+        return await open_store(self.config.cluster, on_failure)
 
     def _fail(self, error: Exception) -> None:
         """What the store holds now is not known: going on would be guessing. The next start finds out."""
@@ -167,17 +194,22 @@ class BrokerServer:
             ProducerLimits(config.limits.producers_max, config.limits.partition_producers_max),
             Room(config.reserve_bytes),
             config.node_id,
+            None if self._node is None else self._node.for_partitions,
         )
         self._clean_shutdown = CleanShutdown(self._disk, config.data_dir)
         topics, deleted = list(self._registry.image.topics.values()), self._registry.being_deleted
         was_clean = self._clean_shutdown.take() or not topics  # nothing was left unclean where there is nothing
         report = self._partitions.open_all(
-            topics, self._offset_files.load(topics, was_clean=was_clean), was_clean=was_clean, deleted=deleted
+            topics,
+            self._offset_files.load(topics, was_clean=was_clean),
+            was_clean=was_clean,
+            deleted=deleted,
         )
         self._taken.push_async_callback(self._close_files)
-        await self._registry.forget_deleted(deleted)
-        await self._registry.forget_unclaimed()
-        await self._begin_term()
+        if self._node is None:
+            await self._registry.forget_deleted(deleted)
+            await self._registry.forget_unclaimed()
+            await self._begin_term()
         log.info("partitions_opened", count=report.partitions, clean=report.was_clean, cut_bytes=report.cut_bytes)
 
     def _prepare(self) -> None:
@@ -192,6 +224,9 @@ class BrokerServer:
             self._partitions,
             self._dynamic,
         )
+        if self._node is not None:
+            self.broker.node = self._node
+            self._taken.push_async_callback(self._node.stop_replicas)
         self._taken.callback(self.broker.waiting_produces.close)
         self._taken.callback(self.broker.waiting_coordinators.close)
         self._taken.push_async_callback(self.broker.turns.stop)
@@ -224,8 +259,39 @@ class BrokerServer:
         for listener, tls in zip(self.config.listeners, contexts, strict=True):
             host, port = await self.net.listen(listener.host, listener.port, tls)
             self.addresses.append(Endpoint(host, port))
-            self._registry.announce(list(map(_advertised, self.config.listeners, self.addresses)))
-        await self._registry.register()
+            if self._node is None:
+                self._registry.announce(self._endpoints())
+        if self._node is None:
+            await self._registry.register()
+
+    async def _join(self) -> None:
+        """The cluster hears of this broker, and gives it something to do."""
+        node, marked = self._node, self._clean_shutdown
+        if node is None:
+            return
+        from clarion.cluster.membership import Membership, Newcomer
+
+        assert self._directory is not None
+        newcomer = Newcomer(
+            self.config.node_id,
+            self._directory,
+            self.config.rack or None,
+            marked.broker_epoch,
+            NO_EPOCH if marked.clean_since is None else marked.clean_since,
+        )
+        membership = Membership(
+            self.store,
+            newcomer,
+            lambda: self._randomness.bytes(_SECRET_BYTES).hex(),
+            term_seconds=self.config.session_seconds,
+        )
+        await node.join(membership, self.broker, tuple(self._endpoints()))
+        self._term = membership.epoch
+        self._taken.push_async_callback(node.hand_over)
+
+    def _endpoints(self) -> list[Endpoint]:
+        """What clients are told, of the listeners that listen already."""
+        return list(map(_advertised, self.config.listeners, self.addresses))
 
     def _limit_connections(self, config: BrokerConfig) -> None:
         """Those who are there may stay."""
@@ -241,7 +307,10 @@ class BrokerServer:
         try:
             self._offset_files.save(self._offset_files.take(partitions))
             if all(partition.failure is None for partition in partitions):
-                self._clean_shutdown.leave(self._term)
+                member = None if self._node is None else self._node.membership
+                self._clean_shutdown.leave(
+                    member.epoch if member else self._term, member.clean_since if member else None
+                )
         except OSError as error:  # a full disk, for one: the files of before are still there
             log.error("stop_not_clean", reason=str(error), consequence="the next start checks the logs")
 

@@ -23,6 +23,8 @@ FLAGS: Final[Mapping[str, str]] = {
     "--log-format": "clarion.log.format",
     "--log-level": "clarion.log.level",
     "--node-id": "node.id",
+    "--cluster": "clarion.cluster",
+    "--rack": "broker.rack",
 }
 SWITCHES: Final = frozenset({"--insecure"})  # take no value
 REPEATABLE: Final = frozenset({"--listen", "--advertise", "--set"})

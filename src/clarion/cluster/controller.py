@@ -20,8 +20,10 @@ from clarion.cluster.coordination import (
     CompactedError,
     Compare,
     CoordinationStore,
+    Delete,
     Entry,
     LeaseId,
+    Operation,
     OutcomeUnknownError,
     Put,
     absent,
@@ -33,12 +35,13 @@ from clarion.cluster.decisions import (
     Policy,
     RulesOf,
     elections,
+    forgettable,
     preferences,
     repairs,
     summary,
 )
 from clarion.cluster.image import ClusterImage
-from clarion.cluster.schema import CONTROLLER, partition_key, write_partition
+from clarion.cluster.schema import CONTROLLER, deleting_key, partition_key, removed_key, write_partition
 from clarion.world import event_log
 
 log = event_log("cluster")
@@ -152,6 +155,7 @@ class Controller:
         """Elections first, all of them; the rest only when there are none, and from an image that shows them."""
         now = self._loop.time()
         self._absences.note(self._image, now)
+        await self._forget_deleted()
         if not await self._apply(elections(self._image, self._rules_of)):
             gone = self._absences.longer_than(self._policy.replace_after_seconds, now)
             if not await self._apply(repairs(self._image, self._policy, gone)):
@@ -177,6 +181,19 @@ class Controller:
             self._say(summary(part))
             for one in part:
                 log.debug("decided", what=one.sentence)
+
+    async def _forget_deleted(self) -> None:
+        """The last word about a topic: its own key goes last, so that what is interrupted is begun again."""
+        image = self._image
+        for topic_id in forgettable(image):
+            gone: list[Operation] = [
+                *(Delete(partition_key(topic_id, index)) for index in sorted(image.unclaimed.get(topic_id, ()))),
+                *(Delete(removed_key(topic_id, one)) for one in sorted(image.removed.get(topic_id, ()))),
+                Delete(deleting_key(topic_id)),
+            ]
+            for at in range(0, len(gone), _AT_ONCE):
+                if self._key is not None:
+                    await self._store.transact([unchanged(self._key)], gone[at : at + _AT_ONCE])
 
     def _say(self, sentence: str) -> None:
         self.sentences.append(sentence)

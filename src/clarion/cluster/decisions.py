@@ -15,6 +15,7 @@ from clarion.cluster.elections import ElectionRules, Verdict, prefer, reassign, 
 from clarion.cluster.image import ClusterImage, Topic
 from clarion.cluster.placement import Load, Racks, add_replica
 from clarion.cluster.schema import UNSAID, PartitionState
+from clarion.model.ids import TopicId
 
 RulesOf = Callable[[Topic], ElectionRules]
 
@@ -89,6 +90,16 @@ def repairs(image: ClusterImage, policy: Policy, written_off: frozenset[int]) ->
         room -= len(begun.adding)
         load.replicas.update(begun.adding)
         yield Decision(topic, index, begun, _why_moved(begun, written_off))
+
+
+def forgettable(image: ClusterImage) -> list[TopicId]:
+    """Deleted topics of which no broker has files any more. One that is away still has them, and removes them then."""
+    return [
+        topic_id
+        for topic_id in image.deleting
+        if {one for state in image.unclaimed.get(topic_id, {}).values() for one in state.replicas}
+        <= image.removed.get(topic_id, frozenset())
+    ]
 
 
 def _repaired(

@@ -62,6 +62,12 @@ class Topic:
             if state.leader == broker_id or state is UNSAID:
                 yield index
 
+    def held_by(self, broker_id: int) -> Iterator[int]:
+        """Its partitions of which this broker is to have a replica."""
+        for index, state in enumerate(self.partitions):
+            if broker_id in state.replicas:
+                yield index
+
     @property
     def entry(self) -> TopicEntry:
         return TopicEntry(self.id, len(self.partitions), self.overrides, self.replication_factor)

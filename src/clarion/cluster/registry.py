@@ -293,6 +293,10 @@ class TopicRegistry:
         minimum = 2 if len(replicas) >= REPLICATION_FACTOR else 1
         return PartitionState(replicas[0], self.image.revision, replicas, replicas, lives=lives, min_in_sync=minimum)
 
+    def replication_factor_of(self, asked: int | None) -> int:
+        """How many replicas a new topic gets."""
+        return min(asked or REPLICATION_FACTOR, len(self.placeable))
+
     @property
     def placeable(self) -> frozenset[int]:
         """The brokers on which replicas may be placed."""

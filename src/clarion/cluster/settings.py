@@ -17,7 +17,19 @@ from types import MappingProxyType
 from typing import Final
 
 from clarion.cluster.changes import change
-from clarion.cluster.coordination import Compare, CoordinationStore, Delete, Entry, Operation, Put, Revision, absent
+from clarion.cluster.coordination import (
+    ABSENT,
+    Change,
+    Compare,
+    CoordinationStore,
+    Delete,
+    Entry,
+    Operation,
+    Put,
+    Range,
+    Revision,
+    absent,
+)
 from clarion.model.errors import ErrorCode, KafkaError
 
 Settings = Mapping[str, str]
@@ -55,6 +67,28 @@ class SettingsRegistry:
     def on_change(self, callback: Callable[[str, str], None]) -> None:
         """Called with kind and name after every change."""
         self._listeners.append(callback)
+
+    def take(self, change: Change) -> None:
+        """What the store tells of a change, by whomever."""
+        for event in change.events:
+            if event.key.startswith(_PREFIX):
+                self._hear(event.key, event.entry)
+
+    def take_all(self, content: Range) -> None:
+        """All that the store holds now."""
+        said = {one.key: one for one in content.entries if one.key.startswith(_PREFIX)}
+        for key in [*said, *(key for key in list(self._revisions) if key not in said)]:
+            self._hear(key, said.get(key))
+
+    def _hear(self, key: str, entry: Entry | None) -> None:
+        if entry is not None and entry.mod_revision <= self._revisions.get(key, ABSENT):
+            return  # done here, and known since
+        kind, _, name = key.removeprefix(_PREFIX).partition("/")
+        if entry is None and name not in self._settings.get(kind, {}):
+            return
+        self._remember(kind, name, _parse(entry) if entry else {}, entry.mod_revision if entry else ABSENT)
+        for callback in self._listeners:
+            callback(kind, name)
 
     async def change(self, kind: str, name: str, to: ChangeSettings) -> Settings:
         """Read, change and write as one step, so that of two changes at once none is lost. An empty result unsets."""

@@ -153,25 +153,29 @@ class CleanShutdown:
         self._data_dir = data_dir
         self._path = f"{data_dir}/{CLEAN_SHUTDOWN}"
         self.broker_epoch: int | None = None  # after `take`; None if nobody has said it
+        self.clean_since: int | None = None  # likewise: the first life since which every stop was clean
 
-    def leave(self, broker_epoch: int) -> None:
-        content = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
-        replace_file(self._disk, self._path, content.encode())
+    def leave(self, broker_epoch: int, clean_since: int | None = None) -> None:
+        said = {"version": 0, "brokerEpoch": broker_epoch}
+        if clean_since is not None:
+            said["cleanSince"] = clean_since
+        replace_file(self._disk, self._path, json.dumps(said, separators=(",", ":")).encode())
 
     def take(self) -> bool:
         """Whether the last shutdown was clean. The mark is gone afterwards, durably: it vouches for one start only."""
         if not self._disk.exists(self._path):
             return False
-        self.broker_epoch = _broker_epoch(read_file(self._disk, self._path))
+        content = read_file(self._disk, self._path)
+        self.broker_epoch, self.clean_since = _epoch(content, "brokerEpoch"), _epoch(content, "cleanSince")
         self._disk.remove(self._path)
         self._disk.sync_folder(self._data_dir)
         return True
 
 
-def _broker_epoch(content: bytes) -> int | None:
+def _epoch(content: bytes, name: str) -> int | None:
     """None where older versions have written -1, and where it cannot be read: then the logs have to be asked."""
     try:
-        epoch = json.loads(content)["brokerEpoch"]
+        epoch = json.loads(content)[name]
     except (ValueError, KeyError, TypeError):
         return None
     return epoch if isinstance(epoch, int) and epoch >= 0 else None

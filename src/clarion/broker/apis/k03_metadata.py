@@ -50,7 +50,7 @@ async def handle(broker: Broker, request: MetadataRequest, context: RequestConte
             BrokerMetadata(one.id, *one.endpoint(context.listener), one.rack) for one in broker.image.brokers.values()
         ],
         cluster_id=broker.image.cluster_id,
-        controller_id=broker.node_id,
+        controller_id=broker.controller_id,
         topics=topics,
     )
     has_operations = _FIRST_VERSION_WITH_OPERATIONS <= version <= _LAST_VERSION_WITH_CLUSTER_OPERATIONS

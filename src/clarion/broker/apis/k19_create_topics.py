@@ -3,18 +3,18 @@
 v3 same · v4 -1 partitions or replicas mean the broker's default · v5 flexible, the answer tells partitions, replicas
 and settings · v6 THROTTLING_QUOTA_EXCEEDED · v7 topic id.
 
-There is one node, so the only replication factor is 1 and assignments can name only this node. Left out: the timeout,
-since a topic exists when the answer leaves; quotas.
+Replicas go on different brokers, in different racks as far as there are enough. Left out: the timeout, since a topic
+exists when the answer leaves; quotas.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Final, NamedTuple
 
 from clarion.broker.apis.config_entries import topic_entries
-from clarion.broker.apis.placement import check_replicas, check_total
+from clarion.broker.apis.placement import check_factor, check_replicas, check_total
 from clarion.broker.apis.refusals import REFUSALS, refusal_of
 from clarion.broker.broker import Broker, RequestContext
 from clarion.model.errors import ErrorCode, KafkaError
@@ -41,6 +41,7 @@ class Wanted(NamedTuple):
     partition_count: int
     overrides: Mapping[str, str]
     replication_factor: int | None  # None: the client leaves it to the cluster
+    assignments: tuple[tuple[int, ...], ...] | None  # None: the client leaves it to the cluster where replicas are
 
 
 async def handle(broker: Broker, request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
@@ -76,7 +77,7 @@ async def _create(broker: Broker, topic: CreatableTopic, *, validate_only: bool)
     if validate_only:
         broker.registry.check_new(wanted.name, wanted.partition_count)
         return _created(broker, wanted, NO_TOPIC_ID)
-    made = await broker.create_topic(wanted.name, wanted.partition_count, wanted.overrides, wanted.replication_factor)
+    made = await broker.create_topic(*wanted)
     return _created(broker, wanted, made.id)
 
 
@@ -91,13 +92,20 @@ def _wanted(broker: Broker, topic: CreatableTopic) -> Wanted:
     parse(given, broker.partitions.defaults)
     count = _assigned_count(broker, topic) if topic.assignments else _asked_count(broker, topic)
     overrides = {name: value for name, value in given.items() if value is not None}
-    return Wanted(topic.name, count, overrides, _asked_factor(topic))
+    return Wanted(topic.name, count, overrides, _asked_factor(topic), _asked_replicas(topic))
 
 
 def _asked_factor(topic: CreatableTopic) -> int | None:
     if topic.assignments:
         return len(topic.assignments[0].broker_ids)
     return None if topic.replication_factor == DEFAULT else topic.replication_factor
+
+
+def _asked_replicas(topic: CreatableTopic) -> tuple[tuple[int, ...], ...] | None:
+    if not topic.assignments:
+        return None
+    in_order = sorted(topic.assignments, key=lambda one: one.partition_index)
+    return tuple(tuple(one.broker_ids) for one in in_order)
 
 
 def _asked_count(broker: Broker, topic: CreatableTopic) -> int:
@@ -107,12 +115,7 @@ def _asked_count(broker: Broker, topic: CreatableTopic) -> int:
             ErrorCode.INVALID_REPLICATION_FACTOR,
             "Replication factor must be larger than 0, or -1 to use the default value.",
         )
-    if wanted > 1:
-        raise KafkaError(
-            ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"Unable to replicate the partition {wanted} time(s): The target replication factor of {wanted} cannot be "
-            "reached because only 1 broker(s) are registered.",
-        )
+    check_factor(wanted, broker.registry.placeable)
     if topic.num_partitions == DEFAULT:
         return broker.config.default_partitions
     return topic.num_partitions
@@ -125,18 +128,20 @@ def _assigned_count(broker: Broker, topic: CreatableTopic) -> int:
             ErrorCode.INVALID_REQUEST,
             "A manual partition assignment was specified, but partition count or replication factor was not set to -1.",
         )
-    _check_assignments(topic.assignments, broker.node_id)
+    _check_assignments(topic.assignments, broker.registry.placeable)
     return len(topic.assignments)
 
 
-def _check_assignments(assignments: tuple[CreatableReplicaAssignment, ...], node_id: int) -> None:
+def _check_assignments(assignments: tuple[CreatableReplicaAssignment, ...], known: Set[int]) -> None:
     indexes = sorted(one.partition_index for one in assignments)
     if indexes != list(range(len(indexes))):
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based integer sequence"
         )
     for one in assignments:
-        check_replicas(one.broker_ids, node_id)
+        check_replicas(one.broker_ids, known)
+    if len({len(one.broker_ids) for one in assignments}) > 1:
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "All partitions must have the same number of replicas.")
 
 
 def _created(broker: Broker, wanted: Wanted, topic_id: TopicId) -> CreatableTopicResult:
@@ -144,7 +149,7 @@ def _created(broker: Broker, wanted: Wanted, topic_id: TopicId) -> CreatableTopi
         name=wanted.name,
         topic_id=topic_id,
         num_partitions=wanted.partition_count,
-        replication_factor=1,
+        replication_factor=broker.registry.replication_factor_of(wanted.replication_factor),
         configs=tuple(
             CreatableTopicConfigs(
                 name=entry.name,

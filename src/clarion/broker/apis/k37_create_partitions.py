@@ -2,8 +2,7 @@
 
 v1 same · v2 flexible · v3 THROTTLING_QUOTA_EXCEEDED.
 
-There is one node, so assignments can name only this node. Left out: the timeout, since the partitions exist when the
-answer leaves; quotas.
+Left out: the timeout, since the partitions exist when the answer leaves; quotas.
 """
 
 from __future__ import annotations
@@ -55,7 +54,8 @@ async def _grow(broker: Broker, who: Principal, asked: CreatePartitionsTopic, *,
     if asked.assignments is not None:
         _check_assignments(broker, asked, topic.partition_count)
     if not validate_only:
-        await broker.grow_topic(asked.name, asked.count)
+        replicas = None if asked.assignments is None else tuple(tuple(one.broker_ids) for one in asked.assignments)
+        await broker.grow_topic(asked.name, asked.count, replicas)
 
 
 def _check_assignments(broker: Broker, asked: CreatePartitionsTopic, present_count: int) -> None:
@@ -66,4 +66,4 @@ def _check_assignments(broker: Broker, asked: CreatePartitionsTopic, present_cou
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{more} partitions are new, but {len(assignments)} are assigned"
         )
     for one in assignments:
-        check_replicas(one.broker_ids, broker.node_id)
+        check_replicas(one.broker_ids, broker.registry.placeable)

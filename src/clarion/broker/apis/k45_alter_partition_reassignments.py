@@ -48,4 +48,4 @@ def _answer(broker: Broker, topic: str, asked: ReassignablePartition) -> Reassig
 def _check(broker: Broker, asked: ReassignablePartition) -> None:
     if asked.replicas is None:
         raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress.")
-    check_replicas(asked.replicas, broker.node_id)
+    check_replicas(asked.replicas, broker.registry.placeable)

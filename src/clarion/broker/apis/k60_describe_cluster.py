@@ -2,8 +2,8 @@
 
 v1 endpoint type (1 brokers, 2 controllers) · v2 fenced brokers.
 
-There is one broker, never fenced, and it is its own controller. It listens for clients only: a question for controllers
-is refused, as a Kafka broker does.
+A broker that is fenced is none: it has lost its lease, and nobody is told of it. Every broker listens for clients only:
+a question for controllers is refused, as a Kafka broker does.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ async def handle(broker: Broker, request: DescribeClusterRequest, context: Reque
     return DescribeClusterResponse(
         endpoint_type=BROKERS,
         cluster_id=broker.image.cluster_id,
-        controller_id=broker.node_id,
+        controller_id=broker.controller_id,
         brokers=tuple(_broker(one, context.listener) for one in broker.image.brokers.values()),
         cluster_authorized_operations=(
             broker.resolver.authorized(context.principal, ResourceKind.CLUSTER, THE_CLUSTER, CLUSTER_OPERATIONS)

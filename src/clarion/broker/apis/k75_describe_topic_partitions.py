@@ -1,18 +1,19 @@
 """DescribeTopicPartitions v0: the partitions of topics, page by page (KIP-966).
 
 Topics come in alphabetical order. A page holds so many partitions; the cursor of the next one names the first partition
-that did not fit. No topics asked for means all. Eligible leader replicas are none: the one replica is always in sync.
+that did not fit. No topics asked for means all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Final
 
 from clarion.broker.apis.authorized_operations import TOPIC_OPERATIONS
 from clarion.broker.authorizer import Operation, Principal, ResourceKind
 from clarion.broker.broker import Broker, RequestContext
-from clarion.cluster import Topic
+from clarion.cluster import PartitionState, Topic
+from clarion.cluster.schema import NO_LEADER
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import NO_TOPIC_ID
 from clarion.model.names import check_topic_name, is_internal
@@ -77,20 +78,23 @@ def _described(
         name=topic.name,
         topic_id=topic.id,
         is_internal=is_internal(topic.name),
-        partitions=tuple(
-            DescribeTopicPartitionsResponsePartition(
-                partition_index=index,
-                leader_id=topic.partitions[index].leader,
-                leader_epoch=topic.partitions[index].leader_epoch,
-                replica_nodes=topic.partitions[index].replicas,
-                isr_nodes=topic.partitions[index].in_sync,
-                eligible_leader_replicas=(),
-                last_known_elr=(),
-                offline_replicas=(),
-            )
-            for index in indexes
-        ),
+        partitions=tuple(_partition(index, topic.partitions[index], broker.image.brokers) for index in indexes),
         topic_authorized_operations=broker.resolver.authorized(who, ResourceKind.TOPIC, topic.name, TOPIC_OPERATIONS),
+    )
+
+
+def _partition(index: int, state: PartitionState, alive: Container[int]) -> DescribeTopicPartitionsResponsePartition:
+    has_leader = state.leader in alive
+    return DescribeTopicPartitionsResponsePartition(
+        error_code=ErrorCode.NONE if has_leader else ErrorCode.LEADER_NOT_AVAILABLE,
+        partition_index=index,
+        leader_id=state.leader if has_leader else NO_LEADER,
+        leader_epoch=state.leader_epoch,
+        replica_nodes=state.replicas,
+        isr_nodes=state.in_sync,
+        eligible_leader_replicas=state.eligible,
+        last_known_elr=(),
+        offline_replicas=tuple(one for one in state.replicas if one not in alive),
     )
 
 

@@ -1,0 +1,199 @@
+"""A broker's part in a cluster: it is registered, follows what the cluster agrees on, and stands for controller.
+
+    store ─→ Following ─→ image ─→ Replicas: what is held, led and followed here
+      ↑                     └────→ Metadata and everybody else
+      ├── Membership: the registration and its lease
+      ├── Controller: of all brokers one decides
+      └── InSyncSets: what leaders say about their followers
+
+Made by `open`, before the partitions are opened; `join` when clients can connect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from hmac import compare_digest
+from typing import TYPE_CHECKING, Final
+
+from clarion import replication
+from clarion.broker.replicas import Replicas
+from clarion.cluster import ClusterImage, CoordinationStore, Endpoint, SettingsRegistry, Topic, TopicRegistry
+from clarion.cluster.changes import change
+from clarion.cluster.controller import Controller
+from clarion.cluster.coordination import LeaseNotFoundError, Put, StoreError, absent
+from clarion.cluster.decisions import Policy
+from clarion.cluster.elections import ElectionRules
+from clarion.cluster.following import Following
+from clarion.cluster.in_sync import InSyncSets
+from clarion.cluster.membership import Membership
+from clarion.cluster.registry import REPLICATION_FACTOR
+from clarion.cluster.schema import removed_key
+from clarion.model.ids import TopicId
+from clarion.world import event_log
+
+if TYPE_CHECKING:
+    from clarion.broker.broker import Broker
+    from clarion.replication import Partition
+
+log = event_log("broker")
+
+_HAND_OVER_SECONDS: Final = 5.0  # for others to take what this broker leads; then it stops all the same
+_LOOK_SECONDS: Final = 0.02
+
+
+class ClusterNode:
+    def __init__(
+        self,
+        store: CoordinationStore,
+        registry: TopicRegistry,
+        settings: SettingsRegistry,
+        rules_of: Callable[[Topic], ElectionRules],
+        node_id: int,
+    ) -> None:
+        self._store = store
+        self._registry = registry
+        self._rules_of = rules_of
+        self._node_id = node_id
+        self._following = Following(store, self._show, (settings,))
+        self._controlling: asyncio.Task[None] | None = None
+        self._altering: dict[asyncio.Task[None], None] = {}
+        self._in_sync = InSyncSets(store, node_id, lambda: registry.image, rules_of)
+        self._fetchers = _NoFetchers()
+        self._replicas: Replicas | None = None  # once it has joined
+        self.membership: Membership | None = None  # likewise
+        self.controller: Controller | None = None  # of this life
+
+    @classmethod
+    async def open(
+        cls,
+        store: CoordinationStore,
+        registry: TopicRegistry,
+        settings: SettingsRegistry,
+        rules_of: Callable[[Topic], ElectionRules],
+        node_id: int,
+    ) -> ClusterNode:
+        """From here on the image follows the store."""
+        node = cls(store, registry, settings, rules_of, node_id)
+        registry.follow(node._following)
+        await node._following.start()
+        return node
+
+    async def join(self, membership: Membership, broker: Broker, endpoints: tuple[Endpoint, ...]) -> None:
+        """Be registered, hold what the cluster wants held, lead what it wants led."""
+        await membership.join(endpoints)
+        self.membership = membership
+        await self._following.refresh()
+        self._replicas = Replicas(broker, self._fetchers, lambda: membership.epoch, self._note_removed)
+        self._replicas.start(self._registry.image)
+        membership.on_joined(self._begin_life)
+
+    @property
+    def replicas(self) -> Replicas:
+        assert self._replicas is not None, "nobody asks before the broker has joined"
+        return self._replicas
+
+    async def hand_over(self) -> None:
+        """Before a stop: returns when others lead all that they can."""
+        assert self.membership is not None
+        await self.membership.announce_leaving()
+        try:
+            async with asyncio.timeout(_HAND_OVER_SECONDS):
+                while self._could_be_led_by_others():  # noqa: ASYNC110
+                    await asyncio.sleep(_LOOK_SECONDS)
+        except TimeoutError:
+            log.warning("leaders_not_handed_over", broker=self._node_id)
+
+    async def stop_replicas(self) -> None:
+        """Before the files are closed."""
+        if self._replicas is not None:
+            await self._replicas.stop()
+        await self._fetchers.close()
+
+    async def close(self) -> None:
+        for task in (*self._altering, *([self._controlling] if self._controlling else [])):
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        if self.membership is not None:
+            await self.membership.close()
+        await self._following.close()
+
+    def is_broker(self, broker_id: int, epoch: int, secret: str) -> bool:
+        """Whether it is this broker of the cluster, in this life, who says so."""
+        known = self._registry.image.brokers.get(broker_id)
+        if known is None or not known.secret:
+            return False
+        return known.epoch == epoch and compare_digest(known.secret, secret)
+
+    @property
+    def for_partitions(self) -> replication.Membership:
+        return replication.Membership(self.lease_is_valid, self)
+
+    def lease_is_valid(self) -> bool:
+        return self.membership is not None and self.membership.lease_is_valid()
+
+    def ask(self, partition: Partition, followers: Mapping[int, int]) -> None:
+        """Have the cluster agree on who is in sync; the partition hears of it as of every change of its state."""
+        state = partition.state
+        if state is not None:
+            alter = self._in_sync.alter(partition.topic_id, partition.tp.partition, state.partition_epoch, followers)
+            task = asyncio.get_running_loop().create_task(alter)
+            self._altering[task] = None
+            task.add_done_callback(self._altering.pop)
+
+    # What happens
+
+    def _show(self, image: ClusterImage) -> None:
+        self._registry.image = image
+        if self._replicas is not None:
+            self._replicas.on_image(image)
+
+    def _begin_life(self) -> None:
+        assert self.membership is not None
+        self._registry.broker_epoch = self.membership.epoch
+        self.replicas.take_roles_again()
+        if self._controlling is not None:
+            self._controlling.cancel()
+        self._controlling = asyncio.get_running_loop().create_task(self._control())
+
+    async def _control(self) -> None:
+        assert self.membership is not None
+        assert self.membership.lease is not None
+        policy = Policy(replication_factor=REPLICATION_FACTOR)
+        self.controller = Controller(self._store, self._node_id, self.membership.lease, self._rules_of, policy)
+        try:
+            await self.controller.run()
+        except LeaseNotFoundError:
+            pass  # this life is over; the next one has a controller of its own
+        except (StoreError, OSError) as error:
+            log.error("controller_ended", reason=str(error))
+
+    def _could_be_led_by_others(self) -> bool:
+        image, here = self._registry.image, self._node_id
+        others = {one.id for one in image.brokers.values() if not one.is_leaving and one.id != here}
+        return any(
+            state.leader == here and not others.isdisjoint(state.in_sync)
+            for topic in image.topics.values()
+            for state in topic.partitions
+        )
+
+    async def _note_removed(self, topic_id: TopicId) -> None:
+        image, key = self._registry.image, removed_key(topic_id, self._node_id)
+        held = image.unclaimed.get(topic_id, {})
+        is_holder = any(self._node_id in state.replicas for state in held.values())
+        if is_holder and self._node_id not in image.removed.get(topic_id, ()):
+            try:
+                await change(self._store, [absent(key)], [Put(key, b"")], lambda _: None)
+            except (StoreError, OSError) as error:
+                log.warning("removal_not_noted", id=topic_id, reason=str(error))
+
+
+class _NoFetchers:
+    def follow(self, partition: Partition, leader_id: int, leader_epoch: int) -> None:
+        pass
+
+    def forget(self, partition: Partition) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass

@@ -1,0 +1,237 @@
+"""What this broker holds becomes what the cluster wants it to hold: replicas are made, led, followed, removed.
+
+Roles change at once, in the turn in which an image says so: who no longer leads must not write one batch more. Files
+follow in a task of their own, one image at a time; a replica that is not there yet takes its role when it is made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, Final, Protocol
+
+from clarion.broker.threads import in_thread
+from clarion.cluster import ClusterImage, PartitionState, Topic
+from clarion.cluster.image import EMPTY
+from clarion.cluster.schema import NO_LEADER
+from clarion.log.folder import TopicIdMismatch
+from clarion.model.ids import TopicId
+from clarion.model.names import OFFSETS_TOPIC
+from clarion.replication import Partition
+from clarion.world import event_log
+
+if TYPE_CHECKING:
+    from clarion.broker.broker import Broker
+
+log = event_log("broker")
+
+_RETRY_SECONDS: Final = 5.0  # a full disk may have room again
+_SETTLE_SECONDS_MAX: Final = 30.0  # so long a client is kept waiting for files of its own topic
+
+
+class Fetchers(Protocol):
+    """Who fetches for followers."""
+
+    def follow(self, partition: Partition, leader_id: int, leader_epoch: int) -> None: ...
+
+    def forget(self, partition: Partition) -> None: ...
+
+
+class Replicas:
+    def __init__(
+        self,
+        broker: Broker,
+        fetchers: Fetchers,
+        epoch: Callable[[], int],
+        note_removed: Callable[[TopicId], Awaitable[None]],
+    ) -> None:
+        """`epoch`: of this life of the broker. `note_removed`: of a deleted topic nothing is left here."""
+        self._broker = broker
+        self._fetchers = fetchers
+        self._epoch = epoch
+        self._note_removed = note_removed
+        self._image = EMPTY
+        self._settled_image = EMPTY
+        self._retired: list[tuple[Topic, list[Partition]]] = []
+        self._followed: dict[Partition, tuple[int, int]] = {}  # leader and its epoch
+        self._coordinated: dict[int, int] = {}  # partitions of the offsets topic, and the epoch of our term
+        self._has_news = asyncio.Event()
+        self._has_settled = asyncio.Condition()
+        self._settling: asyncio.Task[None] | None = None
+
+    def start(self, image: ClusterImage) -> None:
+        self.on_image(image)
+        self._settling = asyncio.get_running_loop().create_task(self._settle_for_ever())
+
+    async def stop(self) -> None:
+        if self._settling is not None:
+            self._settling.cancel()
+            await asyncio.gather(self._settling, return_exceptions=True)
+
+    async def settled(self) -> None:
+        """Returns when the files are as the present image wants them, or when that takes too long."""
+        revision = self._image.revision
+        try:
+            async with asyncio.timeout(_SETTLE_SECONDS_MAX), self._has_settled:
+                await self._has_settled.wait_for(lambda: self._settled_image.revision >= revision)
+        except TimeoutError:
+            log.warning("replicas_not_settled", revision=revision)
+
+    # Roles
+
+    def on_image(self, image: ClusterImage) -> None:
+        before, self._image = self._image, image
+        gone = [topic for topic_id, topic in before.topics_by_id.items() if topic_id not in image.topics_by_id]
+        changed = [one for one in image.topics_by_id.values() if before.topics_by_id.get(one.id) is not one]
+        for topic in gone:
+            self._retire(topic)
+        for topic in changed:
+            self._configure(topic, before.topics_by_id.get(topic.id))
+        brokers_changed = image.brokers is not before.brokers
+        self._take_roles(image.topics_by_id.values() if brokers_changed else changed)
+        if gone or changed or brokers_changed:
+            self._tell(before, gone, changed)
+            self._has_news.set()
+        elif image.deleting is not before.deleting:
+            self._has_news.set()
+
+    def take_roles_again(self) -> None:
+        """This broker is in another life: what it was given in the last one is over."""
+        self._take_roles(self._image.topics_by_id.values())
+        self._broker.resolver.change()
+
+    def _take_roles(self, topics: Iterable[Topic]) -> None:
+        for topic in topics:
+            for partition in self._broker.partitions.of_topic(topic):
+                self._take_role(partition, topic.partitions[partition.tp.partition])
+
+    def _take_role(self, partition: Partition, state: PartitionState) -> None:
+        here = self._broker.node_id
+        if state.leader == here and here in state.replicas and state.life_of(here) == self._epoch():
+            self._lead(partition, state)
+        elif state.leader in (here, NO_LEADER) or here not in state.replicas:
+            self._stop_following(partition)
+            self._stop_coordinating(partition)
+            partition.resign()
+        else:
+            self._follow(partition, state)
+
+    def _lead(self, partition: Partition, state: PartitionState) -> None:
+        self._stop_following(partition)
+        partition.lead(state, self._broker.clock.now_ms())
+        if partition.tp.topic == OFFSETS_TOPIC:
+            index = partition.tp.partition
+            if self._coordinated.get(index) != state.leader_epoch:
+                self._stop_coordinating(partition)
+                self._coordinated[index] = state.leader_epoch
+                self._broker.groups.runtime.lead(partition)
+
+    def _follow(self, partition: Partition, state: PartitionState) -> None:
+        self._stop_coordinating(partition)
+        partition.follow(state)
+        if state.leader not in self._image.brokers:
+            self._stop_following(partition)
+        elif self._followed.get(partition) != (state.leader, state.leader_epoch):
+            self._followed[partition] = (state.leader, state.leader_epoch)
+            self._fetchers.follow(partition, state.leader, state.leader_epoch)
+
+    def _stop_following(self, partition: Partition) -> None:
+        if self._followed.pop(partition, None) is not None:
+            self._fetchers.forget(partition)
+
+    def _stop_coordinating(self, partition: Partition) -> None:
+        if partition.tp.topic == OFFSETS_TOPIC and self._coordinated.pop(partition.tp.partition, None) is not None:
+            self._broker.groups.runtime.resign(partition.tp.partition)
+
+    def _retire(self, topic: Topic) -> None:
+        self._retired.append((topic, self._let_go(self._broker.partitions.retire(topic))))
+
+    def _let_go(self, partitions: list[Partition]) -> list[Partition]:
+        for partition in partitions:
+            self._stop_following(partition)
+            self._stop_coordinating(partition)
+        return partitions
+
+    def _configure(self, topic: Topic, before: Topic | None) -> None:
+        if before is not None and before.overrides != topic.overrides:
+            self._broker.partitions.configure(topic, self._broker.partitions.settings_of(topic))
+
+    def _tell(self, before: ClusterImage, gone: list[Topic], changed: list[Topic]) -> None:
+        self._broker.resolver.change()
+        for topic in gone:
+            self._broker.tell_change(topic.name, deleted=topic)
+        for topic in changed:
+            known = before.topics_by_id.get(topic.id)
+            if known is None or known.partition_count != topic.partition_count:
+                self._broker.tell_change(topic.name)
+
+    # Files
+
+    async def _settle_for_ever(self) -> None:
+        while True:
+            await self._has_news.wait()
+            self._has_news.clear()
+            image = self._image
+            is_done = await self._settle(image)
+            if is_done:
+                self._settled_image = image
+                async with self._has_settled:
+                    self._has_settled.notify_all()
+            else:
+                asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._has_news.set)
+
+    async def _settle(self, image: ClusterImage) -> bool:
+        """Whether all could be done."""
+        is_done = True
+        retired, self._retired = self._retired, []
+        for topic, partitions in retired:
+            if not await self._remove(topic, partitions):
+                is_done = False
+                self._retired.append((topic, partitions))
+        if retired:
+            await self._broker.groups.forget_deleted()  # where groups are coordinated, before such a name comes again
+        for topic in image.topics_by_id.values():
+            if self._settled_image.topics_by_id.get(topic.id) is not topic:
+                is_done = await self._settle_topic(topic) and is_done
+        left = {topic.id for topic, _ in self._retired}
+        for topic_id in image.deleting:
+            if topic_id not in left and topic_id not in image.topics_by_id:
+                await self._note_removed(topic_id)
+        return is_done
+
+    async def _settle_topic(self, topic: Topic) -> bool:
+        partitions, here = self._broker.partitions, self._broker.node_id
+        wanted = set(topic.held_by(here))
+        held = {one.tp.partition for one in partitions.of_topic(topic)}
+        surplus = self._let_go(partitions.give_up(topic, held - wanted))
+        is_done = not surplus or await self._remove(topic, surplus)
+        missing = sorted(wanted - held)
+        return (not missing or await self._make(topic, missing)) and is_done
+
+    async def _make(self, topic: Topic, indexes: list[int]) -> bool:
+        partitions = self._broker.partitions
+        settings, deleted = partitions.settings_of(topic), self._broker.registry.being_deleted
+        try:
+            made = await in_thread(lambda: partitions.make(topic, settings, indexes, deleted=deleted))
+        except (OSError, TopicIdMismatch) as error:
+            log.error("replicas_not_made", topic=topic.name, reason=str(error))
+            return False
+        now = self._image.topics_by_id.get(topic.id)
+        partitions.adopt(topic, made)
+        if now is None:  # deleted meanwhile
+            self._retire(topic)
+            self._has_news.set()
+        else:
+            self._take_roles([now])
+            self._broker.resolver.change()
+        return True
+
+    async def _remove(self, topic: Topic, retired: list[Partition]) -> bool:
+        await self._broker.partitions.settle(retired)
+        await self._broker.cleaner.settle(retired)
+        try:
+            await in_thread(lambda: self._broker.partitions.remove_files(retired))
+        except OSError as error:
+            log.error("files_of_deleted_stay", topic=topic.name, id=topic.id, reason=str(error))
+            return False
+        return True
