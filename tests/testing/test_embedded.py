@@ -378,3 +378,49 @@ def test_who_asks_for_the_brokers_log_gets_it(caplog: pytest.LogCaptureFixture) 
     with caplog.at_level("INFO", "clarion"), embedded() as broker:
         broker.create_topic("t")
     assert "topic_created" in {record.getMessage() for record in caplog.records}
+
+
+def test_json_and_text_go_in_and_come_out() -> None:
+    with embedded() as broker:
+        broker.produce_json("t", {"täg": [1, None]}, key="k", partition=0)
+        broker.produce("t", "plain")
+        broker.produce("t", None)
+        first, second, third = broker.messages("t")
+    assert (first.key, first.value, first.json()) == (b"k", '{"täg":[1,null]}'.encode(), {"täg": [1, None]})
+    assert second.text == "plain"
+    assert (third.text, third.json()) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ({"value": {"a": 1}}, r"value must be bytes, str or None, not dict; produce_json\(\) takes it"),
+        ({"value": 3}, "value must be bytes, str or None, not int"),
+        ({"value": "x", "key": 7}, "key must be bytes, str or None, not int"),
+        ({"value": "x", "headers": {"h": 1}}, "the header 'h' must be bytes, str or None, not int"),
+        ({"value": "x", "headers": ["h"]}, "headers must look like"),
+        ({"value": "x", "headers": {1: "x"}}, "headers must look like"),
+        ({"value": "x", "partition": "0"}, "partition must be int, not str: '0'"),
+        ({"value": "x", "timestamp": 1.5}, "timestamp must be int, not float"),
+        ({"value": "x", "topic": b"t"}, "topic must be str, not bytes"),
+    ],
+)
+def test_what_is_passed_by_mistake_is_named(arguments: dict[str, object], complaint: str) -> None:
+    with embedded() as broker, pytest.raises(TypeError, match=complaint):
+        broker.produce(**{"topic": "t", **arguments})
+
+
+def test_a_topic_of_the_wrong_kind_is_named() -> None:
+    with embedded() as broker:
+        with pytest.raises(TypeError, match="partitions must be int, not str: '3'"):
+            broker.create_topic("t", "3")
+        with pytest.raises(TypeError, match="the name of a topic must be str, not int"):
+            broker.create_topic(7)
+
+
+def test_the_clock_is_moved_in_units_people_think_in() -> None:
+    with embedded() as broker:
+        before = broker.clock.now_ms()
+        broker.clock.advance(1.5, minutes=2, hours=3, days=4)
+        moved = broker.clock.now_ms() - before - (1_500 + 2 * 60_000 + 3 * 3_600_000 + 4 * 86_400_000)
+        assert 0 <= moved < 60_000

@@ -190,3 +190,28 @@ print(*sorted(set(sys.modules) - before))
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     loaded = [name for name in done.stdout.split() if name != "clarion.compiled"]
     assert loaded == ["clarion", "clarion.testing", "clarion.testing.plugin"]
+
+
+def test_a_failure_shows_the_test_and_not_the_broker_s_inside(project: pytest.Pytester) -> None:
+    result = run(
+        project,
+        """
+        def test_value(clarion_broker):
+            clarion_broker.produce("t", {"a": 1})
+
+        def test_topic(clarion_broker):
+            clarion_broker.messages("nowhere")
+
+        def test_down(clarion_broker):
+            clarion_broker.stop()
+            clarion_broker.topics()
+
+        def test_waiting(clarion_broker):
+            clarion_broker.wait_for_messages("t", 1, timeout=0.01)
+        """,
+    )
+    result.assert_outcomes(failed=4)
+    shown = result.stdout.str()
+    assert "there is no topic 'nowhere'" in shown
+    for inside in ("embedded_broker.py", "life.py", "content.py", "futures", "resolver.py"):
+        assert inside not in shown

@@ -18,9 +18,9 @@ class ShiftedClock:
     def now_ms(self) -> int:
         return self._real.now_ms() + self._shift_ms
 
-    def advance(self, seconds: float) -> None:
-        """Let `seconds` pass at once; a negative number turns the clock back."""
-        self._shift_ms += round(seconds * 1000)
+    def advance(self, seconds: float = 0, *, minutes: float = 0, hours: float = 0, days: float = 0) -> None:
+        """Let so much time pass at once; a negative number turns the clock back."""
+        self._shift_ms += round(((days * 24 + hours) * 60 + minutes) * 60_000 + seconds * 1000)
         if self.on_shift is not None:
             self.on_shift()
 

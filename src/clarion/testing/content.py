@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
 from clarion.broker import messages
 from clarion.broker.authorizer import ANONYMOUS, Operation
 from clarion.broker.broker import Broker
 from clarion.wire.batch import read_header
 from clarion.wire.records import decode_batch, encode_batch
+
+__tracebackhide__: Final = True  # by pytest, as in embedded_broker
 
 Headers = Mapping[str, bytes | str | None] | Iterable[tuple[str, bytes | str | None]]
 
@@ -24,6 +27,15 @@ class Message(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...] = ()
+
+    @property
+    def text(self) -> str | None:
+        """The value as text, which must be UTF-8; None for a tombstone."""
+        return None if self.value is None else self.value.decode()
+
+    def json(self) -> Any:
+        """The value read as JSON; None for a tombstone, too."""
+        return None if self.value is None else json.loads(self.value)
 
 
 async def write(
@@ -76,10 +88,29 @@ async def _messages(broker: Broker, topic: str, index: int) -> list[Message]:
     return found
 
 
-def as_bytes(content: bytes | str | None) -> bytes | None:
-    return content.encode() if isinstance(content, str) else content
+def as_bytes(content: object, what: str) -> bytes | None:
+    if isinstance(content, str):
+        return content.encode()
+    if content is None or isinstance(content, bytes):
+        return content
+    if isinstance(content, bytearray | memoryview):
+        return bytes(content)
+    hint = "; produce_json() takes it" if what == "value" and isinstance(content, dict | list) else ""
+    raise TypeError(f"{what} must be bytes, str or None, not {type(content).__name__}{hint}")
 
 
 def as_headers(headers: Headers | None) -> tuple[tuple[str, bytes | None], ...]:
-    pairs = headers.items() if isinstance(headers, Mapping) else headers or ()
-    return tuple((name, as_bytes(value)) for name, value in pairs)
+    pairs = [*headers.items()] if isinstance(headers, Mapping) else [*(headers or ())]
+    if not all(isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[0], str) for pair in pairs):
+        raise TypeError(f'headers must look like {{"name": "value"}} or [("name", "value")], not {headers!r}')
+    return tuple((name, as_bytes(value, f"the header {name!r}")) for name, value in pairs)
+
+
+def as_json(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def check_type(what: str, value: object, wanted: type) -> None:
+    """What a test passes by mistake fails here, not deep inside the broker."""
+    if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
+        raise TypeError(f"{what} must be {wanted.__name__}, not {type(value).__name__}: {value!r}")

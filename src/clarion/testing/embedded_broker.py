@@ -15,6 +15,7 @@ from typing import Any, Final, Self, TypeVar
 from clarion.broker.broker import Broker
 from clarion.broker.config import ListenerConfig
 from clarion.broker.settings import broker_config
+from clarion.model.errors import KafkaError
 from clarion.model.ids import TopicPartition
 from clarion.model.names import is_internal
 from clarion.testing import content
@@ -30,6 +31,7 @@ from clarion.testing.place import HOST, Place
 Value = TypeVar("Value")
 Result = TypeVar("Result")
 
+__tracebackhide__: Final = True  # by pytest: what went wrong is in the test, or named by the error
 _POLL_SECONDS: Final = 0.005
 _numbers = itertools.count(1)
 _started: Final[set[EmbeddedBroker]] = set()  # a broker lives until it is closed, also if nobody holds it any longer
@@ -217,6 +219,8 @@ class EmbeddedBroker:
 
     def create_topic(self, name: str, partitions: int = 1, **settings: object) -> None:
         """Settings by Kafka's names, with underscores for dots: `create_topic("t", 3, retention_ms=1000)`."""
+        content.check_type("the name of a topic", name, str)
+        content.check_type("partitions", partitions, int)
         overrides = topic_settings(settings)
         self._run(lambda broker: broker.create_topic(name, partitions, overrides))
 
@@ -241,9 +245,17 @@ class EmbeddedBroker:
         timestamp: int | None = None,
     ) -> int:
         """Append one message without any client; returns its offset. The time is the broker's unless given, in ms."""
-        made = content.as_bytes(key), content.as_bytes(value), content.as_headers(headers)
+        content.check_type("topic", topic, str)
+        content.check_type("partition", partition, int)
+        if timestamp is not None:
+            content.check_type("timestamp", timestamp, int)
+        made = content.as_bytes(key, "key"), content.as_bytes(value, "value"), content.as_headers(headers)
         offset: int = self._run(lambda broker: content.write(broker, topic, partition, *made, timestamp))
         return offset
+
+    def produce_json(self, topic: str, value: object, key: bytes | str | None = None, **options: Any) -> int:
+        """`produce` with anything that JSON knows as its value; `message.json()` reads it again."""
+        return self.produce(topic, content.as_json(value), key, **options)
 
     def messages(self, topic: str, partition: int | None = None) -> list[Message]:
         """Every message that a reader could see now, partition by partition, without any client."""
@@ -356,7 +368,10 @@ class EmbeddedBroker:
 
     def _run(self, function: Callable[[Broker], Any]) -> Any:
         life = self._living()
-        return life.run(lambda: function(life.server.broker))
+        try:
+            return life.run(lambda: function(life.server.broker))
+        except KafkaError as error:
+            raise error.with_traceback(None) from error.__cause__  # where in the broker is of no use to a test
 
     def __repr__(self) -> str:
         state = f"on {self.bootstrap}" if self.is_running else "down"

@@ -19,6 +19,8 @@ from clarion.testing.interception import Delay, LostReply, Refusal, RequestFault
 from clarion.testing.life import Life
 from clarion.wire.apis import APIS
 
+__tracebackhide__: Final = True  # by pytest, as in embedded_broker
+
 Api = str | int
 
 _FREEZE_SECONDS_MAX: Final = 5.0  # to reach the broker's loop; it takes less than one request does

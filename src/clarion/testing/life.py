@@ -27,6 +27,8 @@ from clarion.testing.fault import Fault
 from clarion.testing.interception import Interceptor, RequestFault
 from clarion.testing.journal import Journal
 
+__tracebackhide__: Final = True  # by pytest, as in embedded_broker
+
 START_SECONDS_MAX: Final = 60.0  # recovery of a large data directory; a fresh one takes milliseconds
 STOP_SECONDS_MAX: Final = 10.0
 KILL_SECONDS_MAX: Final = 0.5

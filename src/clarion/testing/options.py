@@ -8,6 +8,8 @@ from typing import Any, Final
 from clarion.broker.config import Durability
 from clarion.broker.settings import PYTHON_NAMES
 
+__tracebackhide__: Final = True  # by pytest, as in embedded_broker
+
 Topics = Iterable[str] | Mapping[str, int]
 
 QUICK: Final[dict[str, Any]] = {
