@@ -228,7 +228,7 @@ def _check(made: Topic) -> None:
     if made.json is not None and made.value is not None:
         raise DefinitionError(f"{where}: json= and value= exclude each other: a value is parsed or it is one column")
     if made.json is not None and (reason := why_no_fields(made.json)):
-        raise DefinitionError(f"{where}: json={made.json!r} is not a list of fields: {reason}")
+        raise DefinitionError(f"{where}: json={made.json!r} is not a valid field list: {reason}")
     if made.on_bad not in ON_BAD:
         raise DefinitionError(f"{where}: on_bad={made.on_bad!r}; choose from {', '.join(ON_BAD)}")
     if made.quarantine is not None and made.on_bad != "quarantine":

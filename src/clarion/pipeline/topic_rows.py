@@ -141,7 +141,7 @@ def schema_of(topic: Topic) -> StructType:
         schema = StructType.fromDDL(topic.json)
     except PySparkException as error:
         first = next((line for line in str(error).splitlines() if line.strip()), "")
-        raise DefinitionError(f"{topic.description}: json={topic.json!r} is not a list of fields: {first}") from error
+        raise DefinitionError(f"{topic.description}: json={topic.json!r} is not a valid field list: {first}") from error
     assert isinstance(schema, StructType)
     return schema
 

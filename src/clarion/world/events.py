@@ -3,7 +3,7 @@
     log = event_log("log")
     log.info("tail_cut", partition=tp, bytes=173, reason="torn batch")
 
-Lines go through the standard `logging` module under `clarion.<room>`; the composition root chooses text or JSON.
+Lines go through the standard `logging` module under `clarion.<component>`; the composition root chooses text or JSON.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Final
 FIELDS: Final = "clarion_fields"  # where a log record keeps its event's fields
 
 
-def event_log(room: str) -> EventLog:
-    return EventLog(logging.getLogger(f"clarion.{room}"))
+def event_log(component: str) -> EventLog:
+    return EventLog(logging.getLogger(f"clarion.{component}"))
 
 
 class EventLog:
@@ -79,8 +79,8 @@ class TextFormatter(logging.Formatter):
         fields = getattr(record, FIELDS, {})
         words = " ".join(f"{name}={_one_line(value)}" for name, value in fields.items())
         stamp = f"{self.formatTime(record, '%Y-%m-%d %H:%M:%S')}.{int(record.msecs):03d}"
-        room = record.name.removeprefix("clarion.")
-        line = f"{stamp} {record.levelname} {room} {record.getMessage()} {words}".rstrip()
+        component = record.name.removeprefix("clarion.")
+        line = f"{stamp} {record.levelname} {component} {record.getMessage()} {words}".rstrip()
         return line + ("\n" + self.formatException(record.exc_info) if record.exc_info else "")
 
 
@@ -90,7 +90,7 @@ class JsonFormatter(logging.Formatter):
         line: dict[str, object] = {
             "time": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "level": record.levelname.lower(),
-            "room": record.name.removeprefix("clarion."),
+            "component": record.name.removeprefix("clarion."),
             "event": record.getMessage(),
             **getattr(record, FIELDS, {}),
         }

@@ -98,7 +98,7 @@ class Shape:
 
     def __post_init__(self) -> None:
         if self.json is not None and self.json != INFER and (reason := why_no_fields(self.json)):
-            raise DefinitionError(f"json={self.json!r} is not a list of fields: {reason}")
+            raise DefinitionError(f"json={self.json!r} is not a valid field list: {reason}")
 
     def rows(self, messages: DataFrame, schema: StructType | None) -> DataFrame:
         if schema is None:

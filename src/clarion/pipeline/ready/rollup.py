@@ -114,7 +114,7 @@ def rollup(
     if table_path is not None:
         targets.append(table(table_path))
     if not targets:
-        raise DefinitionError("a rollup goes to a topic (to=…), a table (table_path=…) or both")
+        raise DefinitionError("a rollup needs a topic (to=, --to-topic), a table (table_path=, --table) or both")
     made = Pipeline(
         name=name or f"rollup-{source.names[0] if source.names else 'topics'}",
         function=lambda messages: measures(messages),
