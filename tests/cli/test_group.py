@@ -83,7 +83,7 @@ def test_a_group_is_deleted(clarion, group):
         (["reset", "g", "--to-offset", "-1"], "at least 0"),
         (["reset", "g", "--to-time", "noon"], "is not a time"),
         (["reset", "g", "--by-duration", "soon"], "is not a duration"),
-        ([], "Missing command"),
+        ([], "a command is missing"),
     ],
 )
 def test_a_mistake_is_one_line(clarion, empty_topic, words, complaint):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clarion.cli.errors import CliError
+from clarion.cli.errors import CliError, UsageError
 from clarion.cli.message import Message, Template, for_terminal, from_json, to_json
 
 MAYBE_BYTES = (
@@ -46,15 +46,23 @@ def test_what_json_knows_but_is_no_text_becomes_json():
 
 def test_a_template_writes_every_field():
     message = Message(b"k\xff", None, [("h", b"1"), ("n", None)], 3, 1_700_000_000_000, "orders", 42)
-    fields = Template(
-        "{topic}-{partition}@{offset} {key}={value} {timestamp} [{headers}] {size}\\t{}".replace("{}", ""), "~"
-    )
+    fields = Template("{topic}-{partition}@{offset} {key}={value} {timestamp} [{headers}] {size}\\t", "~")
     assert fields(message) == b"orders-3@42 k\xff=~ 1700000000000 [h=1,n=] 2\t"
 
 
 def test_an_unknown_field_is_refused_by_name():
     with pytest.raises(CliError, match=r"unknown field \{vlaue\}"):
         Template("{vlaue}")
+
+
+@pytest.mark.parametrize("text", ["{value", "value}", "{value} {", "{value!r}", "{value:>9}", "{}"])
+def test_a_template_that_is_none_is_refused(text):
+    with pytest.raises(UsageError, match="--format"):
+        Template(text)
+
+
+def test_a_brace_is_written_twice():
+    assert Template('{{"v": {value}}}')(Message(None, b"1")) == b'{"v": 1}'
 
 
 def test_a_message_cannot_steer_the_terminal():

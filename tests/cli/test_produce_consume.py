@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -131,7 +132,7 @@ def test_a_reader_that_closes_the_pipe_ends_us_in_silence(clarion, topic):
     reader.stdout.readline()
     reader.stdout.close()
     assert reader.stderr.read() == b""
-    assert reader.wait(20) != 0
+    assert reader.wait(20) == 141
     reader.stderr.close()
 
 
@@ -144,7 +145,6 @@ def test_a_rate_is_kept(clarion, topic):
 @pytest.mark.parametrize(
     ("words", "stdin", "complaint"),
     [
-        (["no-such-topic"], b"", "clarion topic create no-such-topic"),
         (["TOPIC", "--partition", "9"], b"x", "has no partition 9"),
         (["TOPIC", "--compression", "rar"], b"x", "--compression rar"),
         (["TOPIC", "--acks", "2"], b"x", "--acks 2"),
@@ -198,3 +198,42 @@ def test_produce_says_what_it_waits_for_when_the_disk_is_full(monkeypatch):
     assert "has taken no message" in waiting
     assert "Is its disk full?" in waiting
     assert "did not arrive" in failed
+
+
+def test_a_topic_that_is_not_there_is_made_where_the_broker_allows_it():
+    with embedded() as willing:
+        clarion = Shell(willing.bootstrap)
+        assert clarion("produce", "greetings", stdin=b"hello\n").err.startswith(
+            "there is no topic greetings; created it\n"
+        )
+        assert "(did you mean greetings?); created it" in clarion("produce", "greetigns", stdin=b"hello\n").err
+        assert clarion("consume", "greetings").out == "hello\n"
+
+
+def test_a_topic_that_is_not_there_is_refused_where_the_broker_does_not_make_it():
+    with embedded(auto_create_topics=False) as strict:
+        clarion = Shell(strict.bootstrap)
+        refused = clarion("produce", "greetings", stdin=b"hello\n").one_line_error(1)
+        assert refused == "there is no topic greetings; create it with: clarion topic create greetings"
+        assert clarion("produce", "greetings", "--create", stdin=b"hello\n").status == 0
+        assert clarion("consume", "greetings").out == "hello\n"
+
+
+def test_a_bad_line_says_what_was_sent_before_it(clarion, topic):
+    refused = clarion("produce", topic, "-K", ":", stdin=b"a:1\nb:2\nno separator\nc:3\n").one_line_error(1)
+    assert refused.startswith("line 3: there is no ':'")
+    assert refused.endswith("; 2 messages before it were sent")
+    assert sorted(clarion("consume", topic).out.split()) == ["1", "2"]
+    refused = clarion("produce", topic, "-K", ":", stdin=b"no separator\n").one_line_error(1)
+    assert refused.endswith("; nothing was sent before it")
+
+
+def test_following_says_in_a_terminal_that_it_waits(clarion, topic):
+    ours, theirs = pty.openpty()
+    words = [sys.executable, "-m", "clarion", "-b", clarion.bootstrap, "consume", topic, "-f"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=theirs, env=clean_environment()) as follower:
+        os.close(theirs)
+        assert os.read(ours, 1000).decode().strip() == f"waiting for messages in {topic}; Ctrl-C ends"
+        follower.send_signal(signal.SIGINT)
+        assert follower.wait(20) == 0
+    os.close(ours)

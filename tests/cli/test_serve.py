@@ -20,7 +20,7 @@ from .conftest import Broker, Shell, clean_environment
 def refused(*flags: str) -> str:
     command = [sys.executable, "-m", "clarion.cli.main", "serve", "--log-level", "error", *flags]
     done = subprocess.run(command, capture_output=True, text=True, env=clean_environment(), timeout=30, check=False)
-    assert done.returncode == 1, done
+    assert done.returncode in (1, 2), done
     assert done.stdout == ""
     [line] = done.stderr.splitlines()
     return line
@@ -106,6 +106,25 @@ def test_an_address_of_another_machine_is_named(tmp_path):
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     assert str(tmp_path / "file") in refused("--data-dir", str(tmp_path / "file" / "data"), "--listen", "127.0.0.1:0")
+
+
+def test_a_file_in_the_place_of_the_folder_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    for data_dir, part in ((tmp_path / "file", ""), (tmp_path / "file" / "data", ": a part of that path")):
+        line = refused("--data-dir", str(data_dir), "--listen", "127.0.0.1:0")
+        assert line == f"clarion: --data-dir {data_dir}{part} is a file, not a directory"
+
+
+@pytest.mark.parametrize(
+    ("flag", "complaint"),
+    [
+        ("--tls-certificate", "--tls-certificate also needs --tls-key"),
+        ("--tls-key", "--tls-key also needs --tls-certificate"),
+        ("--tls-client-ca", "--tls-client-ca also needs --tls-certificate"),
+    ],
+)
+def test_half_of_what_tls_needs_is_refused(tmp_path, flag, complaint):
+    assert complaint in refused("--data-dir", str(tmp_path / "data"), flag, __file__)
 
 
 def test_a_certificate_that_is_none_is_refused(tmp_path):

@@ -75,7 +75,7 @@ def test_any_flipped_byte_is_survived(clarion, segment):
         (["dump", "/proc/self/fdinfo"], "there is no .log file"),
         (["dump", "x.log", "--max", "0"], "at least 1"),
         (["dump"], "Missing argument"),
-        ([], "Missing command"),
+        ([], "a command is missing"),
     ],
 )
 def test_a_mistake_in_log_is_one_line(words, complaint):
@@ -138,6 +138,12 @@ def test_doctor_warns_of_memory_and_of_a_taken_port(broker):
     if os.path.ismount("/dev/shm"):
         assert checks["file system"] == "warn"
     assert "HOST:PORT" in Shell(None)("doctor", "--listen", "x").one_line_error()
+
+
+def test_doctor_does_not_miss_what_only_developers_need(monkeypatch):
+    monkeypatch.setattr(doctor, "_is_installed", lambda name: name in ("uvloop", "rich"))
+    names = [each.name for each in doctor._packages()]
+    assert names == ["packages", "extra spark"]
 
 
 def test_requirements_are_read():

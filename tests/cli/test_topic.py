@@ -59,9 +59,9 @@ def test_deleting_asks_first(clarion, topic):
         (["alter", "no-such-topic"], "nothing to change"),
         (["alter", "x", "-c", "a=1", "--unset", "a"], "both set and unset"),
         (["delete", "no-such-topic", "--yes"], "there is no topic"),
-        (["list", "--bogus"], "No such option"),
-        (["frobnicate"], "No such command"),
-        ([], "Missing command"),
+        (["list", "--bogus"], "there is no option"),
+        (["frobnicate"], "there is no command"),
+        ([], "a command is missing"),
     ],
 )
 def test_a_mistake_is_one_line(clarion, words, complaint):

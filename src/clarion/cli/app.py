@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
-from clarion.cli import bench, consume, demo, doctor, dump, group, pipeline, produce, serve_command, topic
-from clarion.cli.errors import CliError
+from clarion.cli import bench, consume, demo, doctor, dump, group, help_page, pipeline, produce, serve_command, topic
+from clarion.cli.errors import UsageError
 from clarion.cli.link import BootstrapOption, ClientOption
+from clarion.cli.usage_errors import sentence
 
 app = typer.Typer(
     name="clarion",
@@ -21,20 +23,30 @@ app = typer.Typer(
 for _command in (serve_command, topic, produce, consume, group, pipeline, dump, bench, doctor, demo):
     _command.add_to(app)
 
-# Typer carries its own copy of Click now; this is the base of its usage errors in every version.
+# Typer carries its own copy of Click now; these are its exceptions in every version.
 _UsageError: type[Exception] = next(each for each in typer.BadParameter.__mro__ if each.__name__ == "ClickException")
+_COMPLETION = "_CLARION_COMPLETE"  # what the shell sets to ask for completions
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run a command line; the exit status, or CliError for whatever the person who typed it can mend."""
+    """Run a command line; the exit status, or CliError for whatever the person who typed it can mend.
+
+    Not by Click's own `main`, which makes exit status 1 of a closed pipe; only completion needs it.
+    """
     command = typer.main.get_command(app)
+    help_page.put_into(command)
+    if _COMPLETION in os.environ:
+        command.main(args=list(arguments), prog_name="clarion")
     try:
-        status = command.main(args=list(arguments), prog_name="clarion", standalone_mode=False)
+        with command.make_context("clarion", list(arguments)) as context:
+            command.invoke(context)
     except _UsageError as error:
-        raise CliError(_usage_line(error)) from error
+        raise UsageError(sentence(error)) from error
     except typer.Abort as error:
         raise KeyboardInterrupt from error
-    return status if isinstance(status, int) else 0
+    except typer.Exit as end:
+        return int(end.exit_code)
+    return 0
 
 
 @app.callback()
@@ -53,10 +65,3 @@ def common(
         print(f"clarion {version_of('clarion-broker')} ({in_words()})")
     elif context.invoked_subcommand is None:
         print(context.get_help())
-
-
-def _usage_line(error: Exception) -> str:
-    message = error.format_message() if hasattr(error, "format_message") else str(error)
-    context = getattr(error, "ctx", None)
-    path = context.command_path if context is not None else "clarion"
-    return f"{message.rstrip('.')} (see `{path} --help`)"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from clarion.cli.errors import CliError
+from clarion.cli.errors import CliError, UsageError
 from clarion.cli.link import BootstrapOption, JsonOption, Link, admin_api, explain, result_of, whatever_is_there
 from clarion.cli.table import Column, show_notice, show_rows
 from clarion.cli.units import bytes_text, count_text, duration_text
@@ -35,29 +35,38 @@ def add_to(app: typer.Typer) -> None:
 
 def bench(
     context: typer.Context,
-    messages: Annotated[int, typer.Option("--messages", "-n", help="Messages to send and read.")] = 200_000,
+    messages: Annotated[
+        int, typer.Option("--messages", "-n", metavar="N", help="Messages to send and read.")
+    ] = 200_000,
     size: Annotated[int, typer.Option(metavar="BYTES", help="Of one message.")] = 1_024,
-    partitions: Annotated[int, typer.Option("--partitions", "-p")] = 1,
+    partitions: Annotated[int, typer.Option("--partitions", "-p", metavar="N", help="Of the topic it makes.")] = 1,
     acks: Annotated[str, typer.Option(help="0, 1 or all.")] = "all",
-    compression: Annotated[str, typer.Option("--compression", "-z", help="none, gzip, snappy, lz4, zstd.")] = "none",
+    compression: Annotated[
+        str, typer.Option("--compression", "-z", metavar="CODEC", help="none, gzip, snappy, lz4, zstd.")
+    ] = "none",
     latency_rate: Annotated[int, typer.Option(metavar="N", help="Messages a second in the latency test.")] = 500,
     latency_seconds: Annotated[float, typer.Option(metavar="S", help="0 leaves the latency test out.")] = 5.0,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the topic.")] = False,
     bootstrap: BootstrapOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure produce, consume and end-to-end latency against a broker, in a topic of its own."""
+    """Measure produce, consume and end-to-end latency against a broker, in a topic of its own.
+
+    Example:
+
+        clarion bench --messages 10000 --latency-seconds 1
+    """
     for flag, value, least in (
         ("--messages", messages, 1),
         ("--size", size, _STAMP_BYTES),
         ("--partitions", partitions, 1),
     ):
         if value < least:
-            raise CliError(f"{flag} {value}: at least {least}")
+            raise UsageError(f"{flag} {value}: at least {least}")
     if acks not in ("0", "1", "all"):
-        raise CliError(f"--acks {acks}: choose one of 0, 1, all")
+        raise UsageError(f"--acks {acks}: choose one of 0, 1, all")
     if latency_rate < 1 or not 0 <= latency_seconds < 3600:
-        raise CliError("--latency-rate at least 1, --latency-seconds from 0 to 3600")
+        raise UsageError("--latency-rate at least 1, --latency-seconds from 0 to 3600")
     link = Link.of(context, bootstrap)
     with _topic(link, partitions, keep) as topic:
         settings = {"acks": acks, "compression.type": compression, "linger.ms": 5, "batch.size": 262_144}

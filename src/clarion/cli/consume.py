@@ -8,12 +8,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from clarion.cli.errors import CliError
+from clarion.cli.errors import CliError, UsageError
 from clarion.cli.interrupt import terminate_interrupts
 from clarion.cli.link import BootstrapOption, Link, explain, plain_errors, whatever_is_there
 from clarion.cli.message import TEMPLATE_FIELDS, Message, Template, for_terminal, to_json
@@ -46,11 +47,15 @@ def consume(
             show_default=False,
         ),
     ] = None,
-    partition: Annotated[list[int] | None, typer.Option("--partition", "-p", help="Only these; repeatable.")] = None,
+    partition: Annotated[
+        list[int] | None, typer.Option("--partition", "-p", metavar="N", help="Only this one; repeatable.")
+    ] = None,
     group: Annotated[str | None, typer.Option("--group", "-g", help="Read as a member, and commit.")] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Do not stop at the end.")] = False,
     maximum: Annotated[int | None, typer.Option("--max", "-n", metavar="N", help="Stop after N messages.")] = None,
-    template: Annotated[str, typer.Option("--format", help=f"Fields: {' '.join(TEMPLATE_FIELDS)}.")] = "{value}",
+    template: Annotated[
+        str, typer.Option("--format", metavar="TEXT", help=f"Fields: {' '.join(TEMPLATE_FIELDS)}.")
+    ] = "{value}",
     null_marker: Annotated[str, typer.Option(metavar="TEXT", help="What stands for a null key or value.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per message.")] = False,
     output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="- is stdout.")] = "-",
@@ -58,10 +63,14 @@ def consume(
 ) -> None:
     """Read a topic: up to its end, or with -f for as long as you like.
 
-    Examples: clarion consume orders --from -5m -f · clarion consume orders --format '{offset} {key}={value}'
+    Examples:
+
+        clarion consume orders --from -5m
+        clarion consume orders --format '{offset} {key}={value}'
+        clarion consume orders --json --max 10
     """
     if maximum is not None and maximum < 1:
-        raise CliError(f"--max {maximum}: at least 1")
+        raise UsageError(f"--max {maximum}: at least 1")
     write_line = _line_writer(as_json, template, null_marker)
     link = Link.of(context, bootstrap)
     admin = link.admin()
@@ -73,6 +82,8 @@ def consume(
         reader = _group_reader(link, topic, group, where, partition)
     if not follow:
         reader.stop_at(end_offsets(admin, link, places), start_offsets(admin, link, places))
+    if follow and sys.stderr.isatty():
+        show_notice(f"waiting for messages in {topic}; Ctrl-C ends")
     with _opened(output) as target, terminate_interrupts():
         read = _read(reader, lambda message: target.write(write_line(message)), maximum, target.flush)
     if output != "-":
@@ -112,6 +123,13 @@ class Reader:
             elif not self._is_past_end(each):
                 yield each
 
+    def settle(self, written: list[Any]) -> None:
+        """These have left us: a group need not read them again. (What a full disk kept here, it must.)"""
+        if self.in_group:
+            for each in written:
+                self.consumer.store_offsets(each)
+        written.clear()
+
     def _is_past_end(self, message: Any) -> bool:
         if self.ends is None:
             return False
@@ -134,18 +152,18 @@ class Reader:
 
 def _read(reader: Reader, write: Callable[[Message], Any], maximum: int | None, flush: Callable[[], Any]) -> int:
     count = 0
+    written: list[Any] = []
     try:
         while not reader.is_done() and count != maximum:
-            for each in reader.messages():
+            for each in islice(reader.messages(), None if maximum is None else maximum - count):
                 write(_message(each))
                 count += 1
-                if reader.in_group:
-                    reader.consumer.store_offsets(each)
-                if count == maximum:
-                    break
+                written.append(each)
             flush()
-    except KeyboardInterrupt:
-        pass  # Ctrl-C is how one stops following: commit, leave, and end well
+            reader.settle(written)
+    except KeyboardInterrupt:  # Ctrl-C is how one stops following: commit, leave, and end well
+        flush()
+        reader.settle(written)
     finally:
         _leave(reader)
     return count
@@ -184,9 +202,9 @@ def _free_reader(link: Link, admin: AdminClient, places: list[Place], where: str
 
 def _group_reader(link: Link, topic: str, group: str, where: str, partition: list[int] | None) -> Reader:
     if partition:
-        raise CliError("--partition and --group: a group decides itself who reads which partition")
+        raise UsageError("--partition and --group: a group decides itself who reads which partition")
     if where not in ("start", "end"):
-        raise CliError(f"--from {where} with --group: move the group first, with: clarion group reset {group}")
+        raise UsageError(f"--from {where} with --group: move the group first, with: clarion group reset {group}")
     settings = _settings(group, "earliest" if where == "start" else "latest")
     consumer = link.consumer({**settings, "enable.auto.offset.store": False})
     reader = Reader(consumer, link, in_group=True)

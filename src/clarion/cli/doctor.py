@@ -1,4 +1,4 @@
-"""`clarion doctor`: can a broker live well here? Each check is a small function that measures and gives advice."""
+"""`clarion doctor`: is this machine fit to run a broker? Each check measures and gives advice."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ _FREE_BYTES_LOW = 5_000_000_000
 _FREE_BYTES_MIN = 200_000_000
 _SYNCS = 30
 _SYNC_SLOW_MS = 20.0
+_FOR_DEVELOPERS = ("bench", "dev")  # extras that nobody needs who only uses Clarion
 _YEAR_OF_THIS_CODE = 2026
 _MARKS = {"ok": "✓ ok", "warn": "! warn", "fail": "✗ fail"}
 
@@ -54,7 +55,12 @@ def doctor(
     listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where it would listen.")] = "127.0.0.1:9092",
     as_json: JsonOption = False,
 ) -> None:
-    """Check whether a broker can live well on this machine. Exit status 1 if it cannot."""
+    """Check whether this machine is fit to run a broker. Exit status 1 if it is not.
+
+    Example:
+
+        clarion doctor --data-dir clarion-data
+    """
     checks = [
         _python(), _hot_path(), _event_loop(), _open_files(), *_data_folder(data_dir), _clock(), _port(listen),
         *_packages(), *_spark(),
@@ -74,7 +80,7 @@ def doctor(
 def _python() -> Check:
     found = platform.python_version()
     if is_slow_build():
-        advice = "a build with --enable-optimizations, such as the system's own, is up to half as fast again"
+        advice = "a build with --enable-optimizations, such as the system's own, can be up to 50 % faster"
         return Check("python", "warn", f"{found}, not optimised", advice)
     return Check("python", "ok", found)
 
@@ -202,6 +208,8 @@ def _packages() -> Iterator[Check]:
     else:
         yield Check("packages", "ok", f"all there, clarion {version('clarion-broker')}")
     for extra, names in sorted(extras.items()):
+        if extra in _FOR_DEVELOPERS:
+            continue
         advice = f"only if you want it: pip install 'clarion-broker[{extra}]'"
         yield Check(f"extra {extra}", "ok", f"not installed: {', '.join(names)}", advice)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from clarion.cli.errors import CliError
+from clarion.cli.errors import CliError, UsageError
 from clarion.cli.link import JsonOption
 from clarion.cli.message import Message, to_json
 from clarion.cli.table import clean, json_text
@@ -44,10 +44,12 @@ def dump(
 ) -> None:
     """Show every batch of a segment. Exit status 1, and where, if something is damaged.
 
-    Example: clarion log dump clarion-data/orders-0/00000000000000000000.log --records
+    Example:
+
+        clarion log dump clarion-data/orders-0/00000000000000000000.log --records
     """
     if maximum is not None and maximum < 1:
-        raise CliError(f"--max {maximum}: at least 1")
+        raise UsageError(f"--max {maximum}: at least 1")
     tally = Tally()
     for path in _segments(file):
         if not as_json:

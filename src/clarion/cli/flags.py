@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from clarion.cli.errors import CliError
+from clarion.cli.errors import UsageError
 
 FLAGS: Final[Mapping[str, str]] = {
     "--data-dir": "log.dirs",
@@ -46,7 +46,7 @@ def parse_flags(words: list[str]) -> dict[str, Any]:
     for word in left:
         flag, equals, value = word.partition("=")
         if flag not in known:
-            raise _flags_error(f"unrecognized argument: {word}")
+            raise _flags_error(f"there is no option {flag}{_nearest(flag)}")
         name = parameter(flag)
         if flag in SWITCHES:
             if equals:
@@ -60,5 +60,11 @@ def parse_flags(words: list[str]) -> dict[str, Any]:
     return found
 
 
-def _flags_error(reason: str) -> CliError:
-    return CliError(f"{reason} (see `clarion serve --help`)")
+def _nearest(flag: str) -> str:
+    from clarion.cli.usage_errors import did_you_mean
+
+    return did_you_mean(flag, (*FLAGS, "--config", "--set"))
+
+
+def _flags_error(reason: str) -> UsageError:
+    return UsageError(f"{reason} (see `clarion serve --help`)")

@@ -30,7 +30,12 @@ def add_to(app: typer.Typer) -> None:
 
 @commands.command("list")
 def list_(context: typer.Context, bootstrap: BootstrapOption = None, as_json: JsonOption = False) -> None:
-    """List groups with their state, members and total lag."""
+    """List groups with their state, members and total lag.
+
+    Example:
+
+        clarion group list --json
+    """
     link = Link.of(context, bootstrap)
     admin = link.admin()
     rows = [_list_row(admin, link, each) for each in sorted(_all_groups(admin, link))]
@@ -48,7 +53,12 @@ def list_(context: typer.Context, bootstrap: BootstrapOption = None, as_json: Js
 def describe(
     context: typer.Context, group: GroupArgument, bootstrap: BootstrapOption = None, as_json: JsonOption = False
 ) -> None:
-    """Show a group's members, and for every partition how far it has read and what is left."""
+    """Show a group's members, and for every partition how far it has read and what is left.
+
+    Example:
+
+        clarion group describe billing
+    """
     link = Link.of(context, bootstrap)
     admin = link.admin()
     found = _describe(admin, link, group)
@@ -79,8 +89,8 @@ def reset(
     to_latest: Annotated[bool, typer.Option("--to-latest", help="Only what comes from now on.")] = False,
     to_offset: Annotated[int | None, typer.Option(metavar="N", help="This offset.")] = None,
     to_time: Annotated[str | None, typer.Option(metavar="TIME", help="2026-11-15T10:30, or ms since 1970.")] = None,
-    by_duration: Annotated[str | None, typer.Option(metavar="5m", help="So long ago.")] = None,
-    shift: Annotated[int | None, typer.Option(metavar="±N", help="So many messages forward or back.")] = None,
+    by_duration: Annotated[str | None, typer.Option(metavar="5m", help="Rewind by this long, e.g. 2h.")] = None,
+    shift: Annotated[int | None, typer.Option(metavar="N", help="By this many messages: 10 forward, -10 back.")] = None,
     execute: Annotated[
         bool, typer.Option("--execute/--dry-run", help="Do it, instead of showing what would be done.")
     ] = False,
@@ -89,7 +99,10 @@ def reset(
 ) -> None:
     """Move a group's offsets. Shows what would happen; --execute does it.
 
-    Examples: clarion group reset billing --to-earliest · clarion group reset billing --by-duration 2h --execute
+    Examples:
+
+        clarion group reset billing --to-earliest
+        clarion group reset billing --by-duration 2h --execute
     """
     goal = goal_of(to_earliest, to_latest, to_offset, to_time, by_duration, shift)
     link = Link.of(context, bootstrap)
@@ -115,7 +128,12 @@ def delete(
     bootstrap: BootstrapOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Delete groups and the offsets they committed."""
+    """Delete groups and the offsets they committed.
+
+    Example:
+
+        clarion group delete billing --yes
+    """
     link = Link.of(context, bootstrap)
     admin = link.admin()
     for group in groups:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from clarion.cli.errors import CliError
+from clarion.cli.errors import CliError, UsageError
 from clarion.cli.link import Link
 from clarion.cli.offsets import Place, all_partitions, end_offsets, offsets_at, start_offsets
 from clarion.cli.topic import describe_topic
@@ -38,11 +38,11 @@ def goal_of(
 ) -> Goal:
     given = [to_earliest, to_latest, to_offset is not None, to_time is not None, by_duration is not None]
     if sum([*given, shift is not None]) != 1:
-        raise CliError(
+        raise UsageError(
             "say where to: exactly one of --to-earliest, --to-latest, --to-offset, --to-time, --by-duration, --shift"
         )
     if to_offset is not None and to_offset < 0:
-        raise CliError(f"--to-offset {to_offset}: an offset is at least 0")
+        raise UsageError(f"--to-offset {to_offset}: an offset is at least 0")
     now_ms = time.time_ns() // 1_000_000
     moment = parse_time_ms(to_time, now_ms) if to_time is not None else None
     if by_duration is not None:
@@ -94,5 +94,5 @@ def _named_places(admin: AdminClient, link: Link, text: str) -> list[Place]:
 
 def _number(text: str, whole: str) -> int:
     if not (text.isascii() and text.isdigit()):
-        raise CliError(f"--topic {whole}: write TOPIC or TOPIC:0,1,2")
+        raise UsageError(f"--topic {whole}: write TOPIC or TOPIC:0,1,2")
     return int(text)

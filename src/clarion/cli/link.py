@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-import socket
+import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from clarion.cli.errors import CliError
+from clarion.cli.errors import CliError, UsageError
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Producer
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 REQUEST_SECONDS_MAX = 15.0  # an admin call that takes longer hangs; nobody waits for a prompt longer than this
-_CONNECT_SECONDS_MAX = 5.0
+_LISTEN_SECONDS = 0.2  # how soon the reason of a failed TLS handshake is noticed
 
 BootstrapOption = Annotated[
     str | None,
@@ -43,6 +43,11 @@ class Link:
         self.settings = {**settings}
         self._admin: AdminClient | None = None
         self._tls_trouble = ""
+        self._is_checked = False
+
+    @property
+    def _wants_tls(self) -> bool:
+        return "ssl" in self.settings.get("security.protocol", "").lower()
 
     @classmethod
     def of(cls, context: typer.Context, bootstrap: str | None) -> Link:
@@ -53,9 +58,17 @@ class Link:
 
     def check(self) -> None:
         """Fail at once and clearly where nothing listens; the client libraries would retry in silence."""
-        addresses = [_host_and_port(each) for each in self.bootstrap.split(",")]
-        if not any(_answers(host, port) for host, port in addresses):
-            raise CliError(f"nothing answers at {self.bootstrap}; is `clarion serve` running?")
+        if self._is_checked:
+            return
+        from clarion.cli.probe import trouble_with
+
+        troubles = []
+        for host, port in [_host_and_port(each) for each in self.bootstrap.split(",")]:
+            if not (trouble := trouble_with(host, port, with_tls=self._wants_tls)):
+                self._is_checked = True
+                return
+            troubles.append(trouble)
+        raise CliError("; ".join(troubles))
 
     def admin(self) -> AdminClient:
         from confluent_kafka.admin import AdminClient
@@ -119,8 +132,15 @@ def whatever_is_there(consumer: Consumer, most: int, seconds: float) -> list[Any
 
 def result_of(future: Future[T], link: Link, what: str) -> T:
     """An admin call's answer, or one clear line that begins with what was attempted."""
+    deadline = time.monotonic() + REQUEST_SECONDS_MAX
     with plain_errors(link, what):
-        return future.result(REQUEST_SECONDS_MAX)
+        while True:
+            try:
+                return future.result(_LISTEN_SECONDS)
+            except TimeoutError:
+                # The library goes on trying where TLS failed; it will not come about by itself.
+                if future.done() or link.tls_trouble() or time.monotonic() > deadline:
+                    raise
 
 
 @contextmanager
@@ -172,20 +192,12 @@ def _sentence(what: str, why: str) -> str:
 def _pair(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise CliError(f"-X {text}: write NAME=VALUE")
+        raise UsageError(f"-X {text}: write NAME=VALUE")
     return name, value
 
 
 def _host_and_port(address: str) -> tuple[str, int]:
     host, colon, port = address.strip().rpartition(":")
     if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
-        raise CliError(f"bootstrap address {address.strip()!r}: write HOST:PORT, for example {DEFAULT_BOOTSTRAP}")
+        raise UsageError(f"bootstrap address {address.strip()!r}: write HOST:PORT, for example {DEFAULT_BOOTSTRAP}")
     return host.strip("[]"), int(port)
-
-
-def _answers(host: str, port: int) -> bool:
-    try:
-        with socket.create_connection((host, port), timeout=_CONNECT_SECONDS_MAX):
-            return True
-    except OSError:
-        return False

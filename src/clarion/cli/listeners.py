@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from clarion.broker.config import ListenerConfig, TlsConfig
-from clarion.cli.errors import CliError
+from clarion.cli.errors import CliError, UsageError
 
 LISTENER_KEYS: Final = ("listen", "advertise", "tls_certificate", "tls_key", "tls_client_ca")
 
@@ -28,7 +28,7 @@ def parse_address(text: str, where: str) -> HostPort:
     host, colon, port = text.strip().rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not (colon and host and port.isascii() and port.isdigit() and len(port) < 6 and int(port) < 65536):
-        raise CliError(f"{where} = {text}: must be HOST:PORT, for example 127.0.0.1:9092")
+        raise UsageError(f"{where} {text}: write HOST:PORT, e.g. 127.0.0.1:{port if port.isdigit() else 9092}")
     return HostPort(host, int(port))
 
 
@@ -101,11 +101,20 @@ def _tls(certificate: str | None, key: str | None, client_ca: str | None, where:
     if certificate is None and key is None and client_ca is None:
         return None
     if certificate is None or key is None:
-        raise CliError(f"{where}: TLS needs both a certificate and a key")
+        raise UsageError(_needs(where, certificate, key))
     for path in (certificate, key, client_ca):
         if path is not None and not os.access(path, os.R_OK):
             raise CliError(f"{where}: cannot read {path}")
     return TlsConfig(certificate, key, client_ca)
+
+
+def _needs(where: str, certificate: str | None, key: str | None) -> str:
+    """In the words it was given in: as flags, or as keys of a table."""
+    given = "tls-certificate" if certificate else "tls-key" if key else "tls-client-ca"
+    missing = "tls-key" if certificate else "tls-certificate"
+    if where == "clarion.tls":
+        return f"--{given} also needs --{missing}"
+    return f"{where}: {given} also needs {missing}".replace("-", "_")
 
 
 def _is_loopback(host: str) -> bool:

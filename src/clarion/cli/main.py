@@ -1,17 +1,19 @@
-"""`clarion`: the program. Every error becomes one line on stderr and exit status 1 here, and nowhere else.
+"""`clarion`: the program. Every error becomes one line on stderr and an exit status here, and nowhere else.
+
+0: done · 1: it could not be done · 2: the words themselves were wrong · 130: Ctrl-C · 141: our output's reader left.
 
 `clarion serve …` takes a short way past Typer, whose imports alone cost more than starting a broker.
 """
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NoReturn
 
 from clarion import compiled
+from clarion.cli import standard_streams
 from clarion.cli.errors import CliError
 from clarion.cli.table import clean
 
@@ -20,18 +22,26 @@ _INTERRUPTED = 130  # what shells report after Ctrl-C
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     words = sys.argv[1:] if arguments is None else list(arguments)
+    standard_streams.guard()
     compiled.choose(is_command=True)
+    sys.exit(_status_of(words))
+
+
+def _status_of(words: list[str]) -> int:
     try:
         status = _run(words)
         sys.stdout.flush()
+        return status
+    except standard_streams.OutputError as error:
+        standard_streams.give_up_output()
+        return _fail(error)
     except CliError as error:
-        _fail(str(error))
-        status = error.status
+        return _fail(error)
     except KeyboardInterrupt:
-        status = _INTERRUPTED
-    except BrokenPipeError:
-        status = _end_of_pipe()
-    sys.exit(status)
+        return _INTERRUPTED
+    except BrokenPipeError:  # `| head`: end in silence, as `cat` does
+        standard_streams.give_up_output()
+        return standard_streams.END_OF_PIPE
 
 
 def _run(words: list[str]) -> int:
@@ -45,15 +55,11 @@ def _run(words: list[str]) -> int:
     return app.run(words)
 
 
-def _fail(message: str) -> None:
-    line = clean(" ".join(message.split()))
-    print(f"clarion: {line}", file=sys.stderr, flush=True)
-
-
-def _end_of_pipe() -> int:
-    """The reader of our output has gone (`| head`): end in silence, as `cat` does."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 128 + signal.SIGPIPE
+def _fail(error: CliError) -> int:
+    line = clean(" ".join(str(error).split()))
+    with suppress(OSError):  # stderr is full or gone as well: the status is all that is left to say it with
+        print(f"clarion: {line}", file=sys.stderr, flush=True)
+    return error.status
 
 
 if __name__ == "__main__":

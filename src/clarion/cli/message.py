@@ -8,12 +8,12 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from string import Formatter
 from typing import Any
 
-from clarion.cli.errors import CliError
+from clarion.cli.errors import CliError, UsageError
 from clarion.cli.units import time_text, utc_text
 
 Headers = Sequence[tuple[str, bytes | None]]
@@ -64,25 +64,34 @@ def to_json(message: Message) -> str:
 
 
 class Template:
-    """`{offset} {key}={value}`, as bytes out: what a message holds is written as it is."""
+    """`{offset} {key}={value}`, as bytes out: what a message holds is written as it is. `{{` stands for a brace."""
 
     def __init__(self, text: str, null_marker: str = "") -> None:
         self._null = null_marker.encode()
-        self._parts = [self._part(each) for each in re.split(r"(\{[^{}]*\})", _unescape(text)) if each]
+        try:
+            parsed = [*Formatter().parse(_unescape(text))]
+        except ValueError as error:
+            raise UsageError(f"--format {text}: {error}; write {{{{ or }}}} for a brace itself") from None
+        self._parts = [part for each in parsed for part in self._two(*each)]
 
     def __call__(self, message: Message) -> bytes:
         return b"".join(part if isinstance(part, bytes) else part(message) for part in self._parts)
 
-    def _part(self, text: str) -> bytes | Callable[[Message], bytes]:
-        if not (text.startswith("{") and text.endswith("}")):
-            return text.encode()
-        field = text[1:-1]
+    def _two(
+        self, literal: str, field: str | None, form: str | None, conversion: str | None
+    ) -> Iterator[bytes | Callable[[Message], bytes]]:
+        """Text, and the field that follows it."""
+        yield literal.encode()
+        if field is not None:
+            yield self._field(field + (f"!{conversion}" if conversion else "") + (f":{form}" if form else ""))
+
+    def _field(self, field: str) -> Callable[[Message], bytes]:
         if field in ("key", "value"):
             return lambda message: self._null if (data := getattr(message, field)) is None else bytes(data)
         if field in _TEMPLATE_FIELDS:
             read = _TEMPLATE_FIELDS[field]
             return lambda message: read(message).encode()
-        raise CliError(f"--format: unknown field {text}; known are {', '.join(TEMPLATE_FIELDS)}")
+        raise UsageError(f"--format: unknown field {{{field}}}; known are {', '.join(TEMPLATE_FIELDS)}")
 
 
 _TEMPLATE_FIELDS: Mapping[str, Callable[[Message], str]] = {

@@ -104,8 +104,11 @@ def run(
 ) -> None:
     """Run every pipeline of the files, as streams, until Ctrl-C. A restart goes on exactly where it was.
 
-    Examples: clarion pipeline run errors.py · clarion pipeline run errors.py --from -1h --to latest ·
-    clarion pipeline run archive --topic events --table lake/events
+    Examples:
+
+        clarion pipeline run errors.py
+        clarion pipeline run errors.py --from -1h --to latest
+        clarion pipeline run archive --topic events --table lake/events
     """
     from clarion.pipeline.runner import Plan
 

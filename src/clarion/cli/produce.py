@@ -12,15 +12,16 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from clarion.cli.errors import CliError
+from clarion.cli.errors import CliError, UsageError
 from clarion.cli.link import BootstrapOption, JsonOption, Link, admin_api, explain, plain_errors, result_of
 from clarion.cli.message import Headers, Message, from_json
 from clarion.cli.table import show_json, show_notice
-from clarion.cli.topic import describe_topic, setting_pair
+from clarion.cli.topic import NoTopicError, ask_for_topic, describe_topic, setting_pair
 from clarion.cli.units import bytes_text, count_text, duration_text, plural
 
 if TYPE_CHECKING:
     from confluent_kafka import Producer
+    from confluent_kafka.admin import AdminClient
 
 _COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 _ACKS = ("0", "1", "all")
@@ -45,8 +46,10 @@ def produce(
         list[str] | None,
         typer.Option("--header", "--headers", "-H", metavar="NAME=VALUE", help="On every message; repeatable."),
     ] = None,
-    partition: Annotated[int | None, typer.Option("--partition", "-p", help="Instead of choosing by key.")] = None,
-    timestamp: Annotated[str | None, typer.Option(help="A time for every message, e.g. -5m.")] = None,
+    partition: Annotated[
+        int | None, typer.Option("--partition", "-p", metavar="N", help="Instead of choosing by key.")
+    ] = None,
+    timestamp: Annotated[str | None, typer.Option(metavar="TIME", help="A time for every message, e.g. -5m.")] = None,
     json_lines: Annotated[
         bool,
         typer.Option("--json-lines", "-J", help="Lines are JSON: key, value, headers, partition, timestamp."),
@@ -54,7 +57,9 @@ def produce(
     null_marker: Annotated[
         str | None, typer.Option(metavar="TEXT", help="A value equal to TEXT becomes null (a tombstone).")
     ] = None,
-    compression: Annotated[str, typer.Option("--compression", "-z", help=", ".join(_COMPRESSIONS))] = "none",
+    compression: Annotated[
+        str, typer.Option("--compression", "-z", metavar="CODEC", help=", ".join(_COMPRESSIONS))
+    ] = "none",
     acks: Annotated[str, typer.Option(help="0, 1 or all.")] = "all",
     rate: Annotated[float | None, typer.Option(metavar="N", help="At most N messages a second.")] = None,
     create: Annotated[bool, typer.Option("--create", help="Create the topic if it is missing.")] = False,
@@ -63,12 +68,18 @@ def produce(
 ) -> None:
     """Send lines to a topic and say how many arrived.
 
-    Examples: echo hello | clarion produce greetings · clarion produce orders orders.csv --key-separator ,
+    A topic that does not exist is made, where the broker allows it.
+
+    Examples:
+
+        echo hello | clarion produce greetings
+        echo 4711,paid | clarion produce orders --key-separator ,
+        echo '{"key": "4711", "value": {"paid": true}}' | clarion produce orders --json-lines
     """
     _check_choice("--compression", compression, _COMPRESSIONS)
     _check_choice("--acks", acks, _ACKS)
     if rate is not None and rate <= 0:
-        raise CliError(f"--rate {rate:g}: messages a second, more than 0")
+        raise UsageError(f"--rate {rate:g}: messages a second, more than 0")
     read = _reader(json_lines, key, key_separator, header, partition, timestamp, null_marker)
     link = Link.of(context, bootstrap)
     with _opened(file) as source:
@@ -159,6 +170,9 @@ def _send_all(run: Run, source: IO[bytes], read: Callable[[bytes], Message], rat
                     _pace(run, started + run.sent / rate)
     except KeyboardInterrupt:
         show_notice("interrupted; waiting for what was sent")
+    except CliError as error:
+        run.finish()
+        raise CliError(f"{error}; {_before(run)}") from error
     finally:
         run.finish()
         run.seconds = time.monotonic() - started
@@ -176,6 +190,13 @@ def _read_line(read: Callable[[bytes], Message], line: bytes, number: int) -> Me
         return read(line.removesuffix(b"\n"))
     except CliError as error:
         raise CliError(f"line {number:,}: {error}") from error
+
+
+def _before(run: Run) -> str:
+    """What became of what was sent before a mistake: whoever mends it must know whether to send that again."""
+    if not run.arrived:
+        return "nothing was sent before it"
+    return f"{plural(run.arrived, 'message')} before it {'was' if run.arrived == 1 else 'were'} sent"
 
 
 def _pace(run: Run, until: float) -> None:
@@ -209,11 +230,11 @@ def _reader(
     from clarion.cli.units import parse_time_ms
 
     if json_lines and (separator is not None or key is not None):
-        raise CliError("--json-lines brings its own keys: leave --key and --key-separator out")
+        raise UsageError("--json-lines brings its own keys: leave --key and --key-separator out")
     if separator is not None and key is not None:
-        raise CliError("either --key or --key-separator, not both")
+        raise UsageError("either --key or --key-separator, not both")
     if separator == "":
-        raise CliError("--key-separator cannot be empty")
+        raise UsageError("--key-separator cannot be empty")
     fixed: Headers = [
         (name, value.encode()) for name, value in (setting_pair("--header", each) for each in header or ())
     ]
@@ -248,18 +269,24 @@ def _check_topic(link: Link, topic: str, partition: int | None, create: bool) ->
     admin = link.admin()
     try:
         found = describe_topic(admin, link, topic)
-    except CliError as error:
-        if not create or "there is no topic" not in str(error):
-            raise
-        result_of(admin.create_topics([admin_api().NewTopic(topic)])[topic], link, f"create {topic}")
-        return
+    except NoTopicError as error:
+        _make_topic(admin, link, topic, create, str(error))
+        found = describe_topic(admin, link, topic)
     if partition is not None and partition not in {each.id for each in found.partitions}:
         raise CliError(f"{topic} has no partition {partition}: it has 0 to {len(found.partitions) - 1}")
 
 
+def _make_topic(admin: AdminClient, link: Link, topic: str, create: bool, why: str) -> None:
+    if create:
+        result_of(admin.create_topics([admin_api().NewTopic(topic)])[topic], link, f"create {topic}")
+    elif not ask_for_topic(admin, link, topic):
+        raise CliError(f"{why}; create it with: clarion topic create {topic}")
+    show_notice(f"{why}; created it")
+
+
 def _check_choice(flag: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
-        raise CliError(f"{flag} {value}: choose one of {', '.join(choices)}")
+        raise UsageError(f"{flag} {value}: choose one of {', '.join(choices)}")
 
 
 @contextmanager

@@ -120,7 +120,7 @@ def _command(words: str, command: Any) -> Iterator[str]:
     yield ""
     yield f"`{' '.join([words, *(each.metavar or each.name.upper() for each in arguments)])} [OPTIONS]`"
     yield ""
-    yield from (_help_line(line) for line in (command.help or "").split("\n\n"))
+    yield from (_paragraph(each) for each in (command.help or "").split("\n\n"))
     yield ""
     yield "| option | | default |"
     yield "|---|---|---|"
@@ -130,12 +130,10 @@ def _command(words: str, command: Any) -> Iterator[str]:
     yield ""
 
 
-def _help_line(line: str) -> str:
-    line = " ".join(line.split())
-    if not line.startswith("Example"):
-        return line + "\n"
-    _, _, examples = line.partition(": ")
-    return "\n".join(["```", *examples.split(" · "), "```"])
+def _paragraph(text: str) -> str:
+    if text.startswith("  "):
+        return "\n".join(["```", *(line.strip() for line in text.splitlines()), "```"])
+    return " ".join(text.split()) + "\n"
 
 
 def _default(option: Any) -> str:

@@ -125,6 +125,9 @@ def _os_error(error: OSError, server: BrokerServer) -> str:
         places = listeners if server.config.metrics_port is None else f"{listeners} or {metrics}"
         return f"cannot listen on {places}: {error.strerror}"
     where = error.filename or server.config.data_dir
+    if error.errno in (errno.EEXIST, errno.ENOTDIR):
+        part = "" if error.errno == errno.EEXIST else ": a part of that path"
+        return f"--data-dir {server.config.data_dir}{part} is a file, not a directory"
     return f"cannot start with {where}: {error.strerror or error}"
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from clarion.cli.errors import CliError
+from clarion.cli.errors import CliError, UsageError
 from clarion.cli.link import BootstrapOption, JsonOption, Link, admin_api, result_of
 from clarion.cli.offsets import end_offsets, start_offsets
 from clarion.cli.table import Column, clean, show_json, show_rows
 from clarion.cli.units import count_text, plural, setting_text
+from clarion.cli.usage_errors import did_you_mean
 from clarion.model.errors import KafkaError
 from clarion.model.names import check_topic_name
 
@@ -31,6 +33,7 @@ ConfigOption = Annotated[
 # librdkafka makes no request with more.
 _PARTITIONS_MAX: Final = 100_000
 _REPLICATION_FACTOR_MAX: Final = 10_000
+_ASK_AGAIN_SECONDS: Final = 3.0  # between two looks at whether TLS failed
 
 
 def add_to(app: typer.Typer) -> None:
@@ -41,8 +44,8 @@ def add_to(app: typer.Typer) -> None:
 def create(
     context: typer.Context,
     names: NamesArgument,
-    partitions: Annotated[int, typer.Option("--partitions", "-p", help="-1: the broker's default.")] = -1,
-    replication_factor: Annotated[int, typer.Option(help="-1: the broker's default.")] = -1,
+    partitions: Annotated[int, typer.Option("--partitions", "-p", metavar="N", help="-1: the broker's default.")] = -1,
+    replication_factor: Annotated[int, typer.Option(metavar="N", help="-1: the broker's default.")] = -1,
     config: ConfigOption = None,
     if_not_exists: Annotated[bool, typer.Option(help="Succeed when the topic is there already.")] = False,
     bootstrap: BootstrapOption = None,
@@ -50,7 +53,9 @@ def create(
 ) -> None:
     """Create topics.
 
-    Example: clarion topic create orders --partitions 6 --config retention.ms=1d
+    Example:
+
+        clarion topic create orders --partitions 6 --config retention.ms=1d
     """
     for name in names:
         _check_name(name)
@@ -74,7 +79,12 @@ def list_(
     bootstrap: BootstrapOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List topics with their partitions and messages."""
+    """List topics with their partitions and messages.
+
+    Example:
+
+        clarion topic list --internal
+    """
     link = Link.of(context, bootstrap)
     admin = link.admin()
     found = {name: sorted(topic.partitions) for name, topic in all_topics(admin, link).items()}
@@ -98,7 +108,12 @@ def describe(
     bootstrap: BootstrapOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show a topic's settings and partitions."""
+    """Show a topic's settings and partitions.
+
+    Example:
+
+        clarion topic describe orders --all
+    """
     link = Link.of(context, bootstrap)
     admin = link.admin()
     topic = describe_topic(admin, link, name)
@@ -123,20 +138,24 @@ def alter(
     unset: Annotated[
         list[str] | None, typer.Option("--unset", metavar="NAME", help="Back to the default; repeatable.")
     ] = None,
-    partitions: Annotated[int | None, typer.Option("--partitions", "-p", help="The new, larger number.")] = None,
+    partitions: Annotated[
+        int | None, typer.Option("--partitions", "-p", metavar="N", help="The new, larger number.")
+    ] = None,
     bootstrap: BootstrapOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Change a topic's settings, or give it more partitions.
 
-    Example: clarion topic alter orders --config retention.ms=1h --unset cleanup.policy
+    Example:
+
+        clarion topic alter orders --config retention.ms=1h --unset cleanup.policy
     """
     settings = _settings(config)
     removed = list(unset or ())
     if not settings and not removed and partitions is None:
-        raise CliError("nothing to change: give --config NAME=VALUE, --unset NAME or --partitions N")
+        raise UsageError("nothing to change: give --config NAME=VALUE, --unset NAME or --partitions N")
     if both := sorted(settings.keys() & set(removed)):
-        raise CliError(f"{both[0]} is both set and unset")
+        raise UsageError(f"{both[0]} is both set and unset")
     if partitions is not None:
         _check_new_count(partitions)  # before anything is changed
     link = Link.of(context, bootstrap)
@@ -158,7 +177,12 @@ def delete(
     bootstrap: BootstrapOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Delete topics and everything in them."""
+    """Delete topics and everything in them.
+
+    Example:
+
+        clarion topic delete orders --yes
+    """
     link = Link.of(context, bootstrap)
     admin = link.admin()
     for name in names:
@@ -170,8 +194,12 @@ def delete(
     _report([{"topic": name, "deleted": True} for name in names], as_json, lambda row: f"deleted {row['topic']}")
 
 
+class NoTopicError(CliError):
+    """There is no topic of that name."""
+
+
 def describe_topic(admin: AdminClient, link: Link, name: str) -> Any:
-    """A topic's description; where there is none, an error that says how to make one."""
+    """A topic's description; where there is none, an error that names a similar one."""
     from confluent_kafka import KafkaError as ClientError
     from confluent_kafka import KafkaException, TopicCollection
 
@@ -182,15 +210,36 @@ def describe_topic(admin: AdminClient, link: Link, name: str) -> Any:
     except CliError as error:
         cause = error.__cause__
         if isinstance(cause, KafkaException) and cause.args[0].code() == ClientError.UNKNOWN_TOPIC_OR_PART:
-            raise CliError(f"there is no topic {name}; create it with: clarion topic create {name}") from cause
+            known = [each for each in all_topics(admin, link) if not each.startswith("__")]
+            raise NoTopicError(f"there is no topic {name}{did_you_mean(name, known)}") from cause
         raise
 
 
 def all_topics(admin: AdminClient, link: Link) -> dict[str, Any]:
+    return dict(_metadata(admin, link).topics)
+
+
+def ask_for_topic(admin: AdminClient, link: Link, name: str) -> bool:
+    """Ask as clients do that are about to write: many brokers make the topic then. Whether it is there now."""
+    found = _metadata(admin, link, name).topics.get(name)
+    return found is not None and (found.error is None or found.error.retriable())
+
+
+def _metadata(admin: AdminClient, link: Link, topic: str | None = None) -> Any:
+    from confluent_kafka import KafkaError as ClientError
+    from confluent_kafka import KafkaException
+
     from clarion.cli.link import REQUEST_SECONDS_MAX, plain_errors
 
+    deadline = time.monotonic() + REQUEST_SECONDS_MAX
     with plain_errors(link):
-        return dict(admin.list_topics(timeout=REQUEST_SECONDS_MAX).topics)
+        while True:
+            try:
+                return admin.list_topics(topic, timeout=_ASK_AGAIN_SECONDS)
+            except KafkaException as error:
+                is_silence = error.args[0].code() in (ClientError._TRANSPORT, ClientError._TIMED_OUT)
+                if not is_silence or link.tls_trouble() or time.monotonic() > deadline:
+                    raise
 
 
 def _settings(config: Sequence[str] | None) -> dict[str, str]:
@@ -202,7 +251,7 @@ def _settings(config: Sequence[str] | None) -> dict[str, str]:
 def setting_pair(flag: str, text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise CliError(f"{flag} {text}: write NAME=VALUE")
+        raise UsageError(f"{flag} {text}: write NAME=VALUE")
     return name, value
 
 
@@ -226,17 +275,17 @@ def _check_name(name: str) -> None:
     try:
         check_topic_name(name)
     except KafkaError as error:
-        raise CliError(error.message) from error
+        raise UsageError(error.message) from error
 
 
 def _check_count(flag: str, count: int, count_max: int) -> None:
     if count == 0 or not -1 <= count <= count_max:
-        raise CliError(f"{flag} {count}: a number from 1 to {count_max:,}, or -1 for the broker's default")
+        raise UsageError(f"{flag} {count}: a number from 1 to {count_max:,}, or -1 for the broker's default")
 
 
 def _check_new_count(partitions: int) -> None:
     if not 1 <= partitions <= _PARTITIONS_MAX:
-        raise CliError(
+        raise UsageError(
             f"--partitions {partitions}: a number from 1 to {_PARTITIONS_MAX:,}, larger than what the topic has"
         )
 
@@ -310,7 +359,7 @@ def confirm(question: str, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise CliError(f"{question} Say so with --yes")
+        raise UsageError(f"{question} Say so with --yes")
     if not typer.confirm(clean(question)):
         raise typer.Exit(1)
 

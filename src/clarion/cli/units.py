@@ -6,7 +6,7 @@ import re
 from datetime import UTC, datetime
 from typing import Any
 
-from clarion.cli.errors import CliError
+from clarion.cli.errors import UsageError
 
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _ONE_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
@@ -21,7 +21,7 @@ _TIME_MS_MAX = 253_402_300_799_999  # the last moment of the year 9999: more is 
 def parse_duration_ms(text: str) -> int:
     """`90s`, `5m`, `1h30m`, `2d` → milliseconds."""
     if not _DURATION.fullmatch(text):
-        raise CliError(f"{text!r} is not a duration; write for example 90s, 5m, 1h30m or 2d")
+        raise UsageError(f"{text!r} is not a duration; write for example 90s, 5m, 1h30m or 2d")
     return round(sum(float(number) * _UNIT_MS[unit] for number, unit in _ONE_DURATION.findall(text)))
 
 
@@ -57,7 +57,7 @@ def parse_time_ms(text: str, now_ms: int) -> int:
         return now_ms - parse_duration_ms(text[1:])
     moment = int(text) if text.isascii() and text.isdigit() else _iso_ms(text)
     if moment > _TIME_MS_MAX:
-        raise CliError(f"{text} is not a time: it lies after the year 9999")
+        raise UsageError(f"{text} is not a time: it lies after the year 9999")
     return moment
 
 
@@ -65,7 +65,7 @@ def _iso_ms(text: str) -> int:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise CliError(
+        raise UsageError(
             f"{text!r} is not a time; write for example -5m, 2026-11-15T10:30:00 or milliseconds since 1970"
         ) from None
     return int(moment.timestamp() * 1000)  # without a zone it is local time, as people mean it

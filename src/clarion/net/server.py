@@ -16,7 +16,7 @@ from clarion.net.in_order import Replies
 from clarion.net.outbox import CHUNK_BYTES
 from clarion.net.replies import Service
 from clarion.net.reply_room import ReplyRoom
-from clarion.net.tls import Handshakes, TlsListener
+from clarion.net.tls import Handshakes, TlsListener, why_no_tls
 from clarion.world import DiskFile, event_log
 from clarion.world.events import Repeats
 
@@ -117,7 +117,7 @@ class Server:
 
     def handshake_failed(self, peer: str, error: OSError) -> None:
         self.handshakes_failed_total += 1
-        self._note(self._handshake_repeats, "tls_handshake_failed", peer, reason=str(error))
+        self._note(self._handshake_repeats, "tls_handshake_failed", peer, reason=why_no_tls(error))
 
     def _note(self, repeats: Repeats, event: str, peer: str, **fields: object) -> None:
         """What a stranger can make us say a thousand times a second, we say a few times."""

@@ -143,3 +143,13 @@ def _cut(sock: socket.socket) -> None:
     """Its transport sees the end, and closes it."""
     with contextlib.suppress(OSError):
         sock.shutdown(socket.SHUT_RDWR)
+
+
+def why_no_tls(error: OSError) -> str:
+    """A client with the wrong protocol is a common mistake, and OpenSSL names it in words of its own."""
+    match getattr(error, "reason", None):
+        case "HTTP_REQUEST":
+            return "looks like an HTTP request without TLS: this listener speaks Kafka's protocol over TLS"
+        case "WRONG_VERSION_NUMBER":
+            return "it did not begin with a TLS handshake: this listener speaks TLS, the client probably plaintext"
+    return str(error)
