@@ -2,12 +2,12 @@
 
 Nothing is counted twice: a scrape reads the state that is there anyway, so the hot path pays for plain integers only.
 `/healthz`: the process answers. `/readyz`: groups are loaded, every log can be written, and the disk has room for it.
-`/metrics`: the numbers.
+`/metrics`: the numbers. Each is declared together with how it is read, in the tables below.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from clarion.broker.metrics_page import LEFT_OUT, Metric, MetricsPage, Sample
@@ -23,39 +23,127 @@ if TYPE_CHECKING:
 TOPIC = ("topic",)
 PARTITION = ("topic", "partition")
 GROUP = ("group",)
-_CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 GROUP_PARTITION = ("group", "topic", "partition")
+_CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
-METRICS = {
+# A metric and how it is read stand together; the page, docs/metrics.md and the test that all of them are there come
+# from these tables: a new metric is one entry here.
+
+
+def _of_the_broker() -> tuple[tuple[Metric, Callable[[BrokerServer], float]], ...]:
+    return (
+        (
+            Metric("clarion_connections", "gauge", "Open client connections."),
+            lambda server: len(server.net.connections),
+        ),
+        (
+            Metric("clarion_connections_refused_total", "counter", "Connections refused because of the limit."),
+            lambda server: server.net.refused_total,
+        ),
+        (
+            Metric("clarion_malformed_frames_total", "counter", "Connections ended because their bytes made no sense."),
+            lambda server: server.net.malformed_total,
+        ),
+        (
+            Metric("clarion_tls_handshakes_failed_total", "counter", "TLS connections that never shook hands."),
+            lambda server: server.net.handshakes_failed_total,
+        ),
+        (
+            Metric(
+                "clarion_frames_memory_bytes", "gauge", "Held for requests that arrive or wait and replies not sent."
+            ),
+            lambda server: server.net.budget.held_bytes,
+        ),
+        (
+            Metric("clarion_request_errors_total", "counter", "Requests that ended in an unexpected error."),
+            lambda server: server.dispatch.errors_total,
+        ),
+        (
+            Metric("clarion_produces_waiting", "gauge", "Produces with acks=all that wait for their commit."),
+            lambda server: len(server.broker.waiting_produces),
+        ),
+        (
+            Metric("clarion_fetch_sessions", "gauge", "Fetch sessions held."),
+            lambda server: len(server.broker.sessions),
+        ),
+        (
+            Metric("clarion_flushes_total", "counter", "Group commits: flushes of a partition to disk."),
+            lambda server: server.commits.flushes_total,
+        ),
+        (
+            Metric("clarion_topics", "gauge", "Topics."),
+            lambda server: len(server.broker.image.topics),
+        ),
+        (
+            Metric("clarion_partitions", "gauge", "Partitions."),
+            lambda server: server.broker.image.partition_total,
+        ),
+        (
+            Metric("clarion_partitions_offline", "gauge", "Partitions that a disk error took out of service."),
+            lambda server: sum(1 for one in server.broker.partitions if one.failure is not None),
+        ),
+        (
+            Metric("clarion_disk_free_bytes", "gauge", "Free bytes of the disk with the data directory."),
+            lambda server: server.broker.partitions.room.free_bytes,
+        ),
+        (
+            Metric("clarion_disk_reserve_bytes", "gauge", "Free bytes below which messages are refused."),
+            lambda server: server.broker.partitions.room.reserve_bytes,
+        ),
+        (
+            Metric("clarion_retention_messages_total", "counter", "Messages deleted by retention."),
+            lambda server: server.broker.cleaner.retention_messages_total,
+        ),
+        (
+            Metric("clarion_compaction_saved_bytes_total", "counter", "Bytes that compaction gave back."),
+            lambda server: server.broker.cleaner.compaction_saved_bytes_total,
+        ),
+    )
+
+
+OF_THE_BROKER: Final = _of_the_broker()
+OF_A_TOPIC: Final[tuple[tuple[Metric, Callable[[Partition], float]], ...]] = (  # the sum over its partitions
+    (Metric("clarion_bytes_in_total", "counter", "Bytes of batches appended.", TOPIC), lambda one: one.bytes_in_total),
+    (Metric("clarion_messages_in_total", "counter", "Messages appended.", TOPIC), lambda one: one.messages_in_total),
+    (Metric("clarion_bytes_out_total", "counter", "Bytes of batches fetched.", TOPIC), lambda one: one.bytes_out_total),
+)
+OF_A_PARTITION: Final[tuple[tuple[Metric, Callable[[Partition], float]], ...]] = (
+    (
+        Metric("clarion_log_size_bytes", "gauge", "Bytes of the log on disk.", PARTITION),
+        lambda one: one.size_bytes,
+    ),
+    (
+        Metric("clarion_log_start_offset", "gauge", "The first offset that can be read.", PARTITION),
+        lambda one: one.start_offset,
+    ),
+    (
+        Metric("clarion_log_end_offset", "gauge", "The next offset to be written.", PARTITION),
+        lambda one: one.next_offset,
+    ),
+    (
+        Metric("clarion_high_watermark_offset", "gauge", "The first offset that is not committed yet.", PARTITION),
+        lambda one: one.high_watermark.offset,
+    ),
+)
+REQUESTS: Final = Metric("clarion_requests_total", "counter", "Requests served, by API.", ("api",))
+MEMBERS: Final = Metric("clarion_group_members", "gauge", "Members of a group.", GROUP)
+COMMITTED: Final = Metric(
+    "clarion_group_committed_offset", "gauge", "The offset a group has committed.", GROUP_PARTITION
+)
+LAG: Final = Metric(
+    "clarion_group_lag_messages", "gauge", "Messages that a group has not committed yet.", GROUP_PARTITION
+)
+
+METRICS: Final = {
     one.name: one
     for one in (
-        Metric("clarion_connections", "gauge", "Open client connections."),
-        Metric("clarion_connections_refused_total", "counter", "Connections refused because of the limit."),
-        Metric("clarion_malformed_frames_total", "counter", "Connections ended because their bytes made no sense."),
-        Metric("clarion_tls_handshakes_failed_total", "counter", "TLS connections that never shook hands."),
-        Metric("clarion_frames_memory_bytes", "gauge", "Held for requests that arrive or wait and replies not sent."),
-        Metric("clarion_requests_total", "counter", "Requests served, by API.", ("api",)),
-        Metric("clarion_request_errors_total", "counter", "Requests that ended in an unexpected error."),
-        Metric("clarion_produces_waiting", "gauge", "Produces with acks=all that wait for their commit."),
-        Metric("clarion_fetch_sessions", "gauge", "Fetch sessions held."),
-        Metric("clarion_flushes_total", "counter", "Group commits: flushes of a partition to disk."),
-        Metric("clarion_topics", "gauge", "Topics."),
-        Metric("clarion_partitions", "gauge", "Partitions."),
-        Metric("clarion_partitions_offline", "gauge", "Partitions that a disk error took out of service."),
-        Metric("clarion_disk_free_bytes", "gauge", "Free bytes of the disk with the data directory."),
-        Metric("clarion_disk_reserve_bytes", "gauge", "Free bytes below which messages are refused."),
-        Metric("clarion_retention_messages_total", "counter", "Messages deleted by retention."),
-        Metric("clarion_compaction_saved_bytes_total", "counter", "Bytes that compaction gave back."),
-        Metric("clarion_bytes_in_total", "counter", "Bytes of batches appended.", TOPIC),
-        Metric("clarion_messages_in_total", "counter", "Messages appended.", TOPIC),
-        Metric("clarion_bytes_out_total", "counter", "Bytes of batches fetched.", TOPIC),
-        Metric("clarion_log_size_bytes", "gauge", "Bytes of the log on disk.", PARTITION),
-        Metric("clarion_log_start_offset", "gauge", "The first offset that can be read.", PARTITION),
-        Metric("clarion_log_end_offset", "gauge", "The next offset to be written.", PARTITION),
-        Metric("clarion_high_watermark_offset", "gauge", "The first offset that is not committed yet.", PARTITION),
-        Metric("clarion_group_members", "gauge", "Members of a group.", GROUP),
-        Metric("clarion_group_committed_offset", "gauge", "The offset a group has committed.", GROUP_PARTITION),
-        Metric("clarion_group_lag_messages", "gauge", "Messages that a group has not committed yet.", GROUP_PARTITION),
+        *(metric for metric, _ in OF_THE_BROKER),
+        REQUESTS,
+        *(metric for metric, _ in OF_A_TOPIC),
+        *(metric for metric, _ in OF_A_PARTITION),
+        MEMBERS,
+        COMMITTED,
+        LAG,
         Metric(LEFT_OUT, "gauge", "Series that this page had no room for."),
     )
 }
@@ -97,59 +185,32 @@ class MetricsEndpoint:
 
 
 def _samples(server: BrokerServer) -> Iterator[Sample]:
-    yield from _broker_samples(server)
+    for metric, of_broker in OF_THE_BROKER:
+        yield metric.name, (), of_broker(server)
+    for key, count in server.dispatch.requests_total.items():
+        yield REQUESTS.name, (APIS[key].name,), count
     for topic in list(server.broker.image.topics.values()):
-        partitions = server.broker.partitions.of_topic(topic)
-        yield from _topic_samples(topic.name, partitions)
-        for partition in partitions:
-            yield from _partition_samples(partition)
+        yield from _topic_samples(topic.name, server.broker.partitions.of_topic(topic))
     yield from _group_samples(server)
 
 
-def _broker_samples(server: BrokerServer) -> Iterator[Sample]:
-    broker = server.broker
-    yield "clarion_connections", (), len(server.net.connections)
-    yield "clarion_connections_refused_total", (), server.net.refused_total
-    yield "clarion_malformed_frames_total", (), server.net.malformed_total
-    yield "clarion_tls_handshakes_failed_total", (), server.net.handshakes_failed_total
-    yield "clarion_frames_memory_bytes", (), server.net.budget.held_bytes
-    for key, count in server.dispatch.requests_total.items():
-        yield "clarion_requests_total", (APIS[key].name,), count
-    yield "clarion_request_errors_total", (), server.dispatch.errors_total
-    yield "clarion_produces_waiting", (), len(broker.waiting_produces)
-    yield "clarion_fetch_sessions", (), len(broker.sessions)
-    yield "clarion_flushes_total", (), server.commits.flushes_total
-    yield "clarion_topics", (), len(broker.image.topics)
-    yield "clarion_partitions", (), broker.image.partition_total
-    yield "clarion_partitions_offline", (), sum(1 for one in broker.partitions if one.failure is not None)
-    yield "clarion_disk_free_bytes", (), broker.partitions.room.free_bytes
-    yield "clarion_disk_reserve_bytes", (), broker.partitions.room.reserve_bytes
-    yield "clarion_retention_messages_total", (), broker.cleaner.retention_messages_total
-    yield "clarion_compaction_saved_bytes_total", (), broker.cleaner.compaction_saved_bytes_total
-
-
 def _topic_samples(topic: str, partitions: list[Partition]) -> Iterator[Sample]:
-    yield "clarion_bytes_in_total", (topic,), sum(one.bytes_in_total for one in partitions)
-    yield "clarion_messages_in_total", (topic,), sum(one.messages_in_total for one in partitions)
-    yield "clarion_bytes_out_total", (topic,), sum(one.bytes_out_total for one in partitions)
-
-
-def _partition_samples(partition: Partition) -> Iterator[Sample]:
-    labels = (partition.tp.topic, str(partition.tp.partition))
-    yield "clarion_log_size_bytes", labels, partition.size_bytes
-    yield "clarion_log_start_offset", labels, partition.start_offset
-    yield "clarion_log_end_offset", labels, partition.next_offset
-    yield "clarion_high_watermark_offset", labels, partition.high_watermark.offset
+    for metric, value in OF_A_TOPIC:
+        yield metric.name, (topic,), sum(map(value, partitions))
+    for partition in partitions:
+        labels = (topic, str(partition.tp.partition))
+        for metric, value in OF_A_PARTITION:
+            yield metric.name, labels, value(partition)
 
 
 def _group_samples(server: BrokerServer) -> Iterator[Sample]:
     for summary in server.groups.summaries():
-        yield "clarion_group_members", (summary.group_id,), summary.members
+        yield MEMBERS.name, (summary.group_id,), summary.members
     for group, tp, offset in server.groups.committed():
         labels = (group, tp.topic, str(tp.partition))
-        yield "clarion_group_committed_offset", labels, offset
+        yield COMMITTED.name, labels, offset
         topic = server.broker.image.topic(tp.topic)
         partition = None if topic is None else server.broker.partitions.find(topic.id, tp.partition)
         if partition is not None:
             lag = max(0, partition.high_watermark.offset - max(offset, partition.start_offset))
-            yield "clarion_group_lag_messages", labels, lag
+            yield LAG.name, labels, lag
