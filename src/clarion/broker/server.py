@@ -15,8 +15,8 @@ import ssl
 import stat
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any, Final
 
 from clarion.broker.broker import Broker
 from clarion.broker.cleaning import Cleaner
@@ -341,17 +341,9 @@ def connections_max(config: BrokerConfig) -> int:
 
 
 def _net_limits(config: BrokerConfig) -> NetLimits:
-    limits = config.limits
-    return NetLimits(
-        connections_max=connections_max(config),
-        frame_bytes_max=limits.frame_bytes_max,
-        frames_memory_max=limits.frames_memory_max,
-        connection_memory_max=limits.connection_memory_max,
-        requests_in_flight_max=limits.requests_in_flight_max,
-        frame_bytes_per_second_min=limits.frame_bytes_per_second_min,
-        frame_seconds_max=limits.frame_seconds_max,
-        idle_seconds_max=limits.idle_seconds_max,
-    )
+    """Those of the sockets, which are called the same there."""
+    values: dict[str, Any] = {one.name: getattr(config.limits, one.name) for one in fields(NetLimits)}
+    return NetLimits(**{**values, "connections_max": connections_max(config)})
 
 
 def _advertised(listener: ListenerConfig, address: Endpoint) -> Endpoint:
