@@ -44,6 +44,17 @@ async def test_a_topic_is_deleted_by_its_id(tmp_path):
         assert result.error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
+@pytest.mark.parametrize("version", versions_of("DeleteTopics"))
+async def test_nothing_is_deleted_where_deletion_is_switched_off(tmp_path, version):
+    async with running(tmp_path, delete_topic_enable=False) as node:
+        await node.topic("t")
+        (result,) = await delete(node, "t", version=version)
+        disabled = ErrorCode.TOPIC_DELETION_DISABLED if version >= 3 else ErrorCode.INVALID_REQUEST
+        assert (result.name, result.error_code) == ("t", disabled)
+        assert version < 5 or "delete.topic.enable" in result.error_message
+        assert list(node.broker.image.topics) == ["t"]
+
+
 class NoRename(RealDisk):
     """Folders keep their names, once it is told so."""
 

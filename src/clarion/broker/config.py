@@ -244,6 +244,12 @@ class BrokerConfig:
         "Whether a topic is made when a client first asks for it.",
         old_names=("auto_create_topics",),
     )
+    delete_topics: bool = setting(
+        "delete.topic.enable",
+        True,
+        Kind.BOOLEAN,
+        "Whether topics can be deleted; with `false` every DeleteTopics is refused.",
+    )
     default_partitions: int = setting(
         "num.partitions",
         1,

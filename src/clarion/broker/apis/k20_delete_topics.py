@@ -1,6 +1,6 @@
 """DeleteTopics v1-6: remove topics with everything in them.
 
-v4 flexible · v5 error message · v6 topics by name or id (`topics` instead of `topic_names`).
+v3 TOPIC_DELETION_DISABLED · v4 flexible · v5 error message · v6 topics by name or id (`topics`, before `topic_names`).
 
 Left out: the timeout, since the topic is gone when the answer leaves.
 """
@@ -31,16 +31,22 @@ async def handle(broker: Broker, request: DeleteTopicsRequest, context: RequestC
         try:
             if times_asked[one] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "the topic is named twice in one request")
-            responses.append(await _delete(broker, one, context.principal))
+            responses.append(await _delete(broker, one, context))
         except REFUSALS as error:
             responses.append(_refused(one, error))
     return DeleteTopicsResponse(responses=tuple(responses))
 
 
-async def _delete(broker: Broker, asked: DeleteTopicState, who: Principal) -> DeletableTopicResult:
-    found = _find(broker, asked, who)
+async def _delete(broker: Broker, asked: DeleteTopicState, context: RequestContext) -> DeletableTopicResult:
+    found = _find(broker, asked, context.principal)
+    if not broker.config.delete_topics:
+        raise KafkaError(_disabled_code(context.version), "Topic deletion is disabled: delete.topic.enable is false.")
     topic = await broker.delete_topic(found.name, found.id)
     return DeletableTopicResult(name=topic.name, topic_id=topic.id)
+
+
+def _disabled_code(version: int) -> ErrorCode:
+    return ErrorCode.TOPIC_DELETION_DISABLED if version >= 3 else ErrorCode.INVALID_REQUEST  # as Kafka tells older ones
 
 
 def _find(broker: Broker, asked: DeleteTopicState, who: Principal) -> Topic:
