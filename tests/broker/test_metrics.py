@@ -3,11 +3,13 @@
 import asyncio
 import contextlib
 import socket
+import time
 
 import pytest
 
 from clarion.broker import metrics_page
 from clarion.broker.config import Durability, ListenerConfig
+from clarion.broker.loop_lag import WINDOW_SECONDS, LoopLag
 from clarion.broker.metrics import METRICS
 from clarion.broker.metrics_page import LABEL_CHARS_MAX, LEFT_OUT, PAGE_BYTES_MAX, write_page
 from clarion.net import http
@@ -55,6 +57,36 @@ async def scrape(node: Node) -> dict[str, float]:
     assert status == 200
     lines = [line.rpartition(" ") for line in page.splitlines() if line and not line.startswith("#")]
     return {name: float(value) for name, _, value in lines}
+
+
+def hold_up_the_loop() -> None:
+    """What no handler may do: nobody is served meanwhile."""
+    time.sleep(0.5)
+
+
+async def test_the_lag_of_the_event_loop_is_told_when_something_has_held_it_up(tmp_path):
+    async with running(tmp_path, **QUICK) as node:
+        hold_up_the_loop()
+
+        async def is_told() -> bool:
+            return (await scrape(node))["clarion_event_loop_lag_seconds"] > 0.3
+
+        async with asyncio.timeout(60):
+            while not await is_told():
+                pass
+
+
+async def test_the_worst_lag_is_told_to_all_who_ask_and_forgotten_after_two_windows():
+    lag = LoopLag()
+    lag.stop()
+    began = asyncio.get_running_loop().time()
+    lag.note(2.0, began)
+    lag.note(0.1, began + 1)
+    assert lag.worst_seconds() == lag.worst_seconds() == 2.0
+    lag.note(0.2, began + WINDOW_SECONDS + 1)
+    assert lag.worst_seconds() == 2.0, "of the window before"
+    lag.note(0.3, began + 2 * WINDOW_SECONDS + 2)
+    assert lag.worst_seconds() == 0.3
 
 
 async def work(node: Node) -> None:

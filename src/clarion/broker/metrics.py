@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
+from clarion.broker.loop_lag import LoopLag
 from clarion.broker.metrics_page import LEFT_OUT, Metric, MetricsPage, Sample
 from clarion.cluster import Endpoint
 from clarion.net.http import HttpServer, Page
@@ -125,6 +126,11 @@ OF_A_PARTITION: Final[tuple[tuple[Metric, Callable[[Partition], float]], ...]] =
         lambda one: one.high_watermark.offset,
     ),
 )
+LOOP_LAG: Final = Metric(
+    "clarion_event_loop_lag_seconds",
+    "gauge",
+    "The most that the event loop was late in the last 15 to 30 seconds; every client waits that long.",
+)
 REQUESTS: Final = Metric("clarion_requests_total", "counter", "Requests served, by API.", ("api",))
 MEMBERS: Final = Metric("clarion_group_members", "gauge", "Members of a group.", GROUP)
 COMMITTED: Final = Metric(
@@ -138,6 +144,7 @@ METRICS: Final = {
     one.name: one
     for one in (
         *(metric for metric, _ in OF_THE_BROKER),
+        LOOP_LAG,
         REQUESTS,
         *(metric for metric, _ in OF_A_TOPIC),
         *(metric for metric, _ in OF_A_PARTITION),
@@ -152,7 +159,8 @@ METRICS: Final = {
 class MetricsEndpoint:
     def __init__(self, server: BrokerServer) -> None:
         self._server = server
-        self._page = MetricsPage(METRICS, lambda: _samples(server))
+        self._lag = LoopLag()
+        self._page = MetricsPage(METRICS, self._samples)
         self._http = HttpServer({"/healthz": self._healthz, "/readyz": self._readyz}, {"/metrics": self._metrics})
 
     async def listen(self, host: str, port: int) -> Endpoint:
@@ -161,6 +169,7 @@ class MetricsEndpoint:
     async def stop(self) -> None:
         await self._http.stop()
         await self._page.stop()
+        self._lag.stop()
 
     async def _healthz(self) -> Page:
         return Page.text(200, "ok\n")
@@ -182,6 +191,10 @@ class MetricsEndpoint:
 
     async def _metrics(self) -> Page:
         return Page(200, _CONTENT_TYPE, await self._page.get())
+
+    def _samples(self) -> Iterator[Sample]:
+        yield LOOP_LAG.name, (), self._lag.worst_seconds()
+        yield from _samples(self._server)
 
 
 def _samples(server: BrokerServer) -> Iterator[Sample]:
