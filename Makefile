@@ -11,6 +11,8 @@ PYTEST := $(BIN)/pytest
 # One more than there are cores, up to a point: tests wait for other processes half of their time.
 WORKERS ?= $(shell n=$$(nproc); echo $$((n < 7 ? n + 1 : 8)))
 CORE := -n $(WORKERS) --dist loadfile
+# A test that holds the interpreter's lock for ever cannot be interrupted by its time limit: it ends with the process.
+HANGS = -o faulthandler_exit_on_timeout=true -o faulthandler_timeout
 # Tests run on the compiled hot path where there is a C compiler. What switches its rules off, the simulation above all, is
 # marked `uncompiled`: compiled code would not notice.
 COMPILED = $$($(BIN)/clarion --version | grep -q '(compiled)' && echo 1 || echo 0)
@@ -52,8 +54,8 @@ rooms: setup
 	@$(BIN)/lint-imports --no-cache 2>&1 | tail -n 4
 
 unit: compile
-	@CLARION_COMPILED=0 $(PYTEST) -m "uncompiled and not campaign and not spark" $(CORE)
-	@CLARION_COMPILED=$(COMPILED) $(PYTEST) -m "not uncompiled and not campaign and not spark" $(CORE)
+	@CLARION_COMPILED=0 $(PYTEST) -m "uncompiled and not campaign and not spark" $(CORE) $(HANGS)=900
+	@CLARION_COMPILED=$(COMPILED) $(PYTEST) -m "not uncompiled and not campaign and not spark" $(CORE) $(HANGS)=900
 
 test-pipeline: compile ## The pipeline on a real Spark, one test at a time: it takes both cores by itself
 	@CLARION_COMPILED=$(COMPILED) $(PYTEST) -m "spark and not campaign" tests/pipeline
@@ -68,8 +70,8 @@ bench-quick: compile ## The same in about 2 minutes, rougher
 	@$(BIN)/python -m bench --quick $(ARGS)
 
 campaign: compile ## Long fault campaigns: 200 kill -9 under load, crash points, fuzzing; the core's tests uncompiled (hours)
-	@CLARION_COMPILED=$(COMPILED) $(PYTEST) -m "campaign and not uncompiled" -x --timeout 3600 $(ARGS)
-	@CLARION_COMPILED=0 $(PYTEST) -m "campaign and uncompiled" -x --timeout 3600 $(ARGS)
+	@CLARION_COMPILED=$(COMPILED) $(PYTEST) -m "campaign and not uncompiled" -x --timeout 3600 $(HANGS)=3900 $(ARGS)
+	@CLARION_COMPILED=0 $(PYTEST) -m "campaign and uncompiled" -x --timeout 3600 $(HANGS)=3900 $(ARGS)
 	@CLARION_COMPILED=0 $(PYTEST) -m "not uncompiled and not campaign and not spark" $(CORE)
 
 sim: setup ## Simulated lives of a broker under faults (SEEDS=2000); may be stopped, goes on where it was

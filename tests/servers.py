@@ -5,6 +5,7 @@ checked against the broker whose behaviour it claims to describe. Every wait is 
 process had to say.
 """
 
+import contextlib
 import os
 import re
 import signal
@@ -47,7 +48,7 @@ class ClarionProcess:
         self.bootstrap = ""
         self._listen = listen
         self._args = ["--durability", durability, *args]
-        self._env = {**_clean_environment(), **QUICK_GROUPS, **(env or {})}
+        self._env = {**_clean_environment(), **QUICK_GROUPS, "PYTHONFAULTHANDLER": "1", **(env or {})}
         self._output = self.data_dir.with_name(self.data_dir.name + ".out")
         self._errors = self.data_dir.with_name(self.data_dir.name + ".err")
         self._process: subprocess.Popen[bytes] | None = None
@@ -118,12 +119,20 @@ class ClarionProcess:
         self.close()
         raise AssertionError(f"clarion serve {state}\n{self._output.read_text()}\n{self.stderr[-8000:]}")
 
+    def _show_stacks(self) -> None:
+        """Python's fault handler writes what every thread is doing, and the process ends."""
+        assert self._process is not None, "not started"
+        self._process.send_signal(signal.SIGABRT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(STOP_SECONDS)
+
     def _end(self, how: signal.Signals) -> int:
         assert self._process is not None, "not started"
         self._process.send_signal(how)
         try:
             return self._process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
+            self._show_stacks()
             self._process.kill()
             self._process.wait()
             raise AssertionError(

@@ -1,6 +1,8 @@
 """Group members that work by themselves: each polls, notes and commits in a thread of its own until told to leave."""
 
+import sys
 import threading
+import traceback
 from collections.abc import Callable, Sequence
 
 from tests.clients.adapters.model import PATIENCE_S, Client, Incoming, Member, Outgoing, Refused
@@ -24,9 +26,13 @@ class Worker:
     def leave(self) -> None:
         self._leaving.set()
         self._thread.join(PATIENCE_S)
-        assert not self._thread.is_alive(), "a member did not leave its group"
+        assert not self._thread.is_alive(), f"a member did not leave its group; it is at\n{self._stack()}"
         if self.problem:
             raise self.problem
+
+    def _stack(self) -> str:
+        frame = sys._current_frames().get(self._thread.ident or 0)
+        return "".join(traceback.format_stack(frame)) if frame else "its end"
 
     def _work(self) -> None:
         try:
@@ -65,6 +71,7 @@ class Pump:
     def stop(self) -> list[bytes]:
         self._stop.set()
         self._thread.join(PATIENCE_S)
+        assert not self._thread.is_alive(), "the pump did not stop"
         self._stream.finish()
         return self.sent
 
