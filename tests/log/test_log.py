@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
@@ -30,6 +31,13 @@ def disk() -> SimDisk:
     one.make_folder("/data")
     one.sync_folder("/")
     return one
+
+
+class SlowFile:
+    """Of a flush: time passes while it is synced."""
+
+    def __init__(self, sync: Callable[[], None]) -> None:
+        self.sync = sync
 
 
 # Reading
@@ -411,6 +419,29 @@ def test_a_roll_after_a_restart_finds_its_syncs_done_by_a_flush_that_was_asked_f
     append(log, size=200)
     assert log.segment_count == 2
     assert not [one for one in disk.operations[before:] if one.kind in ("sync", "sync_folder")]
+
+
+def test_a_segment_that_fills_while_a_slow_flush_runs_finds_the_names_synced(disk: SimDisk) -> None:
+    """The messages of a flush may take a device many seconds, in which as many come again."""
+    log = open_log(disk)
+    while log.segment_count < 2:
+        append(log, size=200)
+    ticket = log.begin_flush()
+    sync = ticket._files[0].sync
+
+    def fill_another() -> None:
+        before = len(disk.operations)
+        while log.segment_count < 3:
+            append(log, size=200)
+        assert not [one for one in disk.operations[before:] if one.kind in ("sync", "sync_folder")]
+        sync()
+
+    ticket._files[0] = SlowFile(fill_another)
+    ticket.run()
+    log.finish_flush(ticket)
+    log.flush()
+    assert log.segment_count == 3
+    assert content(open_log(disk.power_loss(), clean=False)) == content(log)
 
 
 # Handles and metadata

@@ -21,11 +21,12 @@ log = event_log("log")
 class NameSync:
     """Makes the names in a log's folder last, as they are now."""
 
-    __slots__ = ("_disk", "_folders", "changes", "error")
+    __slots__ = ("_disk", "_folders", "changes", "error", "has_run")
 
     def __init__(self, disk: Disk, folders: list[str], changes: int) -> None:
         self.changes = changes
         self.error: OSError | None = None
+        self.has_run = False
         self._disk = disk
         self._folders = folders
 
@@ -37,6 +38,7 @@ class NameSync:
         except OSError as error:
             self.error = error
             raise
+        self.has_run = True
 
 
 class FlushTicket:
@@ -87,13 +89,12 @@ class FlushTicket:
     def run(self) -> None:
         """Everything up to `end` is on disk afterwards, or OSError is raised (and kept for `Log.finish_flush`)."""
         try:
+            if self.names is not None:
+                self.names.run()  # first: the next roll needs it, and a gigabyte of messages may take long
             for file in self._files:
                 file.sync()
-            disk = self._folder.disk
-            sync_files(disk, self.paths)
+            sync_files(self._folder.disk, self.paths)
             self._save_epochs()
-            if self.names is not None:
-                self.names.run()
             self._save_snapshot()
         except OSError as error:
             self.error = error

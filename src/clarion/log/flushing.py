@@ -30,6 +30,7 @@ class FlushableLog(ReadableLog):
         self._truncations = 0
         self._is_new = False
         self._unsynced_paths: list[str] = []
+        self._names_under_way: NameSync | None = None  # in the flush that began last
 
     def begin_flush(self) -> FlushTicket:
         """In the loop. Then `ticket.run()` in a thread, then `finish_flush` in the loop, if run raised nothing."""
@@ -39,7 +40,7 @@ class FlushableLog(ReadableLog):
         ticket.cuts = self._segments.cuts
         ticket.paths = list(self._unsynced_paths)
         if self._folder.has_unsynced_names:
-            ticket.names = self._sync_of_names()
+            ticket.names = self._names_under_way = self._sync_of_names()
         if not self._epoch_file.is_saved:
             ticket.epochs, ticket.epoch_changes = self._epoch_file.unsaved()
         return ticket
@@ -96,6 +97,12 @@ class FlushableLog(ReadableLog):
     def _sync_of_names(self) -> NameSync:
         folders = [self.folder, parent_of(self.folder)] if self._is_new else [self.folder]
         return NameSync(self._folder.disk, folders, self._folder.changes)
+
+    def _note_names_under_way(self) -> None:
+        """A flush that has not ended may have got so far already."""
+        if self._names_under_way is not None and self._names_under_way.has_run:
+            self._note_names_synced(self._names_under_way)
+            self._names_under_way = None
 
     def _note_names_synced(self, sync: NameSync) -> None:
         self._folder.mark_synced(sync.changes)

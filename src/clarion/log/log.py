@@ -152,9 +152,10 @@ class Log(FlushableLog):
         if base != self.next_offset:
             self.flush()
         self._segments.prepare_roll()
+        self._note_names_under_way()
         if self._folder.has_unsynced_names:
-            # A segment's name must not reach the disk before that of the segment before it. Seldom here: a flush was
-            # asked for when the segment was half full.
+            # A segment's name must not reach the disk before that of the segment before it. Seldom here: flushes were
+            # asked for when the segment was begun and when it was half full, and the names go first in them.
             changes = self._folder.changes
             self._sync_folder()
             self._folder.mark_synced(changes)
