@@ -227,6 +227,25 @@ async def test_many_offsets_of_a_deleted_topic_go_in_short_turns_and_all_before_
         assert not node.server.groups.shards[0].coordinator.committed_topics()
 
 
+async def test_a_group_with_many_offsets_is_deleted_in_short_turns_in_which_nobody_else_touches_it(tmp_path):
+    count = 1_200
+    partitions = tuple(OffsetCommitRequestPartition(partition_index=one, committed_offset=5) for one in range(count))
+    asked = OffsetCommitRequest(group_id="g", topics=(OffsetCommitRequestTopic(name="t", partitions=partitions),))
+    async with running(tmp_path, offsets_partitions=1, **QUICK) as node, node.another() as other:
+        await node.topic("t", count)
+        await node.ask(asked, 5)
+        first = node.partition(OFFSETS_TOPIC).next_offset
+        deleting = asyncio.create_task(node.ask(DeleteGroupsRequest(groups_names=("g",)), 2))
+        await until(lambda: node.partition(OFFSETS_TOPIC).next_offset > first)
+        told = await commit(other, 1)
+        assert [one.error_code for one in (await deleting).results] == [0]
+        assert told == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS or await committed(other) == 1
+        batches = [decode_batch(one) for one in node.partition(OFFSETS_TOPIC).log.batches(first)]
+        assert len(batches) >= 3
+        assert max(len(one) for one in batches) <= 501, "and the group itself"
+        assert await committed(node, "g") in (-1, 1)
+
+
 async def test_commits_of_one_connection_are_taken_in_the_order_in_which_they_came(tmp_path):
     """However long the line of others who wait for their turns."""
     async with running(tmp_path, offsets_partitions=1, **QUICK) as node, node.another() as other:

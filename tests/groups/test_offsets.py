@@ -294,6 +294,28 @@ def test_a_client_may_set_its_own_retention_time(driver):
     assert driver.committed("g") == {}
 
 
+def test_many_offsets_expire_in_several_short_steps_one_after_the_other(driver):
+    driver.commit("large", {("t", index): 5 for index in range(1_200)})
+    for number in range(700):
+        driver.commit(f"g{number}", {("t", 0): 5})
+    driver.advance(WEEK_MS - CHECK_MS)
+    driver.commit("young", {("t", 0): 5})
+    steps = []
+    perform = driver.perform
+
+    def counted(outcome):
+        steps.append(len(outcome.records))
+        return perform(outcome)
+
+    driver.perform = counted
+    driver.advance(CHECK_MS)
+    assert [one.group_id for one in driver.coordinator.summaries()] == ["young"]
+    assert driver.committed("young") == {("t", 0): 5}
+    assert sum(steps) == 1_200 + 700 + 701, "offsets, and groups"
+    assert max(steps) <= 1_000, "five hundred, and the group that was looked at last"
+    assert len([one for one in steps if one]) >= 5
+
+
 def test_groups_are_listed_by_state_and_type(driver):
     settle(ClassicClient(driver, "stable").join())
     driver.commit("empty", {("t", 0): 1})

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,6 +26,7 @@ from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import NO_TOPIC_ID, TopicId, TopicPartition
 from clarion.model.names import OFFSETS_TOPIC
 from clarion.replication import Partition
+from clarion.wire.messages.k42_delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from clarion.world import Randomness, new_uuid
 
 if TYPE_CHECKING:
@@ -35,7 +37,7 @@ OFFSETS_TOPIC_SETTINGS: Final = {
     "segment.bytes": "104857600",  # Kafka's offsets.topic.segment.bytes: compaction leaves the active segment alone
     "compression.type": "producer",
 }
-_FORGOTTEN_PER_TURN: Final = 500  # offsets of a deleted topic: about four milliseconds
+_FORGOTTEN_PER_TURN: Final = 500  # offsets of a deleted topic or group: about four milliseconds
 _TELL_TOPICS_SECONDS: Final = 0.05  # a thousand topics made in a row are told to the coordinators once
 
 Method = Callable[[GroupCoordinator, Any, Call], Outcome]
@@ -58,6 +60,7 @@ class GroupService:
         # By shard: deleted topics whose offsets are not known to be gone yet.
         self._unforgotten: dict[Shard, set[str]] = {}
         self._forgetting = asyncio.Lock()
+        self._deleting: set[str] = set()  # groups
         broker.on_topics_changed(self._on_topics_changed)
 
     def start(self) -> None:
@@ -93,7 +96,33 @@ class GroupService:
     ) -> Any:
         """Ask the coordinator of a group for what is this operation on it. KafkaError if it cannot answer."""
         self._broker.resolver.require_group(context.principal, operation, group_id)
+        if group_id in self._deleting:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{group_id} is being deleted")
         return await self._call(await self.runtime.get(group_id), method, request, context)
+
+    async def delete_group(self, group_id: str, context: RequestContext) -> DeletableGroupResult:
+        """With many offsets in several turns, in which nobody else can do anything with the group."""
+        asked = DeleteGroupsRequest(groups_names=(group_id,))
+        with self._only_deleter(group_id):
+            self._broker.resolver.require_group(context.principal, Operation.DELETE, group_id)
+            shard = await self.runtime.get(group_id)
+            shard.check_loaded()
+            while outcome := shard.coordinator.delete_some_offsets(group_id, _FORGOTTEN_PER_TURN):
+                if not (shard.is_loaded and shard.perform(outcome)):
+                    raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "its offsets could not be removed")
+                await self._broker.turns.pause()
+            response: DeleteGroupsResponse = await self._call(shard, GroupCoordinator.delete_groups, asked, context)
+            return response.results[0]
+
+    @contextmanager
+    def _only_deleter(self, group_id: str) -> Iterator[None]:
+        if group_id in self._deleting:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{group_id} is being deleted")
+        self._deleting.add(group_id)
+        try:
+            yield
+        finally:
+            self._deleting.discard(group_id)
 
     async def be_ready(self, group_id: str) -> None:
         """Returns when `call` need not wait before it asks: what is known of topics then is not out of date."""

@@ -126,9 +126,10 @@ class GroupCoordinator:
         due: dict[str, list[TimerKey]] = {}
         for key in self._shard.timers.pop_due(now_ms):
             if key.kind is TimerKind.EXPIRY:
-                if may_expire:
-                    offset_expiry.expire(step)
-                self._shard.schedule_expiry(now_ms)
+                if may_expire and offset_expiry.expire(step):
+                    self._shard.timers.start(key, now_ms)  # in the next turn
+                else:
+                    self._shard.schedule_expiry(now_ms)
             else:
                 due.setdefault(key.group_id, []).append(key)
         for group_id, keys in due.items():
@@ -325,6 +326,16 @@ class GroupCoordinator:
         step = self._step(call)
         results = group_admin.delete_groups(step, request.groups_names)
         step.out.reply(call.ticket, DeleteGroupsResponse(results=results))
+        return step.out
+
+    def delete_some_offsets(self, group_id: str, limit: int) -> Outcome | None:
+        """Of a group that is going to be deleted: so many offsets; None if the rest can go with it in one step."""
+        group, offsets = self._shard.groups.get(group_id), self._shard.offsets.of(group_id)
+        if group is None or not group.is_empty or len(offsets) <= limit:
+            return None
+        step = Step(self._shard, Outcome(), 0, 0)
+        for partition in islice(offsets, limit):
+            offset_requests.drop(step, group_id, partition)
         return step.out
 
     def regexes(self, group_id: str) -> Iterable[str]:

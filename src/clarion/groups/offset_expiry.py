@@ -7,6 +7,8 @@ simple one) never says that it is there, so its offsets age from the commit as w
 
 from __future__ import annotations
 
+from typing import Final
+
 from clarion.groups.classic_group import ClassicGroup, ClassicState
 from clarion.groups.consumer_group import ConsumerGroup
 from clarion.groups.consumer_protocol import CONSUMER_PROTOCOL_TYPE
@@ -15,19 +17,36 @@ from clarion.groups.offset_requests import drop
 from clarion.groups.records import CommittedOffset
 from clarion.groups.shard import Group, Step
 
+_LOOKED_AT_PER_STEP: Final = 5_000  # offsets, and groups: a few milliseconds
+_FORGOTTEN_PER_STEP: Final = 500  # the same, since each is written
 
-def expire(step: Step) -> None:
-    """Look through all groups; an empty one that has no offsets left goes too."""
-    for group_id, group in list(step.shard.groups.items()):
-        offsets = step.shard.offsets.of(group_id)
-        expired = [
-            partition for partition, offset in offsets.items() if _is_expired(step, group, partition.topic, offset)
-        ]
-        if len(expired) == len(offsets) and _is_deletable(group):
-            erase(step, group)
-            continue
-        for partition in expired:
-            drop(step, group_id, partition)
+
+def expire(step: Step) -> bool:
+    """Look through some groups; an empty one that has no offsets left goes too. Whether others are left to look at."""
+    shard = step.shard
+    shard.expiring = shard.expiring or list(shard.groups)
+    looked_at = 0
+    while shard.expiring and looked_at < _LOOKED_AT_PER_STEP and len(step.out.records) < _FORGOTTEN_PER_STEP:
+        group_id = shard.expiring.pop()
+        group = shard.groups.get(group_id)
+        if group is not None:
+            looked_at += 1 + len(shard.offsets.of(group_id))
+            if not _expire_of(step, group):
+                shard.expiring.append(group_id)  # the rest of it in the next step, when these are gone
+                break
+    return bool(shard.expiring)
+
+
+def _expire_of(step: Step, group: Group) -> bool:
+    """False if not all that is to go would fit into one step."""
+    offsets = step.shard.offsets.of(group.group_id)
+    expired = [at for at, offset in offsets.items() if _is_expired(step, group, at.topic, offset)]
+    if len(expired) == len(offsets) <= _FORGOTTEN_PER_STEP and _is_deletable(group):
+        erase(step, group)
+        return True
+    for at in expired[:_FORGOTTEN_PER_STEP]:
+        drop(step, group.group_id, at)
+    return len(expired) <= _FORGOTTEN_PER_STEP
 
 
 def _is_expired(step: Step, group: Group, topic: str, offset: CommittedOffset) -> bool:

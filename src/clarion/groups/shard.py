@@ -42,6 +42,7 @@ class Shard:
     timers: Timers = field(default_factory=Timers)
     # Joins that came in the step that changes their group's type: they are handed in again when that is done.
     deferred: dict[str, list[tuple[JoinGroupRequest, Call]]] = field(default_factory=dict)
+    expiring: list[str] = field(default_factory=list)  # groups whose offsets are still to be looked at
     topics: TopicsView = NO_TOPICS
     topics_version: int = 0
 

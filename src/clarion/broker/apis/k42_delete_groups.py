@@ -5,9 +5,7 @@ v2 flexible. Only empty groups go. Each group is asked of its own coordinator.
 
 from __future__ import annotations
 
-from clarion.broker.authorizer import Operation
 from clarion.broker.broker import Broker, RequestContext
-from clarion.groups.coordinator import GroupCoordinator
 from clarion.model.errors import KafkaError
 from clarion.wire.messages.k42_delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 
@@ -20,13 +18,6 @@ async def handle(broker: Broker, request: DeleteGroupsRequest, context: RequestC
 
 async def _one(broker: Broker, group_id: str, context: RequestContext) -> DeletableGroupResult:
     try:
-        response: DeleteGroupsResponse = await broker.groups.call(
-            group_id,
-            Operation.DELETE,
-            GroupCoordinator.delete_groups,
-            DeleteGroupsRequest(groups_names=(group_id,)),
-            context,
-        )
+        return await broker.groups.delete_group(group_id, context)
     except KafkaError as error:
         return DeletableGroupResult(group_id=group_id, error_code=error.code)
-    return response.results[0]
