@@ -10,7 +10,7 @@ import pytest
 def test_a_topic_is_created_listed_described_altered_and_deleted(clarion, topic):
     listed = clarion("topic", "list", "--json")
     assert listed.status == 0, listed.err
-    assert {"topic": topic, "partitions": 3, "messages": 0} in json.loads(listed.out)
+    assert {"topic": topic, "partitions": 3, "messages": 0, "size_bytes": 0} in json.loads(listed.out)
 
     assert clarion("topic", "alter", topic, "-c", "retention.ms=60000", "--partitions", "5").status == 0
     described = json.loads(clarion("topic", "describe", topic, "--json").out)
@@ -27,7 +27,7 @@ def test_a_topic_is_created_listed_described_altered_and_deleted(clarion, topic)
 def test_in_a_pipe_a_table_is_aligned_columns_and_nothing_else(clarion, topic):
     lines = clarion("topic", "describe", topic).out.splitlines()
     assert lines[0].startswith(f"{topic}: 3 partitions, 0 messages")
-    assert lines[2].split() == ["PARTITION", "LEADER", "REPLICAS", "IN", "SYNC", "START", "END", "MESSAGES"]
+    assert lines[2].split() == ["PARTITION", "LEADER", "REPLICAS", "IN", "SYNC", "START", "END", "MESSAGES", "SIZE"]
     assert "\x1b" not in "".join(lines)
 
 
@@ -66,3 +66,18 @@ def test_deleting_asks_first(clarion, topic):
 )
 def test_a_mistake_is_one_line(clarion, words, complaint):
     assert complaint in clarion("topic", *words).one_line_error()
+
+
+def test_sizes_are_shown_and_grow_with_what_is_written(clarion, topic):
+    def listed() -> int:
+        topics = json.loads(clarion("topic", "list", "--json").out)
+        return next(each["size_bytes"] for each in topics if each["topic"] == topic)
+
+    before = listed()
+    clarion("produce", topic, "--partition", "1", stdin=b"x" * 10_000 + b"\n")
+    described = json.loads(clarion("topic", "describe", topic, "--json").out)
+    sizes = [each["size_bytes"] for each in described["partitions"]]
+    assert sizes[1] > 10_000
+    assert listed() == sum(sizes) >= before + 10_000
+    assert "10.1 KB on disk" in clarion("topic", "describe", topic).out
+    assert "SIZE" in clarion("topic", "list").out

@@ -8,9 +8,22 @@ from typing import Annotated
 
 import typer
 
-from clarion.cli import bench, consume, demo, doctor, dump, group, help_page, pipeline, produce, serve_command, topic
+from clarion.cli import (
+    bench,
+    consume,
+    demo,
+    doctor,
+    dump,
+    group,
+    help_page,
+    pipeline,
+    produce,
+    profile,
+    serve_command,
+    topic,
+)
 from clarion.cli.errors import UsageError
-from clarion.cli.link import BootstrapOption, ClientOption
+from clarion.cli.link import BootstrapOption, ClientOption, ProfileOption
 from clarion.cli.usage_errors import sentence
 
 app = typer.Typer(
@@ -20,7 +33,7 @@ app = typer.Typer(
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _command in (serve_command, topic, produce, consume, group, pipeline, dump, bench, doctor, demo):
+for _command in (serve_command, topic, produce, consume, group, profile, pipeline, dump, bench, doctor, demo):
     _command.add_to(app)
 
 # Typer carries its own copy of Click now; these are its exceptions in every version.
@@ -53,10 +66,11 @@ def run(arguments: Sequence[str]) -> int:
 def common(
     context: typer.Context,
     bootstrap: BootstrapOption = None,
+    profile_name: ProfileOption = None,
     client: ClientOption = None,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
-    context.obj = {"bootstrap": bootstrap, "client": client}
+    context.obj = {"bootstrap": bootstrap, "profile": profile_name, "client": client}
     if version:
         from importlib.metadata import version as version_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer, Producer
     from confluent_kafka.admin import AdminClient
 
+    from clarion.cli.profiles import Profile
+
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 REQUEST_SECONDS_MAX = 15.0  # an admin call that takes longer hangs; nobody waits for a prompt longer than this
 _LISTEN_SECONDS = 0.2  # how soon the reason of a failed TLS handshake is noticed
@@ -25,6 +27,9 @@ _LISTEN_SECONDS = 0.2  # how soon the reason of a failed TLS handshake is notice
 BootstrapOption = Annotated[
     str | None,
     typer.Option("--bootstrap", "-b", metavar="HOST:PORT[,…]", help="The broker to talk to.", show_default=False),
+]
+ProfileOption = Annotated[
+    str | None, typer.Option("--profile", metavar="NAME", help="The connection profile to use (`clarion profile`).")
 ]
 ClientOption = Annotated[
     list[str] | None,
@@ -51,10 +56,19 @@ class Link:
 
     @classmethod
     def of(cls, context: typer.Context, bootstrap: str | None) -> Link:
-        """The link a command was asked to use: its own option, the global one, the environment, the default."""
+        """The link a command was asked to use.
+
+        The address: --bootstrap, --profile, CLARION_BOOTSTRAP, CLARION_PROFILE, the profile in use, the default. Other
+        settings come from the profile that was named, or that the address is from; -X comes on top.
+        """
         common: Mapping[str, Any] = context.find_root().obj or {}
-        address = bootstrap or common.get("bootstrap") or os.environ.get("CLARION_BOOTSTRAP") or DEFAULT_BOOTSTRAP
-        return cls(address, dict(_pair(each) for each in common.get("client") or ()))
+        said = bootstrap or common.get("bootstrap")
+        variable = os.environ.get("CLARION_BOOTSTRAP")
+        profile = _profile(common.get("profile"), is_address_known=bool(said or variable))
+        address = said or (profile.bootstrap if common.get("profile") and profile else None) or variable
+        if address is None:
+            address = profile.bootstrap if profile else DEFAULT_BOOTSTRAP
+        return cls(address, {**(profile.settings if profile else {}), **client_settings(common.get("client"))})
 
     def check(self) -> None:
         """Fail at once and clearly where nothing listens; the client libraries would retry in silence."""
@@ -187,6 +201,31 @@ def _without_places(text: str) -> str:
 
 def _sentence(what: str, why: str) -> str:
     return f"{what}: {why}" if what else why
+
+
+def client_settings(told: Sequence[str] | None) -> dict[str, str]:
+    """`-X NAME=VALUE`, each."""
+    return dict(_pair(each) for each in told or ())
+
+
+def check_addresses(bootstrap: str) -> None:
+    for each in bootstrap.split(","):
+        _host_and_port(each)
+
+
+def _profile(named: str | None, *, is_address_known: bool) -> Profile | None:
+    """The one that was named; else, where nobody has said an address, the environment's or the one in use."""
+    if named is None and is_address_known:
+        return None
+    from clarion.cli.profiles import ENVIRONMENT, profiles_file, read_profiles
+
+    path = profiles_file()
+    name = named or os.environ.get(ENVIRONMENT)
+    if name is None and not path.exists():
+        return None
+    known = read_profiles(path)
+    name = name or known.current
+    return None if name is None else known.named(name)
 
 
 def _pair(text: str) -> tuple[str, str]:

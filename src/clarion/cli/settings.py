@@ -35,7 +35,7 @@ TOPIC_DEFAULTS: Final = "topic_defaults"  # where topic settings stood before th
 LISTENERS: Final = "listeners"
 _ENV: Final = "CLARION_"
 _OTHER_ENV: Final = frozenset(
-    {"CLARION_BOOTSTRAP", "CLARION_COMPILED", "CLARION_CONFIG"}
+    {"CLARION_BOOTSTRAP", "CLARION_COMPILED", "CLARION_CONFIG", "CLARION_PROFILE"}
 )  # known, but not settings of a broker
 
 

@@ -11,15 +11,19 @@ import typer
 
 from clarion.cli.errors import CliError, UsageError
 from clarion.cli.link import BootstrapOption, JsonOption, Link, admin_api, result_of
-from clarion.cli.offsets import end_offsets, start_offsets
+from clarion.cli.log_dirs import disk_sizes
+from clarion.cli.offsets import Place, end_offsets, start_offsets
 from clarion.cli.table import Column, clean, show_json, show_rows
-from clarion.cli.units import count_text, plural, setting_text
+from clarion.cli.units import bytes_text, count_text, plural, setting_text
 from clarion.cli.usage_errors import did_you_mean
 from clarion.model.errors import KafkaError
 from clarion.model.names import check_topic_name
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
+
+Offsets = dict[Place, int]
+Sizes = dict[int, dict[Place, int]]  # by broker
 
 commands = typer.Typer(help="Create, list, describe, alter and delete topics.")
 
@@ -79,7 +83,7 @@ def list_(
     bootstrap: BootstrapOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List topics with their partitions and messages.
+    """List topics with their partitions, messages and the disk they take, replicas included.
 
     Example:
 
@@ -91,11 +95,13 @@ def list_(
     shown = {name: found[name] for name in sorted(found) if internal or not name.startswith("__")}
     places = [(name, partition) for name, partitions in shown.items() for partition in partitions]
     starts, ends = start_offsets(admin, link, places), end_offsets(admin, link, places)
-    rows = [_list_row(name, partitions, starts, ends) for name, partitions in shown.items()]
+    sizes = disk_sizes(admin, link)
+    rows = [_list_row(name, partitions, starts, ends, sizes) for name, partitions in shown.items()]
     columns = [
         Column("topic", "TOPIC", style="cyan"),
         Column("partitions", "PARTITIONS", count_text, right=True),
         Column("messages", "MESSAGES", count_text, right=True),
+        Column("size_bytes", "SIZE", bytes_text, right=True),
     ]
     show_rows(rows, columns, as_json=as_json, none="no topics yet; create one with: clarion topic create NAME")
 
@@ -119,13 +125,16 @@ def describe(
     topic = describe_topic(admin, link, name)
     places = [(name, each.id) for each in topic.partitions]
     starts, ends = start_offsets(admin, link, places), end_offsets(admin, link, places)
-    partitions = [_partition_row(each, starts[name, each.id], ends[name, each.id]) for each in topic.partitions]
+    sizes = disk_sizes(admin, link)
+    partitions = [_partition_row(name, each, starts, ends, sizes) for each in topic.partitions]
     settings = [row for row in _setting_rows(admin, link, name) if all_settings or not row["is_default"]]
     if as_json:
         show_json({"topic": name, "id": str(topic.topic_id), "settings": settings, "partitions": partitions})
         return
     messages = sum(each["messages"] for each in partitions)
-    print(f"{clean(name)}: {plural(len(partitions), 'partition')}, {plural(messages, 'message')}, id {topic.topic_id}")
+    taken = "" if sizes is None else f", {bytes_text(_disk_bytes(name, sizes))} on disk"
+    held = f"{plural(len(partitions), 'partition')}, {plural(messages, 'message')}{taken}"
+    print(f"{clean(name)}: {held}, id {topic.topic_id}")
     show_rows(settings, _SETTING_COLUMNS, as_json=False, none="every setting has its default (see them with --all)")
     show_rows(partitions, _PARTITION_COLUMNS, as_json=False)
 
@@ -268,6 +277,7 @@ _PARTITION_COLUMNS = [
     Column("start_offset", "START", count_text, right=True),
     Column("end_offset", "END", count_text, right=True),
     Column("messages", "MESSAGES", count_text, right=True),
+    Column("size_bytes", "SIZE", bytes_text, right=True),
 ]
 
 
@@ -306,13 +316,21 @@ def _created(future: Any, link: Link, name: str, if_not_exists: bool) -> bool:
 
 
 def _list_row(
-    name: str, partitions: Sequence[int], starts: dict[tuple[str, int], int], ends: dict[tuple[str, int], int]
+    name: str, partitions: Sequence[int], starts: Offsets, ends: Offsets, sizes: Sizes | None
 ) -> dict[str, Any]:
     messages = sum(ends[name, each] - starts[name, each] for each in partitions)
-    return {"topic": name, "partitions": len(partitions), "messages": messages}
+    size = None if sizes is None else _disk_bytes(name, sizes)
+    return {"topic": name, "partitions": len(partitions), "messages": messages, "size_bytes": size}
 
 
-def _partition_row(partition: Any, start: int, end: int) -> dict[str, Any]:
+def _disk_bytes(topic: str, sizes: Sizes) -> int:
+    """On all brokers together."""
+    return sum(size for of_broker in sizes.values() for (name, _), size in of_broker.items() if name == topic)
+
+
+def _partition_row(name: str, partition: Any, starts: Offsets, ends: Offsets, sizes: Sizes | None) -> dict[str, Any]:
+    start, end = starts[name, partition.id], ends[name, partition.id]
+    of_leader = (sizes or {}).get(partition.leader.id if partition.leader is not None else -1, {})
     return {
         "partition": partition.id,
         "leader": partition.leader.id if partition.leader is not None else None,
@@ -321,6 +339,7 @@ def _partition_row(partition: Any, start: int, end: int) -> dict[str, Any]:
         "start_offset": start,
         "end_offset": end,
         "messages": end - start,
+        "size_bytes": of_leader.get((name, partition.id)),
     }
 
 

@@ -32,6 +32,8 @@ def _what(error: Exception, context: Any) -> str:
     if found := _NO_COMMAND.match(message):
         return f"there is no command {found[1]}{did_you_mean(found[1], commands)}"
     if (option := getattr(error, "option_name", None)) and message.startswith("No such option"):
+        if context is not None and option in _options(context.find_root()):
+            return f"{option} comes before the command: clarion {option} … {context.command_path.partition(' ')[2]}"
         return f"there is no option {option}{did_you_mean(option, _options(context))}"
     return _bad_number(error) or message
 
