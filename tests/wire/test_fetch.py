@@ -62,7 +62,7 @@ def request_bytes(version: int, request: FetchRequest, *, with_tags: bool = True
             for t in request.forgotten
         )
     if version >= 15 and (with_tags or request.replica_id != -1):
-        forgotten["replica_state"] = kio.ReplicaState(replica_id=request.replica_id, replica_epoch=4)
+        forgotten["replica_state"] = kio.ReplicaState(replica_id=request.replica_id, replica_epoch=REPLICA_EPOCH)
     return oracle.write(
         oracle.pick(
             kio.FetchRequest,
@@ -104,6 +104,8 @@ def as_of(version: int, request: FetchRequest) -> FetchRequest:
     )
 
 
+REPLICA_EPOCH = 4
+
 FULL = FetchRequest(
     replica_id=2,
     max_wait_ms=500,
@@ -133,10 +135,12 @@ SINGLE = SMALL._replace(rack_id="")
 @pytest.mark.parametrize("request_", [FULL, SMALL, EMPTY, SINGLE], ids=["full", "small", "empty", "single"])
 def test_a_request_is_read_as_kio_wrote_it(version, request_):
     body = request_bytes(version, request_)
-    assert decode_request(memoryview(body), version) == as_of(version, request_)
-    assert decode_request(body, version) == as_of(version, request_)
+    expected = as_of(version, request_)
+    tagged = expected._replace(broker_epoch=REPLICA_EPOCH) if version >= 15 else expected
+    assert decode_request(memoryview(body), version) == tagged
+    assert decode_request(body, version) == tagged
     bare = request_bytes(version, request_, with_tags=False)
-    assert decode_request(memoryview(bare), version) == as_of(version, request_)
+    assert decode_request(memoryview(bare), version) == (tagged if request_.replica_id >= 0 else expected)
 
 
 @pytest.mark.parametrize("version", range(15, 19))

@@ -72,6 +72,7 @@ class Broker:
         self.dynamic = dynamic
         self.config = dynamic.config()
         self.clock = clock
+        self.randomness = randomness
         self.registry = registry
         self.settings = settings
         self._producer_ids = producer_ids
@@ -79,6 +80,8 @@ class Broker:
         self.resolver = Resolver(registry, partitions)
         self.node_id = config.node_id
         self.node: ClusterNode | None = None  # where there are other brokers
+        # Whether a broker with this id, epoch and secret is in the cluster; None without one, where nobody is.
+        self.is_broker: Callable[[int, int, str], bool] | None = None
         self.groups: GroupService  # set by the server, which knows both
         self.cleaner: Cleaner  # likewise
         self.offset_files: OffsetFiles  # likewise

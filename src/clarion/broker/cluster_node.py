@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 from hmac import compare_digest
 from typing import TYPE_CHECKING, Final
 
@@ -30,6 +31,9 @@ from clarion.cluster.membership import Membership
 from clarion.cluster.registry import REPLICATION_FACTOR
 from clarion.cluster.schema import removed_key
 from clarion.model.ids import TopicId
+from clarion.net.channel import ChannelSettings, LastingChannel
+from clarion.replication.fetchers import Identity, ReplicaFetchers
+from clarion.replication.lag import LagWatch
 from clarion.world import event_log
 
 if TYPE_CHECKING:
@@ -59,7 +63,8 @@ class ClusterNode:
         self._controlling: asyncio.Task[None] | None = None
         self._altering: dict[asyncio.Task[None], None] = {}
         self._in_sync = InSyncSets(store, node_id, lambda: registry.image, rules_of)
-        self._fetchers = _NoFetchers()
+        self._fetchers: ReplicaFetchers | None = None  # once it has joined
+        self._lag_watch: LagWatch | None = None  # likewise
         self._replicas: Replicas | None = None  # once it has joined
         self.membership: Membership | None = None  # likewise
         self.controller: Controller | None = None  # of this life
@@ -84,7 +89,11 @@ class ClusterNode:
         await membership.join(endpoints)
         self.membership = membership
         await self._following.refresh()
-        self._replicas = Replicas(broker, self._fetchers, lambda: membership.epoch, self._note_removed)
+        now_ms = broker.clock.now_ms
+        fetchers = self._fetchers = ReplicaFetchers(self._identity, partial(self._channel_to, broker), now_ms)
+        broker.is_broker = self.is_broker
+        self._lag_watch = LagWatch(broker.partitions, now_ms)
+        self._replicas = Replicas(broker, fetchers, lambda: membership.epoch, self._note_removed)
         self._replicas.start(self._registry.image)
         membership.on_joined(self._begin_life)
 
@@ -108,7 +117,10 @@ class ClusterNode:
         """Before the files are closed."""
         if self._replicas is not None:
             await self._replicas.stop()
-        await self._fetchers.close()
+        if self._fetchers is not None:
+            await self._fetchers.close()
+        if self._lag_watch is not None:
+            await self._lag_watch.close()
 
     async def close(self) -> None:
         for task in (*self._altering, *([self._controlling] if self._controlling else [])):
@@ -140,6 +152,15 @@ class ClusterNode:
             task = asyncio.get_running_loop().create_task(alter)
             self._altering[task] = None
             task.add_done_callback(self._altering.pop)
+
+    def _identity(self) -> Identity:
+        """As what this broker fetches from others."""
+        assert self.membership is not None
+        return Identity(self._node_id, self.membership.epoch, self.membership.secret.encode())
+
+    def _channel_to(self, broker: Broker, broker_id: int) -> LastingChannel:
+        host, port = self._registry.image.brokers[broker_id].endpoint(0)
+        return LastingChannel(ChannelSettings(host, port, f"broker-{self._node_id}"), broker.randomness)
 
     # What happens
 
@@ -186,14 +207,3 @@ class ClusterNode:
                 await change(self._store, [absent(key)], [Put(key, b"")], lambda _: None)
             except (StoreError, OSError) as error:
                 log.warning("removal_not_noted", id=topic_id, reason=str(error))
-
-
-class _NoFetchers:
-    def follow(self, partition: Partition, leader_id: int, leader_epoch: int) -> None:
-        pass
-
-    def forget(self, partition: Partition) -> None:
-        pass
-
-    async def close(self) -> None:
-        pass

@@ -17,6 +17,7 @@ from clarion.replication import Partition
 from clarion.wire.fetch import FetchPartition, FetchRequest, ForgottenTopic
 
 NO_SESSION: Final = 0
+NO_REPLICA: Final = -1
 FIRST_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
 _EPOCH_MAX: Final = 2**31 - 1
@@ -31,7 +32,9 @@ class SessionPartition:
     """What a reader said of one partition, and what it was told."""
 
     __slots__ = (
+        "flushed_offset",
         "index",
+        "is_fresh",
         "key",
         "last_fetched_epoch",
         "leader_epoch",
@@ -63,6 +66,8 @@ class SessionPartition:
         self.max_bytes = asked.max_bytes
         self.leader_epoch = asked.current_leader_epoch
         self.last_fetched_epoch = asked.last_fetched_epoch
+        self.flushed_offset = asked.flushed_offset
+        self.is_fresh = True  # a replica has just said where it is
 
     def take_growth(self) -> int:
         """About how many bytes have been committed since the last look."""
@@ -74,7 +79,7 @@ class SessionPartition:
 
 
 class FetchSession:
-    """Implements `replication.Watcher`."""
+    """Implements `replication.Watcher`, and for replicas `replication.AppendWatcher`."""
 
     __slots__ = (
         "_by_partition",
@@ -83,15 +88,20 @@ class FetchSession:
         "id",
         "last_used",
         "on_news",
+        "on_superseded",
         "partitions",
         "ready",
+        "replica_id",
+        "replica_life",
         "uses_ids",
         "wants_all",
         "who",
     )
 
-    def __init__(self, session_id: int, *, uses_ids: bool, who: Principal) -> None:
+    def __init__(self, session_id: int, *, uses_ids: bool, who: Principal, replica_id: int = NO_REPLICA) -> None:
         self.id = session_id
+        self.replica_id = replica_id  # the broker that fetches as a follower
+        self.replica_life = NO_REPLICA  # its broker epoch
         self.who = who  # began it: what was found for one is not for another to read
         self.uses_ids = uses_ids  # whether its partitions are known by topic id (v13 on) or by name
         self.epoch = FIRST_EPOCH
@@ -100,6 +110,7 @@ class FetchSession:
         self.wants_all = True  # the next reply names every partition, not only those with news
         self.last_used = 0.0
         self.on_news: Callable[[int], None] | None = None  # set while a fetch waits; told about how many bytes
+        self.on_superseded: Callable[[], None] | None = None  # set while a replica's does: it has asked again
         self._by_partition: dict[Partition, SessionPartition] = {}
         self._is_closed = False
 
@@ -131,6 +142,8 @@ class FetchSession:
             asked.partition = partition
             self._by_partition[partition] = asked
             partition.watchers[self] = None
+            if self.replica_id >= 0:
+                partition.append_watchers[self] = None
         asked.seen = partition.high_watermark
 
     def served(self, asked: SessionPartition) -> None:
@@ -145,8 +158,17 @@ class FetchSession:
         asked = self._by_partition.get(partition)
         if asked is not None:
             self.ready.setdefault(asked.key, asked)
+            if self.replica_id >= 0 and partition.is_leader:
+                return  # a follower hears of the watermark with the next messages, or when it has waited long enough
             if self.on_news is not None:
                 self.on_news(asked.take_growth())
+
+    def on_appended(self, partition: Partition) -> None:
+        asked = self._by_partition.get(partition)
+        if asked is not None:
+            self.ready.setdefault(asked.key, asked)
+            if self.on_news is not None:
+                self.on_news(_PLENTY)
 
     def close(self) -> None:
         self._is_closed = True
@@ -156,6 +178,7 @@ class FetchSession:
     def _unwatch(self, asked: SessionPartition) -> None:
         if asked.partition is not None:
             asked.partition.watchers.pop(self, None)
+            asked.partition.append_watchers.pop(self, None)
             self._by_partition.pop(asked.partition, None)
             asked.partition = None
 
@@ -176,21 +199,23 @@ class FetchSessions:
                 self._close(request.session_id)
             if request.session_epoch == FINAL_EPOCH:
                 return _sessionless(request, uses_ids=uses_ids, who=who)
-            session = self._begin(now, uses_ids=uses_ids, who=who)
+            session = self._begin(now, uses_ids=uses_ids, who=who, replica_id=request.replica_id)
             session.ask(request)
-            if session.id != NO_SESSION and self._is_too_much:
+            if session.id != NO_SESSION and request.replica_id < 0 and self._is_too_much:
                 self._close(session.id)
                 return _sessionless(request, uses_ids=uses_ids, who=who)
             return session
         session = self._continue(request, uses_ids=uses_ids, who=who)
         session.last_used = now
+        if session.on_superseded is not None:
+            session.on_superseded()
         known = len(session.partitions)
         session.ask(request)
         session.forget(request.forgotten)
         if not session.partitions:  # as in Kafka: who reads nothing any more needs no session
             self._close(session.id)
             return _sessionless(request, uses_ids=uses_ids, who=who)
-        if len(session.partitions) > known and self._is_too_much:
+        if len(session.partitions) > known and session.replica_id < 0 and self._is_too_much:
             self._close(session.id)
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "the fetch sessions hold too many partitions")
         return session
@@ -208,20 +233,25 @@ class FetchSessions:
             self._close(session.id)
         return len(stale)
 
-    def _begin(self, now: float, *, uses_ids: bool, who: Principal) -> FetchSession:
-        if len(self._sessions) >= self._sessions_max and not self.expire(now):
+    def _begin(self, now: float, *, uses_ids: bool, who: Principal, replica_id: int) -> FetchSession:
+        is_full = len(self._sessions) >= self._sessions_max
+        if is_full and replica_id < 0 and not self.expire(now):  # there is always room for replicas: one each
             return FetchSession(NO_SESSION, uses_ids=uses_ids, who=who)  # legal: the client goes on without one
+        if replica_id >= 0:
+            for known in [one.id for one in self._sessions.values() if one.replica_id == replica_id]:
+                self._close(known)  # of a connection that was lost
         session_id = self._new_id()
         while session_id in self._sessions:
             session_id = self._new_id()
-        session = self._sessions[session_id] = FetchSession(session_id, uses_ids=uses_ids, who=who)
+        session = FetchSession(session_id, uses_ids=uses_ids, who=who, replica_id=replica_id)
+        self._sessions[session_id] = session
         session.last_used = now
         session.epoch = FIRST_EPOCH + 1
         return session
 
     def _continue(self, request: FetchRequest, *, uses_ids: bool, who: Principal) -> FetchSession:
         session = self._sessions.get(request.session_id)
-        if session is None or session.who != who:
+        if session is None or session.who != who or session.replica_id != request.replica_id:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"there is no fetch session {request.session_id}")
         if request.session_epoch != session.epoch:
             raise KafkaError(
@@ -244,7 +274,7 @@ class FetchSessions:
 
 
 def _sessionless(request: FetchRequest, *, uses_ids: bool, who: Principal) -> FetchSession:
-    session = FetchSession(NO_SESSION, uses_ids=uses_ids, who=who)
+    session = FetchSession(NO_SESSION, uses_ids=uses_ids, who=who, replica_id=request.replica_id)
     session.ask(request)
     session.forget(request.forgotten)
     return session

@@ -104,6 +104,8 @@ class Partitions:
                 tp = TopicPartition(topic.name, index)
                 known = saved.get((topic.id, index), NOTHING_SAVED)
                 opened = self._open(topic, tp, settings, was_clean, known.start, known.recovery_point, self._files)
+                if self.membership is not None:
+                    opened.restore_watermark(known.high_watermark)
                 cut += opened.cut_bytes
                 self._held.setdefault(topic.id, {})[index] = opened
         return StartReport(sum(1 for _ in self), was_clean, cut)

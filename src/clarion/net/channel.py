@@ -97,14 +97,21 @@ class Channel(asyncio.Protocol):
         """
         version = self.versions.choose(APIS[api_key], newest)
         body = bridge.encode(request, api_key, version, "request")
+        return self._understood(read_answer, await self._answer(api_key, version, body, timeout_seconds))
+
+    async def exchange(self, api_key: int, newest: int, body: bytes, *, timeout_seconds: float | None = None) -> bytes:
+        """As `ask`, of a body that the caller encodes and decodes itself, the same in all versions up to `newest`."""
+        version = self.versions.choose(APIS[api_key], newest)
+        return (await self._answer(api_key, version, body, timeout_seconds)).body
+
+    async def _answer(self, api_key: int, version: int, body: bytes, timeout_seconds: float | None) -> Answer:
         try:
             async with asyncio.timeout(self._settings.request_seconds if timeout_seconds is None else timeout_seconds):
-                answer = await self._exchange(api_key, version, body)
+                return await self._exchange(api_key, version, body)
         except TimeoutError as error:
             silent = ChannelLostError(f"{self._settings.address} did not answer {APIS[api_key].name} in time")
             self._give_up(silent)
             raise silent from error
-        return self._understood(read_answer, answer)
 
     def close(self) -> None:
         self._give_up(ChannelLostError(f"the connection to {self._settings.address} was closed"))
@@ -193,6 +200,11 @@ class LastingChannel:
         """As `Channel.ask`; a connection is opened first where there is none. Nothing is asked twice."""
         channel = await self._open()
         return await channel.ask(api_key, request, newest=newest, timeout_seconds=timeout_seconds)
+
+    async def exchange(self, api_key: int, newest: int, body: bytes, *, timeout_seconds: float | None = None) -> bytes:
+        """As `Channel.exchange`."""
+        channel = await self._open()
+        return await channel.exchange(api_key, newest, body, timeout_seconds=timeout_seconds)
 
     def close(self) -> None:
         self._is_closed = True

@@ -117,9 +117,9 @@ class CommittingPartition(ReadablePartition):
         self._note(state)
         others = [one for one in state.replicas if one != state.leader]
         commands = leader.set_followers(others, [one for one in others if one in state.in_sync], now_ms)
-        self._perform(commands)
-        self._perform(leader.configure(is_durable=self._is_durable, min_in_sync=self._min_in_sync(state)))
-        self._judge_replicas()
+        more = leader.configure(is_durable=self._is_durable, min_in_sync=self._min_in_sync(state))
+        self._judge_replicas()  # before anybody is told that something is committed
+        self._perform((*commands, *more))
 
     def _begin_term(self, state: Assignment) -> Leader:
         self._end_role(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -169,7 +169,7 @@ class CommittingPartition(ReadablePartition):
 
     def restore_watermark(self, offset: int) -> None:
         """What was known to be committed before the last stop. A node that is alone commits all it has anyway."""
-        if self.log.start_offset <= offset < self.log.next_offset:
+        if offset < self.log.next_offset:
             self.high_watermark = self.log.position_of(offset)
             self._uncommitted.add(self.log.end)
 

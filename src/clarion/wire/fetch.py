@@ -6,6 +6,7 @@ field · v16 endpoints of other nodes · v17 directory ids · v18 the follower's
 changed meaning, not form.
 
 Left out: snapshots, preferred read replicas, endpoints of other nodes; a follower's directory id and high watermark.
+Clarion's followers add two tagged fields of their own (`replica_fetch`).
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ class FetchPartition(NamedTuple):
     last_fetched_epoch: int
     log_start_offset: int
     max_bytes: int
+    flushed_offset: int = -1
+    """What a follower has on its disk; -1 if it does not say."""
 
 
 class FetchTopic(NamedTuple):
@@ -76,6 +79,9 @@ class FetchRequest(NamedTuple):
     topics: list[FetchTopic]
     forgotten: list[ForgottenTopic]
     rack_id: str
+    broker_epoch: int = -1
+    secret: bytes = b""
+    """Of the session of the broker that fetches as a replica."""
 
 
 class PartitionFetched(NamedTuple):
@@ -131,6 +137,10 @@ _HEAD_V7 = Struct(">iiiibii")  # … session id and epoch
 _HEAD_V15 = Struct(">iiibii")  # the same without the replica
 _FLEXIBLE_PARTITION = Struct(">iiqiqiB")  # the last byte is the number of tagged fields
 _REPLICA_STATE_TAG: Final = 1
+SECRET_TAG: Final = 10_001  # of a request; Clarion's own
+FLUSHED_TAG: Final = 10_002  # of a partition of it
+_SECRET_BYTES_MAX: Final = 64
+_INT64 = Struct(">q")
 _NO_REPLICA: Final = -1
 _NO_SESSION: Final = (0, -1)
 
@@ -146,8 +156,8 @@ def _decode_single(body: Body) -> FetchRequest | None:
     values = _SINGLE.unpack_from(body)
     if (values[6], values[8], *values[15:]) != _SINGLE_COUNTS:
         return None
-    topic = _make(FetchTopic, ("", known_uuid(values[7]), [_make(FetchPartition, values[9:15])]))
-    return _make(FetchRequest, (_NO_REPLICA, *values[:6], [topic], [], ""))
+    topic = _make(FetchTopic, ("", known_uuid(values[7]), [_make(FetchPartition, (*values[9:15], -1))]))
+    return _make(FetchRequest, (_NO_REPLICA, *values[:6], [topic], [], "", -1, b""))
 
 
 def _decode_flexible(body: Body, version: int) -> tuple[FetchRequest, int]:
@@ -160,16 +170,15 @@ def _decode_flexible(body: Body, version: int) -> tuple[FetchRequest, int]:
     topics, at = _decode_flexible_topics(body, at, version)
     forgotten, at = _decode_flexible_forgotten(body, at, version)
     rack_id, at = read_compact_string(body, at)
+    broker_epoch, secret = -1, b""
     if body[at] == 0:
         at += 1
     elif version >= FIRST_WITH_REPLICA_STATE:
-        replica_id, at = _read_replica_state(body, at)
+        replica_id, broker_epoch, secret, at = _read_replica_state(body, at)
     else:
         at = skip_tags(body, at)
-    request = FetchRequest(
-        replica_id, max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch, topics, forgotten, rack_id
-    )
-    return request, at
+    head = (replica_id, max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch)
+    return FetchRequest(*head, topics, forgotten, rack_id, broker_epoch, secret), at
 
 
 def _decode_flexible_topics(body: Body, at: int, version: int) -> tuple[list[FetchTopic], int]:
@@ -200,9 +209,22 @@ def _decode_flexible_partitions(body: Body, at: int) -> tuple[list[FetchPartitio
     partitions = []
     for _ in range(count):
         *partition, tags = _FLEXIBLE_PARTITION.unpack_from(body, at)
-        at = at + size if tags == 0 else skip_tags(body, at + size - 1)
-        partitions.append(FetchPartition._make(partition))
+        flushed_offset, at = (-1, at + size) if tags == 0 else _read_flushed(body, at + size - 1)
+        partitions.append(FetchPartition._make((*partition, flushed_offset)))
     return partitions, at
+
+
+def _read_flushed(body: Body, at: int) -> tuple[int, int]:
+    """What a follower has flushed, among the tagged fields of a partition."""
+    flushed_offset, end = -1, skip_tags(body, at)
+    count, at = read_uvarint(body, at)
+    for _ in range(count):
+        tag, at = read_uvarint(body, at)
+        size, at = read_uvarint(body, at)
+        if tag == FLUSHED_TAG and size == _INT64.size:
+            (flushed_offset,) = _INT64.unpack_from(body, at)
+        at += size
+    return flushed_offset, end
 
 
 def _decode_flexible_forgotten(body: Body, at: int, version: int) -> tuple[list[ForgottenTopic], int]:
@@ -220,11 +242,11 @@ def _decode_flexible_forgotten(body: Body, at: int, version: int) -> tuple[list[
     return forgotten, at
 
 
-def _read_replica_state(body: Body, at: int) -> tuple[int, int]:
-    """The replica's id among the tagged fields of the request."""
+def _read_replica_state(body: Body, at: int) -> tuple[int, int, bytes, int]:
+    """The replica's id, its broker epoch and its secret among the tagged fields of the request."""
     count, at = read_uvarint(body, at)
     check_count(count, len(body) - at, 2, TAGGED_FIELDS_MAX)
-    replica_id = _NO_REPLICA
+    replica_id, broker_epoch, secret = _NO_REPLICA, -1, b""
     for _ in range(count):
         tag, at = read_uvarint(body, at)
         size, at = read_uvarint(body, at)
@@ -233,10 +255,13 @@ def _read_replica_state(body: Body, at: int) -> tuple[int, int]:
             raise MalformedError("a tagged field is cut off")
         if tag == _REPLICA_STATE_TAG:
             (replica_id,) = INT32.unpack_from(body, at)
+            (broker_epoch,) = _INT64.unpack_from(body, at + INT32.size)
             if skip_tags(body, at + 12) != end:
                 raise MalformedError("a replica state does not end where it says")
+        elif tag == SECRET_TAG and size <= _SECRET_BYTES_MAX:
+            secret = bytes(body[at:end])
         at = end
-    return replica_id, at
+    return replica_id, broker_epoch, secret, at
 
 
 def _decode_plain(body: Body, version: int) -> tuple[FetchRequest, int]:
@@ -251,7 +276,7 @@ def _decode_plain(body: Body, version: int) -> tuple[FetchRequest, int]:
         forgotten, at = _decode_plain_forgotten(body, at)
     if version >= 11:
         rack_id, at = read_string(body, at)
-    return FetchRequest._make((*head, topics, forgotten, rack_id)), at
+    return FetchRequest._make((*head, topics, forgotten, rack_id, -1, b"")), at
 
 
 def _decode_plain_topics(body: Body, at: int, version: int) -> tuple[list[FetchTopic], int]:

@@ -5,8 +5,9 @@ diverging epochs · v13 topic ids · v15 replica state as a tagged field · v16 
 
 What is asked for is found without waiting for the disk, or looked for again when a thread has read it (`_warm_up`).
 
-Left out: followers' fetches come with the cluster and are refused until then; racks are ignored (there is one node);
-aborted transactions come with transactions, so READ_COMMITTED reads up to the watermark.
+Followers fetch with the same requests (`replica_fetches`): up to the log's end, and what they say of themselves moves
+the watermark. Left out: racks are ignored, consumers read from leaders; aborted transactions come with transactions, so
+READ_COMMITTED reads up to the watermark.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from clarion.broker.apis.fetch_replies import Collected, Found, encode_found, fetched_from, refusal
+from clarion.broker.apis.replica_fetches import check_replica, read_for_replica
 from clarion.broker.authorizer import Operation, Principal
 from clarion.broker.fetch_sessions import NO_SESSION, FetchSession, SessionPartition
 from clarion.broker.messages import check_offset
@@ -57,9 +59,10 @@ def serve(
 def _open(broker: Broker, who: Principal, header: RequestHeader, request: FetchRequest) -> Fetch | bytes:
     try:
         if request.replica_id >= 0:
-            raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "only the brokers of a cluster fetch as replicas")
+            check_replica(broker, request)
         uses_ids = header.api_version >= FIRST_VERSION_WITH_IDS
         session = broker.sessions.open(request, asyncio.get_running_loop().time(), uses_ids=uses_ids, who=who)
+        session.replica_life = request.broker_epoch
     except KafkaError as error:
         return refusal(header, error)
     return Fetch(broker, header, request, session)
@@ -142,6 +145,8 @@ class Fetch:
 
     def _wait(self) -> None:
         self._session.on_news = self._on_news
+        if self._session.replica_id >= 0:
+            self._session.on_superseded = self._on_time_over
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(self._request.max_wait_ms / 1000, self._on_time_over)
 
@@ -201,7 +206,7 @@ class Fetch:
     def _stop_waiting(self) -> None:
         self._pending = None
         if self._session.on_news == self._on_news:  # unless the client has asked again meanwhile
-            self._session.on_news = None
+            self._session.on_news = self._session.on_superseded = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -290,7 +295,7 @@ class Fetch:
                 to.found.append(one)
                 total += fetched.records_length
                 to.must_tell = to.must_tell or bool(fetched.error_code or fetched.diverging_epoch)
-            elif asked.next_offset >= fetched.high_watermark:
+            elif asked.next_offset >= fetched.high_watermark and not self._lacks_uncommitted(asked):
                 to.quiet.append(asked)
             elif total and budget - total < asked.max_bytes:
                 to.total = total
@@ -310,15 +315,26 @@ class Fetch:
     def _bytes_max(self) -> int:
         return min(self._request.max_bytes, self._broker.config.limits.fetch_bytes_max)
 
+    def _lacks_uncommitted(self, asked: SessionPartition) -> bool:
+        """Of followers, who read that too."""
+        partition = asked.partition
+        if self._session.replica_id < 0 or partition is None:
+            return False
+        return asked.next_offset < partition.next_offset
+
     @staticmethod
     def _is_news(asked: SessionPartition, fetched: PartitionFetched) -> bool:
         """Whether an empty partition has something to tell to a session."""
         return fetched.high_watermark != asked.reported_watermark or fetched.log_start_offset != asked.reported_start
 
     def _read(self, asked: SessionPartition, budget: int, *, is_first: bool) -> Found:
+        if self._session.replica_id >= 0:
+            return self._read_for_replica(asked, budget, is_first=is_first)
         try:
             partition = self._find(asked)
             check_leader_epoch(asked.leader_epoch, partition)
+            if partition.membership is not None:
+                partition.check_leads()
             self._session.watch(asked, partition)
             diverging = partition.diverging_epoch(asked.last_fetched_epoch, asked.next_offset)
             if diverging is not None:
@@ -330,6 +346,14 @@ class Fetch:
         except KafkaError as error:
             return Found(asked, PartitionFetched(asked.index, int(error.code), -1, -1, -1, 0), [])
         return Found(asked, fetched_from(asked.index, partition, sum([one.length for one in slices])), slices)
+
+    def _read_for_replica(self, asked: SessionPartition, budget: int, *, is_first: bool) -> Found:
+        try:
+            return read_for_replica(self._broker, self._session, asked, budget, self._reader, is_first=is_first)
+        except ColdRead as cold:
+            self._cold.append(cold)
+            assert asked.partition is not None
+            return Found(asked, fetched_from(asked.index, asked.partition, 0), [])
 
     @property
     def _reader(self) -> Reader:

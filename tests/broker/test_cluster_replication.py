@@ -1,0 +1,101 @@
+"""Three brokers in one loop: what is acknowledged by all is on all, and stays when its leader goes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from clarion.broker.config import Durability
+from clarion.model.errors import ErrorCode
+from clarion.replication import Partition
+from tests.broker.harness import until
+from tests.broker.talk import batch, fetch_frame, read_fetched
+from tests.broker.test_cluster import Cluster, cluster_of
+
+PLACE = ("t", 0)
+
+
+@pytest.fixture
+async def three(tmp_path: Path) -> AsyncIterator[Cluster]:
+    async with cluster_of(tmp_path, 3) as cluster:
+        yield cluster
+
+
+def state(cluster: Cluster, broker: int, topic: str = "t"):
+    return cluster[broker].broker.image.topics[topic].partitions[0]
+
+
+def replica(cluster: Cluster, broker: int, topic: str = "t") -> Partition:
+    one = cluster[broker].broker
+    found = one.partitions.find(one.image.topics[topic].id, 0)
+    assert found is not None
+    return found
+
+
+async def make_topic(cluster: Cluster, **settings: str) -> int:
+    """Returns its leader, when all replicas are in sync and everybody knows."""
+    await cluster[1].topic("t", **settings)
+    brokers = sorted(cluster.nodes)
+    await until(lambda: all("t" in cluster[one].broker.image.topics for one in brokers))
+    await until(lambda: all(len(state(cluster, one).in_sync) == 3 for one in brokers))
+    leader = state(cluster, 1).leader
+    await until(lambda: replica(cluster, leader).is_leader)
+    return leader
+
+
+async def produce(cluster: Cluster, *values: bytes) -> int:
+    """To the leader, whoever that is by now; returns who it was."""
+
+    def leads() -> bool:
+        now = state(cluster, min(cluster.nodes)).leader
+        return now in cluster.nodes and replica(cluster, now).takes_all
+
+    while True:
+        await until(leads)
+        leader = state(cluster, min(cluster.nodes)).leader
+        produced = await cluster[leader].client.produce({PLACE: batch(*values)}, acks=-1)
+        if produced[PLACE].error_code == 0:
+            return leader
+        assert produced[PLACE].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+async def test_what_all_have_acknowledged_is_on_all_and_survives_its_leader(three: Cluster) -> None:
+    leader = await make_topic(three)
+    for number in range(20):
+        await produce(three, b"%d" % number)
+    await until(lambda: all(replica(three, one).high_watermark.offset == 20 for one in (1, 2, 3)))
+    logs = [b"".join(replica(three, one).batches()) for one in (1, 2, 3)]
+    assert logs[0] == logs[1] == logs[2]
+    await three.stop(leader)
+    others = sorted(three.nodes)
+    await until(lambda: state(three, others[0]).leader in others)
+    successor = await produce(three, b"more")
+    found = await three[successor].client.fetch({PLACE: 0}, max_bytes=1 << 20)
+    assert found.values() == [b"%d" % number for number in range(20)] + [b"more"]
+    await three.start(leader)
+    await until(lambda: all(len(state(three, one).in_sync) == 3 for one in (1, 2, 3)))
+    await produce(three, b"again")
+    await until(lambda: replica(three, leader).high_watermark.offset == 22)
+    assert b"".join(replica(three, leader).batches()) == b"".join(replica(three, successor).batches())
+
+
+@pytest.mark.parametrize("durability", [Durability.FSYNC, Durability.PAGE_CACHE])
+async def test_messages_reach_all_replicas_whatever_the_durability(three: Cluster, durability: Durability) -> None:
+    await make_topic(three, clarion_durability=durability.value)
+    for number in range(5):
+        await produce(three, b"%d" % number)
+    for one in (1, 2, 3):
+        assert replica(three, one).next_offset == 5
+        assert durability is Durability.PAGE_CACHE or replica(three, one).is_flushed_to(5)
+
+
+async def test_a_client_that_calls_itself_a_replica_is_refused(three: Cluster) -> None:
+    leader = await make_topic(three)
+    follower = next(one for one in (1, 2, 3) if one != leader)
+    for version in (12, 17):
+        place = PLACE if version < 13 else (three[1].broker.image.topics["t"].id, 0)
+        three[leader].client.post(fetch_frame({place: 0}, version=version, replica_id=follower))
+        answered = read_fetched(await three[leader].client.next_frame(), version)
+        assert answered.error == ErrorCode.CLUSTER_AUTHORIZATION_FAILED

@@ -1,0 +1,151 @@
+"""A follower fetches from its leader over the protocol: the same bytes, the same watermark, and what to do when not."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from clarion.model.errors import ErrorCode
+from clarion.wire.messages.k02_list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from tests.broker.harness import until
+from tests.broker.replicas import FOLLOWER, LIFE, NOW_MS, two_replicas
+from tests.broker.talk import batch
+from tests.replication.bench import turns
+
+PLACE = ("t", 0)
+QUICK = {"clarion_durability": "page-cache"}
+DURABLE = {"clarion_durability": "fsync"}
+
+
+async def test_a_follower_has_the_leaders_bytes_and_joins_the_in_sync_set(tmp_path: Path) -> None:
+    async with two_replicas(tmp_path, **QUICK) as pair:
+        for number in range(5):
+            await pair.node.client.produce({PLACE: batch(b"%d" % number, b"x" * 100)}, acks=1)
+        pair.follow()
+        await until(lambda: pair.follower.next_offset == 10)
+        await until(lambda: pair.agreement.states[-1].in_sync == (1, FOLLOWER))
+        assert pair.agreement.seen == [{FOLLOWER: LIFE}]
+        assert pair.bytes_of(pair.follower) == pair.bytes_of(pair.leader)
+        assert pair.follower.log.epochs.entries == pair.leader.log.epochs.entries
+        await pair.node.client.produce({PLACE: batch(b"more")}, acks=-1)
+        assert pair.follower.next_offset == 11, "acknowledged by all means that it is there"
+        await until(lambda: pair.follower.high_watermark.offset == 11)
+
+
+async def test_acks_all_waits_for_a_follower_that_is_in_sync(tmp_path: Path) -> None:
+    async with two_replicas(tmp_path, in_sync=(1, FOLLOWER), **QUICK) as pair:
+        answer = asyncio.ensure_future(pair.node.client.produce({PLACE: batch(b"v")}, acks=-1))
+        await until(lambda: pair.leader.next_offset == 1)
+        await turns()
+        assert not answer.done()
+        assert pair.leader.high_watermark.offset == 0
+        pair.follow()
+        assert (await answer)[PLACE].error_code == 0
+        assert pair.follower.next_offset == 1
+
+
+async def test_with_durability_a_follower_counts_when_it_has_flushed(tmp_path: Path) -> None:
+    async with two_replicas(tmp_path, held=True, in_sync=(1, FOLLOWER), **DURABLE) as pair:
+        pair.follow()
+        answer = asyncio.ensure_future(pair.node.client.produce({PLACE: batch(b"v")}, acks=-1))
+        await until(lambda: pair.follower.next_offset == 1 and pair.leader.is_flushed_to(1))
+        await until(lambda: pair.executor.held)
+        assert not answer.done()
+        assert pair.leader.high_watermark.offset == 0
+        await pair.executor.run()
+        assert (await answer)[PLACE].error_code == 0
+
+
+async def test_where_too_few_are_in_sync_nothing_is_taken_for_all(tmp_path: Path) -> None:
+    async with two_replicas(tmp_path, min_insync_replicas="2", **QUICK) as pair:
+        produced = await pair.node.client.produce({PLACE: batch(b"v")}, acks=-1)
+        assert produced[PLACE].error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+        assert pair.leader.next_offset == 0
+        pair.follow()
+        await until(lambda: pair.leader.takes_all)
+        produced = await pair.node.client.produce({PLACE: batch(b"v")}, acks=-1)
+        assert produced[PLACE].error_code == 0
+
+
+async def test_what_was_written_when_too_few_are_left_is_answered_so(tmp_path: Path) -> None:
+    async with two_replicas(tmp_path, in_sync=(1, FOLLOWER), min_insync_replicas="2", **QUICK) as pair:
+        answer = asyncio.ensure_future(pair.node.client.produce({PLACE: batch(b"v")}, acks=-1))
+        await until(lambda: pair.leader.next_offset == 1)
+        now = pair.agreement.states[-1]
+        pair.agreement.states.append(now._replace(in_sync=(1,), partition_epoch=now.partition_epoch + 1))
+        pair.leader.lead(pair.agreement.states[-1])
+        assert (await answer)[PLACE].error_code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+
+
+async def test_a_tail_that_the_new_leader_does_not_have_is_cut_and_replaced(tmp_path: Path) -> None:
+    async with two_replicas(tmp_path, **QUICK) as pair:
+        await pair.node.client.produce({PLACE: batch(b"both")}, acks=1)
+        pair.follow()
+        await until(lambda: pair.follower.next_offset == 1)
+        # The follower leads for a term that nobody hears of, and writes.
+        now = pair.agreement.states[-1]
+        pair.fetchers.forget(pair.follower)
+        pair.follower.lead(now._replace(leader=FOLLOWER, leader_epoch=now.leader_epoch + 1, replicas=(FOLLOWER,)))
+        for value in (b"lost", b"and gone"):
+            pair.follower.append(memoryview(bytearray(batch(value, at=NOW_MS))), NOW_MS)
+        pair.begin_term(leader_epoch=now.leader_epoch + 2, partition_epoch=now.partition_epoch + 2)
+        await pair.node.client.produce({PLACE: batch(b"kept")}, acks=1)
+        pair.follow()
+        await until(lambda: pair.bytes_of(pair.follower) == pair.bytes_of(pair.leader))
+        assert b"lost" not in pair.bytes_of(pair.follower)
+        assert pair.follower.log.epochs.entries == pair.leader.log.epochs.entries
+
+
+async def test_a_follower_begins_anew_where_the_leaders_log_begins_now(tmp_path: Path) -> None:
+    async with two_replicas(tmp_path, **QUICK) as pair:
+        for value in (b"a", b"b", b"c"):
+            await pair.node.client.produce({PLACE: batch(value)}, acks=1)
+        pair.leader.raise_start(2)
+        pair.follow()
+        await until(lambda: pair.follower.next_offset == 3)
+        assert pair.follower.start_offset == 2
+        await pair.node.client.produce({PLACE: batch(b"d")}, acks=-1)
+        pair.leader.raise_start(3)
+        await pair.node.client.produce({PLACE: batch(b"e")}, acks=-1)
+        await pair.node.client.produce({PLACE: batch(b"f")}, acks=-1)
+        await until(lambda: pair.follower.start_offset == 3)
+
+
+async def test_a_leader_whose_lease_is_over_promises_nothing(tmp_path: Path) -> None:
+    async with two_replicas(tmp_path, **QUICK) as pair:
+        client = pair.node.client
+        assert (await client.produce({PLACE: batch(b"v")}, acks=1))[PLACE].error_code == 0
+        pair.agreement.has_lease = False
+        for acks in (1, -1):
+            produced = await client.produce({PLACE: batch(b"v")}, acks=acks)
+            assert produced[PLACE].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert pair.leader.next_offset == 1
+        fetched = await client.fetch({PLACE: 0})
+        assert fetched.errors()[PLACE] == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        asked = ListOffsetsTopic(name="t", partitions=(ListOffsetsPartition(partition_index=0, timestamp=-1),))
+        listed = await client.ask(ListOffsetsRequest(replica_id=-1, topics=(asked,)), 5)
+        assert listed.topics[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+async def test_who_waits_when_the_leader_resigns_is_sent_to_another(tmp_path: Path) -> None:
+    async with two_replicas(tmp_path, in_sync=(1, FOLLOWER), **QUICK) as pair:
+        answer = asyncio.ensure_future(pair.node.client.produce({PLACE: batch(b"v")}, acks=-1))
+        await until(lambda: pair.leader.next_offset == 1)
+        now = pair.agreement.states[-1]
+        pair.leader.follow(now._replace(leader=FOLLOWER, leader_epoch=now.leader_epoch + 1, partition_epoch=9))
+        assert (await answer)[PLACE].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        produced = await pair.node.client.produce({PLACE: batch(b"v")}, acks=1)
+        assert produced[PLACE].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+async def test_a_quiet_partition_is_not_named_again(tmp_path: Path) -> None:
+    async with two_replicas(tmp_path, **QUICK) as pair:
+        await pair.node.client.produce({PLACE: batch(b"v")}, acks=1)
+        pair.follow()
+        await until(lambda: pair.follower.high_watermark.offset == 1)
+        (session,) = pair.node.broker.sessions._sessions.values()
+        (asked,) = session.partitions.values()
+        epoch = session.epoch
+        await until(lambda: session.epoch >= epoch + 2)
+        assert not asked.is_fresh
+        assert not session.ready
