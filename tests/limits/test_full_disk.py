@@ -194,6 +194,34 @@ def test_commits_that_find_no_room_are_refused_and_recover(server: ClarionProces
         assert committed(raw) == 1000
 
 
+def test_what_is_deleted_makes_room_on_a_disk_that_others_have_filled_to_the_last_byte(
+    server: ClarionProcess, small_disk: Path
+):
+    with RawClient(server.bootstrap) as raw:
+        for name in ("first", "second", "third"):
+            words.create_topic(raw, name, segment_bytes="100000")
+            for number in range(3):
+                assert put(raw, name, bytes(60_000))[1] == number
+        wait_for((server.data_dir / "ballast").exists, what="the broker's ballast")
+        for number, name in enumerate(("first", "second")):
+            _fill_to_the_brim(small_disk / f"filler{number}")
+            assert os.statvfs(small_disk).f_bavail == 0
+            (deleted,) = raw.ask("delete_topics", 3, topic_names=[name], timeout=5000).responses
+            assert deleted.error_code == 0
+            assert os.statvfs(small_disk).f_bavail > 0
+            (small_disk / f"filler{number}").unlink()
+            wait_for((server.data_dir / "ballast").exists, what="the ballast to be made again")
+        _fill_to_the_brim(small_disk / "filler")
+        asked = [{"name": "third", "partitions": [{"partition_index": 0, "offset": 2}]}]
+        (answer,) = raw.ask("delete_records", 1, topics=asked, timeout=5000).topics
+        assert (answer.partitions[0].error_code, answer.partitions[0].low_watermark) == (0, 2)
+        server.restart(kill=True)
+    with RawClient(server.bootstrap) as raw:
+        names = {topic.name for topic in raw.ask("metadata", 8, topics=None).topics}
+        assert names == {"third"}
+        assert words.list_offsets(raw, 5, "third", -2).offset == 2
+
+
 def commit(raw: RawClient, offset: int) -> int:
     place = {"partition_index": 0, "committed_offset": offset, "committed_metadata": "m" * 1000}
     answer = raw.ask("offset_commit", 2, group_id="g", generation_id_or_member_epoch=-1, member_id="",

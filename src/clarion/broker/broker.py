@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from clarion.broker.authorizer import ANONYMOUS, Principal
 from clarion.broker.auto_creation import AutoCreation
@@ -21,13 +21,14 @@ from clarion.broker.turns import Turns
 from clarion.broker.waiting import WaitingReplies
 from clarion.cluster import ClusterImage, ProducerIds, SettingsRegistry, Topic, TopicRegistry
 from clarion.cluster.placement import Replicas
+from clarion.log.ballast import Ballast
 from clarion.log.folder import TopicIdMismatch
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import TopicId
 from clarion.model.names import INTERNAL_TOPICS, METADATA_TOPIC, OFFSETS_TOPIC
 from clarion.model.topic_settings import parse
 from clarion.replication import Partition
-from clarion.world import Clock, Randomness, event_log, new_session_id
+from clarion.world import NO_ROOM, Clock, Randomness, event_log, new_session_id
 
 if TYPE_CHECKING:
     from clarion.broker.cleaning import Cleaner
@@ -44,6 +45,7 @@ REFUSED: Final = (OSError, KafkaError)
 
 MIN_IN_SYNC: Final = "min.insync.replicas"
 
+Result = TypeVar("Result")
 Change = Callable[[Topic], Mapping[str, str]]  # from a topic to the settings it shall have, or a KafkaError
 
 
@@ -86,6 +88,7 @@ class Broker:
         self.cleaner: Cleaner  # likewise
         self.offset_files: OffsetFiles  # likewise
         self.clock_trust: ClockTrust  # likewise
+        self.ballast: Ballast  # likewise
         self.closed_to_clients = INTERNAL_TOPICS | {
             METADATA_TOPIC
         }  # topics that only the broker itself makes and writes
@@ -161,7 +164,7 @@ class Broker:
                 raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{name} is internal and cannot be deleted")
             if topic_id is not None and self.image.topic_by_id(topic_id) is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with the id {topic_id}")
-            topic = await self.registry.delete(name)
+            topic = await self.making_room(lambda: self.registry.delete(name))
             if self.node is not None:
                 await self.node.replicas.settled()
                 log.info("topic_deleted", topic=name, id=topic.id)
@@ -180,6 +183,15 @@ class Broker:
                 log.error("files_of_deleted_stay", topic=name, id=topic.id, reason=str(error))
         log.info("topic_deleted", topic=name, id=topic.id)
         return topic
+
+    async def making_room(self, work: Callable[[], Awaitable[Result]]) -> Result:
+        """Of work that ends with more room on the disk: it is tried again without the ballast if it finds none."""
+        try:
+            return await work()
+        except OSError as error:
+            if error.errno not in NO_ROOM or not await in_thread(self.ballast.give_up):
+                raise
+        return await work()
 
     async def grow_topic(self, name: str, partition_count: int, assignments: Sequence[Replicas] | None = None) -> Topic:
         async with self._changing:

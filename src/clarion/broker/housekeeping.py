@@ -108,6 +108,7 @@ class Housekeeping:
             log.error("disk_nearly_full", free_bytes=free, reserve_bytes=room.reserve_bytes, reason=room.sentence)
         elif has_changed:
             log.info("disk_has_room", free_bytes=free, reserve_bytes=room.reserve_bytes)
+        await in_thread(lambda: self._broker.ballast.make(free, room.reserve_bytes))
         if room.is_short:
             await self.retain()
 

@@ -33,6 +33,7 @@ from clarion.broker.partitions import Partitions
 from clarion.cluster import CoordinationStore, Endpoint, ProducerIds, SettingsRegistry, SqliteStore, TopicRegistry
 from clarion.cluster.journal_import import import_journal
 from clarion.cluster.schema import NO_EPOCH
+from clarion.log.ballast import Ballast
 from clarion.log.checkpoints import CleanShutdown
 from clarion.log.files import FileCache
 from clarion.log.room import Room
@@ -233,6 +234,7 @@ class BrokerServer:
         self._taken.push_async_callback(self.broker.preparing.stop)
         self.broker.cleaner = Cleaner(self.broker, self._disk)
         self.broker.offset_files = self._offset_files
+        self.broker.ballast = Ballast(self._disk, self.config.data_dir)
         self.broker.clock_trust = ClockTrust(
             self._clock, asyncio.get_running_loop().time, self._disk, self.config.data_dir
         )
