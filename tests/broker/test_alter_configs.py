@@ -1,7 +1,7 @@
 import pytest
 
 from clarion.model.errors import ErrorCode
-from clarion.wire.messages.k33_alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
+from clarion.wire.messages.configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
 from tests.broker.harness import Node, running, versions_of
 
 TOPIC, BROKER, BROKER_LOGGER, GROUP = 2, 4, 8, 32

@@ -3,22 +3,19 @@
 import pytest
 
 from clarion.model.errors import ErrorCode
-from clarion.wire.messages.k34_alter_replica_log_dirs import (
+from clarion.wire.messages.controller import DescribeQuorumRequest, PartitionAsked, TopicAsked
+from clarion.wire.messages.replicas import (
+    AlterPartitionReassignmentsRequest,
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
-)
-from clarion.wire.messages.k43_elect_leaders import ElectLeadersRequest, TopicPartitions
-from clarion.wire.messages.k45_alter_partition_reassignments import (
-    AlterPartitionReassignmentsRequest,
+    ElectionTopic,
+    ElectLeadersRequest,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsTopics,
     ReassignablePartition,
     ReassignableTopic,
 )
-from clarion.wire.messages.k46_list_partition_reassignments import (
-    ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsTopics,
-)
-from clarion.wire.messages.k55_describe_quorum import DescribeQuorumRequest, PartitionAsked, TopicAsked
 from tests.broker.harness import Node, running, versions_of
 
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -52,7 +49,7 @@ async def test_a_partition_may_stay_in_its_directory_and_there_is_no_other(tmp_p
 async def test_no_election_is_ever_needed(tmp_path, version, kind):
     async with running(tmp_path) as node:
         await node.topic("t", 2)
-        asked = (TopicPartitions(topic="t", partitions=(0, 2)), TopicPartitions(topic="nowhere", partitions=(0,)))
+        asked = (ElectionTopic(topic="t", partitions=(0, 2)), ElectionTopic(topic="nowhere", partitions=(0,)))
         reply = await node.ask(
             ElectLeadersRequest(election_type=kind if version else 0, topic_partitions=asked), version
         )

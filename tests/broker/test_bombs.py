@@ -4,7 +4,7 @@ import pytest
 
 from clarion.broker.config import Durability
 from clarion.wire.compression import Codec
-from clarion.wire.messages.k02_list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from clarion.wire.messages.logs import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from tests.broker.bombs import MESSAGE_BYTES_MAX, worst
 from tests.broker.harness import running
 from tests.loop_turns import watched_turns

@@ -14,14 +14,12 @@ from clarion.broker.identity import WrongFolderError
 from clarion.cluster.membership import DuplicateBrokerError
 from clarion.model.errors import ErrorCode
 from clarion.model.names import OFFSETS_TOPIC
-from clarion.wire.messages.k03_metadata import MetadataRequest
-from clarion.wire.messages.k10_find_coordinator import FindCoordinatorRequest
-from clarion.wire.messages.k19_create_topics import (
+from clarion.wire.messages.metadata import DescribeClusterRequest, FindCoordinatorRequest, MetadataRequest
+from clarion.wire.messages.topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreateTopicsRequest,
 )
-from clarion.wire.messages.k60_describe_cluster import DescribeClusterRequest
 from tests.broker.harness import Node, running, until
 from tests.broker.talk import batch
 

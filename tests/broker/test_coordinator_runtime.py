@@ -14,7 +14,7 @@ from clarion.broker.coordinator_runtime import CoordinatorRuntime, CoordinatorSh
 from clarion.groups.outcome import Call, Outcome
 from clarion.groups.placement import partition_for
 from clarion.model.errors import ErrorCode, KafkaError
-from clarion.wire.messages.k11_join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from clarion.wire.messages.groups import JoinGroupRequest, JoinGroupRequestProtocol
 from tests.broker.disks import StoryDisk
 from tests.broker.harness import Node, running, until
 from tests.broker.test_group_service import commit, committed

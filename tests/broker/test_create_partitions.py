@@ -2,7 +2,7 @@ import pytest
 
 from clarion.broker.config import Limits
 from clarion.model.errors import ErrorCode
-from clarion.wire.messages.k37_create_partitions import (
+from clarion.wire.messages.topics import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
     CreatePartitionsTopic,

@@ -4,7 +4,7 @@ from clarion.broker.config import Limits
 from clarion.model.errors import ErrorCode
 from clarion.model.ids import NO_TOPIC_ID
 from clarion.model.topic_settings import TOPIC_SETTINGS
-from clarion.wire.messages.k19_create_topics import (
+from clarion.wire.messages.topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,

@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from clarion.model.errors import ErrorCode
-from clarion.wire.messages.k21_delete_records import (
+from clarion.wire.messages.topics import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,

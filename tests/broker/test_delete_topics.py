@@ -7,7 +7,7 @@ import pytest
 
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import NO_TOPIC_ID
-from clarion.wire.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicState
+from clarion.wire.messages.topics import DeleteTopicsRequest, DeleteTopicState
 from clarion.world import RealDisk
 from tests.broker.harness import Node, running, versions_of
 from tests.broker.talk import batch

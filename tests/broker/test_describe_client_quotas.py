@@ -1,7 +1,7 @@
 import pytest
 
 from clarion.model.errors import ErrorCode
-from clarion.wire.messages.k48_describe_client_quotas import ComponentData, DescribeClientQuotasRequest
+from clarion.wire.messages.controller import ComponentData, DescribeClientQuotasRequest
 from tests.broker.harness import Node, running, versions_of
 
 

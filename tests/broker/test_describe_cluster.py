@@ -1,7 +1,7 @@
 import pytest
 
 from clarion.model.errors import ErrorCode
-from clarion.wire.messages.k60_describe_cluster import DescribeClusterRequest
+from clarion.wire.messages.metadata import DescribeClusterRequest
 from tests.broker.harness import Node, running, versions_of
 
 

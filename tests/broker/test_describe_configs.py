@@ -3,7 +3,7 @@ import pytest
 from clarion.broker.config import ListenerConfig
 from clarion.model.errors import ErrorCode
 from clarion.model.topic_settings import TOPIC_SETTINGS
-from clarion.wire.messages.k32_describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from clarion.wire.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
 from tests.broker.harness import Node, running, versions_of
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32

@@ -1,6 +1,6 @@
 import pytest
 
-from clarion.wire.messages.k35_describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from clarion.wire.messages.replicas import DescribableLogDirTopic, DescribeLogDirsRequest
 from tests.broker.harness import Node, running, versions_of
 
 

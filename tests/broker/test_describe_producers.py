@@ -1,12 +1,12 @@
 from clarion.broker.apis import k61_describe_producers
 from clarion.model.errors import ErrorCode
-from clarion.wire.messages.k61_describe_producers import DescribeProducersRequest, TopicRequest
+from clarion.wire.messages.logs import DescribeProducersRequest, DescribeProducersTopic
 from tests.broker.harness import Node, running
 from tests.broker.talk import batch, now_ms
 
 
 async def described(node: Node, *indexes: int, topic: str = "t"):
-    request = DescribeProducersRequest(topics=(TopicRequest(name=topic, partition_indexes=indexes),))
+    request = DescribeProducersRequest(topics=(DescribeProducersTopic(name=topic, partition_indexes=indexes),))
     return (await node.ask(request, 0)).topics[0].partitions
 
 

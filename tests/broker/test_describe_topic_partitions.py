@@ -1,5 +1,5 @@
 from clarion.model.errors import ErrorCode
-from clarion.wire.messages.k75_describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest, TopicRequest
+from clarion.wire.messages.metadata import Cursor, DescribeTopicPartitionsRequest, TopicRequest
 from tests.broker.harness import Node, running
 
 

@@ -9,16 +9,17 @@ import pytest
 from clarion.broker.config import Durability
 from clarion.model.errors import ErrorCode
 from clarion.model.group_settings import GROUP_SETTINGS
-from clarion.wire.messages.k32_describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from clarion.wire.messages.k33_alter_configs import AlterableConfig as NewConfig
-from clarion.wire.messages.k33_alter_configs import AlterConfigsRequest
-from clarion.wire.messages.k33_alter_configs import AlterConfigsResource as NewConfigs
-from clarion.wire.messages.k44_incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
+from clarion.wire.messages.configs import AlterableConfig as NewConfig
+from clarion.wire.messages.configs import (
+    AlterConfigsRequest,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
     IncrementalAlterConfigsRequest,
+    IncrementalConfig,
+    IncrementalConfigsResource,
 )
-from clarion.wire.messages.k68_consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from clarion.wire.messages.configs import AlterConfigsResource as NewConfigs
+from clarion.wire.messages.groups import ConsumerGroupHeartbeatRequest
 from tests.broker.disks import StoryDisk
 from tests.broker.harness import Client, Node, running, until
 from tests.broker.talk import batch
@@ -30,8 +31,8 @@ ALL, ONE = "", "1"
 
 
 async def alter(node: Node, kind: int, name: str, *changes: tuple[str, int, str | None], validate_only: bool = False):
-    configs = tuple(AlterableConfig(name=key, config_operation=what, value=value) for key, what, value in changes)
-    resource = AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
+    configs = tuple(IncrementalConfig(name=key, config_operation=what, value=value) for key, what, value in changes)
+    resource = IncrementalConfigsResource(resource_type=kind, resource_name=name, configs=configs)
     request = IncrementalAlterConfigsRequest(resources=(resource,), validate_only=validate_only)
     (answer,) = (await node.ask(request, 1)).responses
     return answer.error_code, answer.error_message
@@ -273,8 +274,8 @@ async def test_of_changes_at_the_same_time_none_is_lost_and_the_last_one_holds(t
         ]
 
         async def change(client: Client, name: str, value: str) -> None:
-            configs = (AlterableConfig(name=name, config_operation=SET, value=value),)
-            resource = AlterConfigsResource(resource_type=BROKER, resource_name=ALL, configs=configs)
+            configs = (IncrementalConfig(name=name, config_operation=SET, value=value),)
+            resource = IncrementalConfigsResource(resource_type=BROKER, resource_name=ALL, configs=configs)
             request = IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
             (answer,) = (await client.ask(request, 1)).responses
             assert answer.error_code == 0

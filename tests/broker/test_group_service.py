@@ -20,33 +20,30 @@ from clarion.model.names import OFFSETS_TOPIC
 from clarion.wire.apis import CONSUMER_GROUP_HEARTBEAT, OFFSET_COMMIT
 from clarion.wire.bridge import decode, encode
 from clarion.wire.frames import parse_response_header, request_frame
-from clarion.wire.messages.k08_offset_commit import (
+from clarion.wire.messages.groups import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    ListGroupsRequest,
+)
+from clarion.wire.messages.metadata import FindCoordinatorRequest
+from clarion.wire.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
-)
-from clarion.wire.messages.k09_offset_fetch import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
-from clarion.wire.messages.k10_find_coordinator import FindCoordinatorRequest
-from clarion.wire.messages.k11_join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from clarion.wire.messages.k12_heartbeat import HeartbeatRequest
-from clarion.wire.messages.k15_describe_groups import DescribeGroupsRequest
-from clarion.wire.messages.k16_list_groups import ListGroupsRequest
-from clarion.wire.messages.k42_delete_groups import DeleteGroupsRequest
-from clarion.wire.messages.k47_offset_delete import (
-    OffsetDeleteRequest,
-    OffsetDeleteRequestPartition,
-    OffsetDeleteRequestTopic,
-)
-from clarion.wire.messages.k68_consumer_group_heartbeat import (
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-)
-from clarion.wire.messages.k69_consumer_group_describe import ConsumerGroupDescribeRequest
 from clarion.wire.records import decode_batch, encode_batch
 from tests.broker.disks import StoryDisk
 from tests.broker.harness import BY_NAME, Client, Node, running, until

@@ -15,12 +15,12 @@ from clarion.log import retention
 from clarion.model.ids import TopicPartition
 from clarion.model.names import OFFSETS_TOPIC
 from clarion.testing.clock import ShiftedClock
-from clarion.wire.messages.k08_offset_commit import (
+from clarion.wire.messages.metadata import FindCoordinatorRequest
+from clarion.wire.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from clarion.wire.messages.k10_find_coordinator import FindCoordinatorRequest
 from clarion.wire.records import encode_batch
 from clarion.world import RealDisk
 from tests.broker.disks import StoryDisk

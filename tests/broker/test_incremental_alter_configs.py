@@ -3,10 +3,10 @@ import asyncio
 import pytest
 
 from clarion.model.errors import ErrorCode
-from clarion.wire.messages.k44_incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
+from clarion.wire.messages.configs import (
     IncrementalAlterConfigsRequest,
+    IncrementalConfig,
+    IncrementalConfigsResource,
 )
 from tests.broker.harness import Client, Node, running, versions_of
 
@@ -14,12 +14,14 @@ TOPIC, BROKER = 2, 4
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 
 
-def resource(name: str, changes: list[tuple[str, int, str | None]], kind: int = TOPIC) -> AlterConfigsResource:
-    configs = tuple(AlterableConfig(name=key, config_operation=what, value=value) for key, what, value in changes)
-    return AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
+def resource(name: str, changes: list[tuple[str, int, str | None]], kind: int = TOPIC) -> IncrementalConfigsResource:
+    configs = tuple(IncrementalConfig(name=key, config_operation=what, value=value) for key, what, value in changes)
+    return IncrementalConfigsResource(resource_type=kind, resource_name=name, configs=configs)
 
 
-async def alter(node: Node | Client, *resources: AlterConfigsResource, version: int = 1, validate_only: bool = False):
+async def alter(
+    node: Node | Client, *resources: IncrementalConfigsResource, version: int = 1, validate_only: bool = False
+):
     request = IncrementalAlterConfigsRequest(resources=resources, validate_only=validate_only)
     return (await node.ask(request, version)).responses
 

@@ -3,7 +3,7 @@ import asyncio
 import pytest
 
 from clarion.model.errors import ErrorCode
-from clarion.wire.messages.k22_init_producer_id import InitProducerIdRequest
+from clarion.wire.messages.logs import InitProducerIdRequest
 from tests.broker.harness import Client, Node, running, versions_of
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from clarion.model.errors import ErrorCode
-from clarion.wire.messages.k11_join_group import JoinGroupRequest
+from clarion.wire.messages.groups import JoinGroupRequest
 from tests.broker.harness import running, versions_of
 
 

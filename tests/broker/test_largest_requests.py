@@ -7,9 +7,8 @@ from clarion.broker.config import Durability
 from clarion.wire.apis import APIS, DESCRIBE_GROUPS, FETCH, METADATA, PRODUCE
 from clarion.wire.bridge import encode
 from clarion.wire.frames import request_frame
-from clarion.wire.messages.k03_metadata import MetadataRequest
-from clarion.wire.messages.k10_find_coordinator import FindCoordinatorRequest
-from clarion.wire.messages.k15_describe_groups import DescribeGroupsRequest
+from clarion.wire.messages.groups import DescribeGroupsRequest
+from clarion.wire.messages.metadata import FindCoordinatorRequest, MetadataRequest
 from tests.broker.harness import running
 from tests.broker.largest import array_paths, largest_requests
 from tests.loop_turns import watched_turns

@@ -1,5 +1,5 @@
 from clarion.model.errors import ErrorCode
-from clarion.wire.messages.k74_list_config_resources import ListConfigResourcesRequest
+from clarion.wire.messages.configs import ListConfigResourcesRequest
 from tests.broker.harness import Node, running
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32

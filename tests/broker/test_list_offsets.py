@@ -3,7 +3,7 @@ import threading
 import pytest
 
 from clarion.model.errors import ErrorCode
-from clarion.wire.messages.k02_list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from clarion.wire.messages.logs import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from tests.broker.disks import StoryDisk
 from tests.broker.harness import Node, running, versions_of
 

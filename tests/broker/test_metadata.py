@@ -7,7 +7,7 @@ import pytest
 from clarion.broker.auto_creation import AutoCreation
 from clarion.broker.config import Limits, ListenerConfig
 from clarion.model.errors import ErrorCode
-from clarion.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic
+from clarion.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.broker.disks import StoryDisk
 from tests.broker.harness import Client, Node, running, versions_of
 

@@ -13,12 +13,12 @@ from clarion.broker.loop_lag import WINDOW_SECONDS, LoopLag
 from clarion.broker.metrics import METRICS
 from clarion.broker.metrics_page import LABEL_CHARS_MAX, LEFT_OUT, PAGE_BYTES_MAX, write_page
 from clarion.net import http
-from clarion.wire.messages.k08_offset_commit import (
+from clarion.wire.messages.metadata import FindCoordinatorRequest
+from clarion.wire.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from clarion.wire.messages.k10_find_coordinator import FindCoordinatorRequest
 from tests.broker.harness import Node, running
 from tests.broker.talk import NEW_SESSION, batch
 

@@ -1,7 +1,7 @@
 import pytest
 
 from clarion.model.errors import ErrorCode
-from clarion.wire.messages.k23_offset_for_leader_epoch import (
+from clarion.wire.messages.logs import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,

@@ -13,13 +13,15 @@ from clarion.cluster.schema import broker_key, partition_key, write_broker, writ
 from clarion.groups.placement import partition_for
 from clarion.model.errors import ErrorCode
 from clarion.model.names import OFFSETS_TOPIC
-from clarion.wire.messages.k02_list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from clarion.wire.messages.k03_metadata import MetadataRequest
-from clarion.wire.messages.k09_offset_fetch import OffsetFetchRequest
-from clarion.wire.messages.k10_find_coordinator import FindCoordinatorRequest
-from clarion.wire.messages.k12_heartbeat import HeartbeatRequest
-from clarion.wire.messages.k60_describe_cluster import DescribeClusterRequest
-from clarion.wire.messages.k75_describe_topic_partitions import DescribeTopicPartitionsRequest
+from clarion.wire.messages.groups import HeartbeatRequest
+from clarion.wire.messages.logs import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from clarion.wire.messages.metadata import (
+    DescribeClusterRequest,
+    DescribeTopicPartitionsRequest,
+    FindCoordinatorRequest,
+    MetadataRequest,
+)
+from clarion.wire.messages.offsets import OffsetFetchRequest
 from tests.broker.harness import Node, running
 from tests.broker.talk import batch
 

@@ -5,15 +5,16 @@ from hypothesis import strategies as st
 
 from clarion.broker.apis.partition_pieces import PARTITIONS_PER_PIECE, joined, pieces
 from clarion.broker.config import Durability
-from clarion.wire.messages.k08_offset_commit import (
+from clarion.wire.messages.metadata import FindCoordinatorRequest
+from clarion.wire.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestTopic,
 )
-from clarion.wire.messages.k09_offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
-from clarion.wire.messages.k10_find_coordinator import FindCoordinatorRequest
 from tests.broker.harness import running
 from tests.loop_turns import watched_turns
 

@@ -8,9 +8,8 @@ from clarion.broker import group_service
 from clarion.broker.config import Durability
 from clarion.groups.topics import TopicInfo, TopicsView
 from clarion.model.errors import ErrorCode
-from clarion.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic
-from clarion.wire.messages.k10_find_coordinator import FindCoordinatorRequest
-from clarion.wire.messages.k68_consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from clarion.wire.messages.groups import ConsumerGroupHeartbeatRequest
+from clarion.wire.messages.metadata import FindCoordinatorRequest, MetadataRequest, MetadataRequestTopic
 from tests.broker.harness import running, until
 from tests.loop_turns import watched_turns
 

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from clarion.model.errors import ErrorCode
-from clarion.wire.messages.k02_list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from clarion.wire.messages.logs import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from tests.broker.harness import until
 from tests.broker.replicas import FOLLOWER, LIFE, NOW_MS, two_replicas
 from tests.broker.talk import batch

@@ -12,9 +12,9 @@ from clarion.broker.config import Durability, Limits
 from clarion.wire.apis import APIS, DESCRIBE_CONFIGS, JOIN_GROUP, OFFSET_COMMIT, SYNC_GROUP, Api
 from clarion.wire.bridge import encode
 from clarion.wire.frames import parse_response_header, request_frame
-from clarion.wire.messages.k11_join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from clarion.wire.messages.k18_api_versions import ApiVersionsRequest
-from clarion.wire.messages.k32_describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from clarion.wire.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
+from clarion.wire.messages.groups import JoinGroupRequest, JoinGroupRequestProtocol
+from clarion.wire.messages.metadata import ApiVersionsRequest
 from tests.broker.disks import StoryDisk
 from tests.broker.harness import Client, running, until
 from tests.broker.talk import batch, fetch_frame, produce_frame, read_fetched, read_produced

@@ -26,13 +26,12 @@ from clarion.cluster.coordination import Compare, Operation, Outcome, Put
 from clarion.cluster.schema import PARTITIONS, partition_key, write_partition
 from clarion.log.checkpoints import PARTITION_OFFSETS, CleanShutdown
 from clarion.model.errors import ErrorCode
-from clarion.wire.messages.k03_metadata import MetadataRequest
-from clarion.wire.messages.k08_offset_commit import (
+from clarion.wire.messages.metadata import FindCoordinatorRequest, MetadataRequest
+from clarion.wire.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from clarion.wire.messages.k10_find_coordinator import FindCoordinatorRequest
 from clarion.world import RealDisk
 from clarion.world.lock import FolderTakenError
 from tests.broker.disks import StoryDisk
@@ -257,7 +256,7 @@ async def test_a_stop_in_the_middle_of_a_topics_making_leaves_the_topic_or_nothi
 def create_frame(name: str, partitions: int) -> bytes:
     from clarion.wire.bridge import encode
     from clarion.wire.frames import request_frame
-    from clarion.wire.messages.k19_create_topics import CreatableTopic, CreateTopicsRequest
+    from clarion.wire.messages.topics import CreatableTopic, CreateTopicsRequest
 
     topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, assignments=(), configs=())
     body = encode(CreateTopicsRequest(topics=(topic,), timeout=10_000, validate_only=False), 19, 4, "request")

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError, Producer
 
 from clarion.broker.config import Durability, Limits, ListenerConfig, TlsConfig
 from clarion.net import tls
-from clarion.wire.messages.k03_metadata import MetadataRequest
+from clarion.wire.messages.metadata import MetadataRequest
 from tests.broker.harness import Client, Node, running, until
 from tests.broker.talk import batch, produce_frame, read_produced
 

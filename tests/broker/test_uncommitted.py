@@ -7,8 +7,8 @@ import pytest
 from clarion.broker.config import Durability
 from clarion.log.checkpoints import PARTITION_OFFSETS, CleanShutdown, load_partitions
 from clarion.model.errors import ErrorCode
-from clarion.wire.messages.k02_list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from clarion.wire.messages.k21_delete_records import (
+from clarion.wire.messages.logs import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from clarion.wire.messages.topics import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,

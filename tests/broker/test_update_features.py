@@ -1,7 +1,7 @@
 import pytest
 
 from clarion.model.errors import ErrorCode
-from clarion.wire.messages.k57_update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from clarion.wire.messages.controller import FeatureUpdateKey, UpdateFeaturesRequest
 from tests.broker.harness import Node, running, versions_of
 
 

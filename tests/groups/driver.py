@@ -16,16 +16,18 @@ from clarion.groups.outcome import Call, Outcome
 from clarion.groups.topics import TopicInfo, TopicsView
 from clarion.model.errors import ErrorCode
 from clarion.wire.bridge import encode
-from clarion.wire.messages import k08_offset_commit as k08
-from clarion.wire.messages import k09_offset_fetch as k09
-from clarion.wire.messages.k11_join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from clarion.wire.messages.k12_heartbeat import HeartbeatRequest
-from clarion.wire.messages.k13_leave_group import LeaveGroupRequest, MemberIdentity
-from clarion.wire.messages.k14_sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from clarion.wire.messages.k68_consumer_group_heartbeat import (
-    Assignment,
+from clarion.wire.messages import offsets as wire_offsets
+from clarion.wire.messages.groups import (
+    ConsumerAssignment,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    LeaveGroupRequest,
+    MemberIdentity,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
     TopicPartitions,
 )
 
@@ -163,17 +165,17 @@ class Driver:
 
     def commit(self, group: str, offsets: dict[tuple[str, int], int], *, epoch=-1, member="", version=8, **more):
         topics = tuple(
-            k08.OffsetCommitRequestTopic(
+            wire_offsets.OffsetCommitRequestTopic(
                 name=topic,
                 partitions=(
-                    k08.OffsetCommitRequestPartition(
+                    wire_offsets.OffsetCommitRequestPartition(
                         partition_index=partition, committed_offset=offset, committed_metadata=more.get("metadata")
                     ),
                 ),
             )
             for (topic, partition), offset in offsets.items()
         )
-        request = k08.OffsetCommitRequest(
+        request = wire_offsets.OffsetCommitRequest(
             group_id=group,
             generation_id_or_member_epoch=epoch,
             member_id=member,
@@ -186,7 +188,7 @@ class Driver:
         return codes[0] if len(codes) == 1 else codes
 
     def committed(self, group: str) -> dict[tuple[str, int], int]:
-        request = k09.OffsetFetchRequest(group_id=group, topics=None)
+        request = wire_offsets.OffsetFetchRequest(group_id=group, topics=None)
         response = self.tell("offset_fetch", request, version=7)
         return {(t.name, p.partition_index): p.committed_offset for t in response.topics for p in t.partitions}
 
@@ -380,5 +382,5 @@ def _wire(owned: frozenset[tuple[UUID, int]]) -> tuple[TopicPartitions, ...]:
     return tuple(TopicPartitions(topic_id=one, partitions=tuple(numbers)) for one, numbers in topics.items())
 
 
-def _pairs(assignment: Assignment) -> frozenset[tuple[UUID, int]]:
+def _pairs(assignment: ConsumerAssignment) -> frozenset[tuple[UUID, int]]:
     return frozenset((one.topic_id, number) for one in assignment.topic_partitions for number in one.partitions)

@@ -6,9 +6,7 @@ import pytest
 
 from clarion.groups.config import GroupConfig
 from clarion.model.errors import ErrorCode
-from clarion.wire.messages.k12_heartbeat import HeartbeatRequest
-from clarion.wire.messages.k13_leave_group import LeaveGroupRequest, MemberIdentity
-from clarion.wire.messages.k15_describe_groups import DescribeGroupsRequest
+from clarion.wire.messages.groups import DescribeGroupsRequest, HeartbeatRequest, LeaveGroupRequest, MemberIdentity
 from tests.groups.driver import LOST, ClassicClient, Driver, settle, subscription
 
 

@@ -9,9 +9,13 @@ import pytest
 
 from clarion.groups.config import GroupConfig
 from clarion.model.errors import ErrorCode
-from clarion.wire.messages.k13_leave_group import LeaveGroupRequest, MemberIdentity
-from clarion.wire.messages.k68_consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
-from clarion.wire.messages.k69_consumer_group_describe import ConsumerGroupDescribeRequest
+from clarion.wire.messages.groups import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupHeartbeatRequest,
+    DescribedTopicPartitions,
+    LeaveGroupRequest,
+    MemberIdentity,
+)
 from tests.groups.driver import LOST, ClassicClient, ConsumerClient, Driver, rounds, settle
 
 
@@ -185,7 +189,7 @@ def test_the_previous_epoch_is_accepted_when_the_answer_was_lost_and_the_member_
     again = driver.tell("consumer_group_heartbeat", request, version=1)
     assert again.member_epoch == 2
     assert again.assignment == lost.assignment
-    stranger = replace(request, topic_partitions=(TopicPartitions(topic_id=UUID(int=5), partitions=(1,)),))
+    stranger = replace(request, topic_partitions=(DescribedTopicPartitions(topic_id=UUID(int=5), partitions=(1,)),))
     refused = driver.tell("consumer_group_heartbeat", stranger, version=1)
     assert refused.error_code == ErrorCode.FENCED_MEMBER_EPOCH
 
@@ -213,7 +217,7 @@ def test_unknown_members_and_groups_are_told_so(driver):
         {"group_id": ""},
         {"rebalance_timeout": -1},
         {"topic_partitions": None},
-        {"topic_partitions": (TopicPartitions(topic_id=UUID(int=1), partitions=(0,)),)},
+        {"topic_partitions": (DescribedTopicPartitions(topic_id=UUID(int=1), partitions=(0,)),)},
         {"subscribed_topic_names": None},
         {"instance_id": ""},
         {"rack_id": ""},

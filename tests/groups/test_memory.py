@@ -10,7 +10,7 @@ import pytest
 from clarion.groups.classic_group import ClassicGroup
 from clarion.groups.config import GroupConfig
 from clarion.model.errors import ErrorCode
-from clarion.wire.messages.k42_delete_groups import DeleteGroupsRequest
+from clarion.wire.messages.groups import DeleteGroupsRequest
 from tests.groups.driver import ClassicClient, ConsumerClient, Driver, settle, subscription
 
 MIB = 1024 * 1024

@@ -8,9 +8,12 @@ import pytest
 
 from clarion.groups.config import GroupConfig
 from clarion.model.errors import ErrorCode
-from clarion.wire.messages.k13_leave_group import LeaveGroupRequest, MemberIdentity
-from clarion.wire.messages.k15_describe_groups import DescribeGroupsRequest
-from clarion.wire.messages.k69_consumer_group_describe import ConsumerGroupDescribeRequest
+from clarion.wire.messages.groups import (
+    ConsumerGroupDescribeRequest,
+    DescribeGroupsRequest,
+    LeaveGroupRequest,
+    MemberIdentity,
+)
 from tests.groups.driver import LOST, ClassicClient, ConsumerClient, Driver, subscription
 from tests.groups.rolling import RollingClassic, rich_subscription
 

@@ -6,12 +6,8 @@ import pytest
 
 from clarion.groups.config import DAY_MS, GroupConfig
 from clarion.model.errors import ErrorCode
-from clarion.wire.messages import k08_offset_commit as k08
-from clarion.wire.messages import k09_offset_fetch as k09
-from clarion.wire.messages import k47_offset_delete as k47
-from clarion.wire.messages.k15_describe_groups import DescribeGroupsRequest
-from clarion.wire.messages.k16_list_groups import ListGroupsRequest
-from clarion.wire.messages.k42_delete_groups import DeleteGroupsRequest
+from clarion.wire.messages import offsets
+from clarion.wire.messages.groups import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
 from tests.groups.driver import ClassicClient, ConsumerClient, Driver, settle, subscription
 
 WEEK_MS = 7 * DAY_MS
@@ -27,8 +23,8 @@ def driver():
 
 
 def _group_fetch(driver, group, topics, *, version=9, member=None, epoch=-1):
-    asked = k09.OffsetFetchRequestGroup(group_id=group, member_id=member, member_epoch=epoch, topics=topics)
-    request = k09.OffsetFetchRequest(groups=(asked,), require_stable=True)
+    asked = offsets.OffsetFetchRequestGroup(group_id=group, member_id=member, member_epoch=epoch, topics=topics)
+    request = offsets.OffsetFetchRequest(groups=(asked,), require_stable=True)
     return driver.tell("offset_fetch", request, version=version).groups[0]
 
 
@@ -48,18 +44,18 @@ def test_a_consumer_without_a_group_keeps_its_offsets_under_the_empty_id(driver)
 
 
 def test_metadata_and_leader_epoch_come_back(driver):
-    partition = k08.OffsetCommitRequestPartition(
+    partition = offsets.OffsetCommitRequestPartition(
         partition_index=2, committed_offset=9, committed_metadata="why not", committed_leader_epoch=4
     )
-    topic = k08.OffsetCommitRequestTopic(name="t", partitions=(partition,))
-    driver.tell("offset_commit", k08.OffsetCommitRequest(group_id="g", topics=(topic,)), version=8)
-    topics = (k09.OffsetFetchRequestTopics(name="t", partition_indexes=(2,)),)
+    topic = offsets.OffsetCommitRequestTopic(name="t", partitions=(partition,))
+    driver.tell("offset_commit", offsets.OffsetCommitRequest(group_id="g", topics=(topic,)), version=8)
+    topics = (offsets.OffsetFetchRequestTopics(name="t", partition_indexes=(2,)),)
     fetched = _group_fetch(driver, "g", topics).topics[0].partitions[0]
     assert (fetched.committed_offset, fetched.metadata, fetched.committed_leader_epoch) == (9, "why not", 4)
 
 
 def test_what_was_never_committed_is_minus_one(driver):
-    topics = (k09.OffsetFetchRequestTopics(name="t", partition_indexes=(0, 3)),)
+    topics = (offsets.OffsetFetchRequestTopics(name="t", partition_indexes=(0, 3)),)
     fetched = _group_fetch(driver, "nobody", topics)
     assert (fetched.error_code, [one.committed_offset for one in fetched.topics[0].partitions]) == (0, [-1, -1])
     assert fetched.topics[0].partitions[0].metadata == ""
@@ -68,16 +64,16 @@ def test_what_was_never_committed_is_minus_one(driver):
 @pytest.mark.parametrize("version", range(1, 8))
 def test_old_versions_fetch_one_group(driver, version):
     driver.commit("g", {("t", 0): 5})
-    topic = k09.OffsetFetchRequestTopic(name="t", partition_indexes=(0, 1))
-    answer = driver.tell("offset_fetch", k09.OffsetFetchRequest(group_id="g", topics=(topic,)), version=version)
+    topic = offsets.OffsetFetchRequestTopic(name="t", partition_indexes=(0, 1))
+    answer = driver.tell("offset_fetch", offsets.OffsetFetchRequest(group_id="g", topics=(topic,)), version=version)
     assert [one.committed_offset for one in answer.topics[0].partitions] == [5, -1]
 
 
 def test_metadata_above_the_limit_is_refused_for_its_partition_alone(driver):
-    big = k08.OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="é" * 2049)
-    fine = k08.OffsetCommitRequestPartition(partition_index=1, committed_offset=1, committed_metadata="é" * 2048)
-    topic = k08.OffsetCommitRequestTopic(name="t", partitions=(big, fine))
-    answer = driver.tell("offset_commit", k08.OffsetCommitRequest(group_id="g", topics=(topic,)), version=8)
+    big = offsets.OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="é" * 2049)
+    fine = offsets.OffsetCommitRequestPartition(partition_index=1, committed_offset=1, committed_metadata="é" * 2048)
+    topic = offsets.OffsetCommitRequestTopic(name="t", partitions=(big, fine))
+    answer = driver.tell("offset_commit", offsets.OffsetCommitRequest(group_id="g", topics=(topic,)), version=8)
     codes = [one.error_code for one in answer.topics[0].partitions]
     assert codes == [ErrorCode.OFFSET_METADATA_TOO_LARGE, ErrorCode.NONE]
     assert driver.committed("g") == {("t", 1): 1}
@@ -85,10 +81,10 @@ def test_metadata_above_the_limit_is_refused_for_its_partition_alone(driver):
 
 def test_a_lost_append_commits_nothing(driver):
     driver.loses_appends = True
-    topic = k08.OffsetCommitRequestTopic(
-        name="t", partitions=(k08.OffsetCommitRequestPartition(partition_index=0, committed_offset=1),)
+    topic = offsets.OffsetCommitRequestTopic(
+        name="t", partitions=(offsets.OffsetCommitRequestPartition(partition_index=0, committed_offset=1),)
     )
-    driver.tell("offset_commit", k08.OffsetCommitRequest(group_id="g", topics=(topic,)), version=8)
+    driver.tell("offset_commit", offsets.OffsetCommitRequest(group_id="g", topics=(topic,)), version=8)
     driver.loses_appends = False
     assert driver.committed("g") == {}
     assert list(driver.coordinator.summaries()) == []
@@ -146,14 +142,16 @@ def test_a_modern_member_commits_and_fetches_with_its_epoch(driver):
 def test_several_groups_are_fetched_at_once(driver):
     driver.commit("g", {("t", 0): 5})
     driver.commit("h", {("u", 0): 6})
-    groups = tuple(k09.OffsetFetchRequestGroup(group_id=one) for one in ("g", "h", "none"))
-    answer = driver.tell("offset_fetch", k09.OffsetFetchRequest(groups=groups), version=8)
+    groups = tuple(offsets.OffsetFetchRequestGroup(group_id=one) for one in ("g", "h", "none"))
+    answer = driver.tell("offset_fetch", offsets.OffsetFetchRequest(groups=groups), version=8)
     assert [len(one.topics) for one in answer.groups] == [1, 1, 0]
 
 
 def _delete(driver, topic, group="g"):
-    asked = k47.OffsetDeleteRequestTopic(name=topic, partitions=(k47.OffsetDeleteRequestPartition(partition_index=0),))
-    answer = driver.tell("offset_delete", k47.OffsetDeleteRequest(group_id=group, topics=(asked,)), version=0)
+    asked = offsets.OffsetDeleteRequestTopic(
+        name=topic, partitions=(offsets.OffsetDeleteRequestPartition(partition_index=0),)
+    )
+    answer = driver.tell("offset_delete", offsets.OffsetDeleteRequest(group_id=group, topics=(asked,)), version=0)
     return answer.error_code or answer.topics[0].partitions[0].error_code
 
 

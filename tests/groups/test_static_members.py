@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from clarion.model.errors import ErrorCode
-from clarion.wire.messages.k13_leave_group import LeaveGroupRequest, MemberIdentity
-from clarion.wire.messages.k15_describe_groups import DescribeGroupsRequest
+from clarion.wire.messages.groups import DescribeGroupsRequest, LeaveGroupRequest, MemberIdentity
 from tests.groups.driver import ClassicClient, Driver, settle, subscription
 
 

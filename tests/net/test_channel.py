@@ -12,10 +12,9 @@ from clarion.model.errors import ErrorCode
 from clarion.net.channel import Channel, ChannelLostError, ChannelSettings, ChannelUnusableError, LastingChannel
 from clarion.wire import api_versions, bridge
 from clarion.wire.apis import API_VERSIONS, CREATE_TOPICS, HEARTBEAT, METADATA
-from clarion.wire.messages.k03_metadata import MetadataRequest
-from clarion.wire.messages.k12_heartbeat import HeartbeatRequest, HeartbeatResponse
-from clarion.wire.messages.k18_api_versions import ApiVersion, ApiVersionsResponse
-from clarion.wire.messages.k19_create_topics import CreatableTopic, CreateTopicsRequest
+from clarion.wire.messages.groups import HeartbeatRequest, HeartbeatResponse
+from clarion.wire.messages.metadata import ApiVersion, ApiVersionsResponse, MetadataRequest
+from clarion.wire.messages.topics import CreatableTopic, CreateTopicsRequest
 from clarion.world import SystemRandomness
 from tests.broker.harness import Node, running
 from tests.broker.test_tls import certificates, plain_and, secure, trusting  # noqa: F401

@@ -21,7 +21,7 @@ from clarion.net.dialogue import (
 from clarion.wire import api_versions
 from clarion.wire.apis import API_VERSIONS, APIS, HEARTBEAT, METADATA
 from clarion.wire.frames import parse_request_header, reply_head
-from clarion.wire.messages.k18_api_versions import ApiVersion, ApiVersionsResponse
+from clarion.wire.messages.metadata import ApiVersion, ApiVersionsResponse
 
 
 def reply(api_key: int, version: int, correlation_id: int, body: bytes) -> bytes:

@@ -10,14 +10,15 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from clarion.model.errors import ErrorCode, KafkaError
-from clarion.wire.messages.k08_offset_commit import (
+from clarion.wire.messages.logs import InitProducerIdRequest
+from clarion.wire.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestTopic,
 )
-from clarion.wire.messages.k09_offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
-from clarion.wire.messages.k19_create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from clarion.wire.messages.k22_init_producer_id import InitProducerIdRequest
+from clarion.wire.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from clarion.wire.records import Record, decode_batch, encode_batch
 from tests.history import Commit, Committed, Operation, Outcome, Poll, Send
 from tests.sim.link import LOST, Link

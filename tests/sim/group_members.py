@@ -12,18 +12,26 @@ from typing import Any
 from uuid import UUID
 
 from clarion.model.errors import ErrorCode
-from clarion.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic
-from clarion.wire.messages.k08_offset_commit import (
+from clarion.wire.messages.groups import (
+    ConsumerGroupHeartbeatRequest,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    MemberIdentity,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+    TopicPartitions,
+)
+from clarion.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from clarion.wire.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestTopic,
 )
-from clarion.wire.messages.k09_offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
-from clarion.wire.messages.k11_join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
-from clarion.wire.messages.k12_heartbeat import HeartbeatRequest
-from clarion.wire.messages.k13_leave_group import LeaveGroupRequest, MemberIdentity
-from clarion.wire.messages.k14_sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from clarion.wire.messages.k68_consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from tests.history import Commit, Committed, Outcome
 from tests.sim.clients import BACKOFF_SECONDS, Violation, World
 from tests.sim.link import LOST, Link

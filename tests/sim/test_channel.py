@@ -7,7 +7,7 @@ import asyncio
 from clarion.net.channel import ChannelLostError, ChannelSettings, LastingChannel
 from clarion.wire import bridge
 from clarion.wire.apis import HEARTBEAT
-from clarion.wire.messages.k12_heartbeat import HeartbeatRequest, HeartbeatResponse
+from clarion.wire.messages.groups import HeartbeatRequest, HeartbeatResponse
 from tests.net.peers import Peer
 from tests.sim.loop import SimLoop
 from tests.sim.network import Network

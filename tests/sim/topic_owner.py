@@ -15,23 +15,34 @@ from uuid import UUID
 
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.wire.batch import read_header
-from clarion.wire.messages.k02_list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from clarion.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic, MetadataResponseTopic
-from clarion.wire.messages.k19_create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from clarion.wire.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicState
-from clarion.wire.messages.k21_delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
-from clarion.wire.messages.k22_init_producer_id import InitProducerIdRequest
-from clarion.wire.messages.k23_offset_for_leader_epoch import (
+from clarion.wire.messages.configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalConfig,
+    IncrementalConfigsResource,
+)
+from clarion.wire.messages.logs import (
+    InitProducerIdRequest,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from clarion.wire.messages.k32_describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from clarion.wire.messages.k37_create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from clarion.wire.messages.k44_incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
+from clarion.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponseTopic
+from clarion.wire.messages.topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+    DeleteTopicsRequest,
+    DeleteTopicState,
 )
 from clarion.wire.records import Record, decode_batch, encode_batch
 from tests.sim.clients import BACKOFF_SECONDS, RECORD_MS, Violation, World
@@ -202,8 +213,8 @@ class TopicOwner:
         )
 
         async def change(link: Link) -> None:
-            config = AlterableConfig(name=name, config_operation=SET, value=value)
-            resource = AlterConfigsResource(resource_type=TOPIC, resource_name=self.name, configs=(config,))
+            config = IncrementalConfig(name=name, config_operation=SET, value=value)
+            resource = IncrementalConfigsResource(resource_type=TOPIC, resource_name=self.name, configs=(config,))
             answer = await link.ask(IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False), 1)
             self._expect(answer.responses[0].error_code, 0)
             self._note("configured", name, value)

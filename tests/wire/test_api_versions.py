@@ -8,7 +8,7 @@ from clarion.model.errors import ErrorCode
 from clarion.wire import bridge
 from clarion.wire.api_versions import encode_refusal, encode_reply, names_its_software
 from clarion.wire.apis import ADVERTISED, API_VERSIONS
-from clarion.wire.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
+from clarion.wire.messages.metadata import ApiVersionsRequest, ApiVersionsResponse
 from tests.wire import oracle
 
 

@@ -18,19 +18,21 @@ from clarion.model.errors import MalformedError
 from clarion.model.ids import NO_TOPIC_ID
 from clarion.wire import apis, bridge
 from clarion.wire.limits import request_elements_max
-from clarion.wire.messages.k02_list_offsets import ListOffsetsRequest
-from clarion.wire.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse, SupportedFeatureKey
-from clarion.wire.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicState
-from clarion.wire.messages.k32_describe_configs import (
+from clarion.wire.messages.configs import (
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
     DescribeConfigsResult,
 )
-from clarion.wire.messages.k75_describe_topic_partitions import (
+from clarion.wire.messages.logs import ListOffsetsRequest
+from clarion.wire.messages.metadata import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
     Cursor,
     DescribeTopicPartitionsRequest,
+    SupportedFeatureKey,
     TopicRequest,
 )
+from clarion.wire.messages.topics import DeleteTopicsRequest, DeleteTopicState
 from tests.wire.messages_at_random import random_message
 
 HAND_WRITTEN = {apis.PRODUCE, apis.FETCH}

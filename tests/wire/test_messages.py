@@ -6,9 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from clarion.wire.messages.k12_heartbeat import HeartbeatRequest, HeartbeatResponse
-from clarion.wire.messages.k16_list_groups import ListGroupsResponse
-from clarion.wire.messages.k42_delete_groups import DeleteGroupsRequest
+from clarion.wire.messages.groups import DeleteGroupsRequest, HeartbeatRequest, HeartbeatResponse, ListGroupsResponse
 
 
 def test_messages_are_equal_by_content_and_class():

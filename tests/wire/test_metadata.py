@@ -10,7 +10,7 @@ import pytest
 from clarion.model.ids import NO_TOPIC_ID
 from clarion.wire import bridge
 from clarion.wire.apis import METADATA
-from clarion.wire.messages import k03_metadata as neutral
+from clarion.wire.messages import metadata as neutral
 from clarion.wire.metadata import (
     BrokerMetadata,
     PartitionMetadata,

@@ -26,7 +26,7 @@ from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import NO_TOPIC_ID, TopicId, TopicPartition
 from clarion.model.names import OFFSETS_TOPIC
 from clarion.replication import Partition
-from clarion.wire.messages.k42_delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from clarion.wire.messages.groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from clarion.world import Randomness, new_uuid
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from clarion.groups.outcome import Call
 from clarion.groups.shard import Step
 from clarion.groups.timers import TimerKey, TimerKind
 from clarion.model.errors import ErrorCode, KafkaError
-from clarion.wire.messages.k11_join_group import JoinGroupRequest, JoinGroupResponse
+from clarion.wire.messages.groups import JoinGroupRequest, JoinGroupResponse
 
 MEMBER_ID_REQUIRED_FROM = 4  # KIP-394
 SKIP_ASSIGNMENT_FROM = 9  # KIP-814

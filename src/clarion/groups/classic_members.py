@@ -8,9 +8,14 @@ from clarion.groups.outcome import Call
 from clarion.groups.shard import Step
 from clarion.groups.timers import TimerKey, TimerKind
 from clarion.model.errors import ErrorCode, KafkaError
-from clarion.wire.messages.k12_heartbeat import HeartbeatRequest, HeartbeatResponse
-from clarion.wire.messages.k13_leave_group import MemberIdentity, MemberResponse
-from clarion.wire.messages.k14_sync_group import SyncGroupRequest, SyncGroupResponse
+from clarion.wire.messages.groups import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    MemberIdentity,
+    MemberResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
 
 PROTOCOL_FROM = 5  # SyncGroup tells the protocol's type and name, and must
 

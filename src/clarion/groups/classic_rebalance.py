@@ -10,8 +10,7 @@ from clarion.groups.records import CLASSIC_GROUP_TYPE, ClassicSnapshot, Key, enc
 from clarion.groups.shard import Step
 from clarion.groups.timers import TimerKey, TimerKind
 from clarion.model.errors import ErrorCode
-from clarion.wire.messages.k11_join_group import JoinGroupResponse, JoinGroupResponseMember
-from clarion.wire.messages.k14_sync_group import SyncGroupResponse
+from clarion.wire.messages.groups import JoinGroupResponse, JoinGroupResponseMember, SyncGroupResponse
 
 
 def rebalance(step: Step, group: ClassicGroup) -> None:

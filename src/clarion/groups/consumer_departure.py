@@ -12,10 +12,11 @@ from clarion.groups.partitions import NOTHING
 from clarion.groups.shard import Step
 from clarion.groups.timers import TimerKey, TimerKind
 from clarion.model.errors import ErrorCode, KafkaError
-from clarion.wire.messages.k13_leave_group import MemberIdentity, MemberResponse
-from clarion.wire.messages.k68_consumer_group_heartbeat import (
+from clarion.wire.messages.groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
+    MemberIdentity,
+    MemberResponse,
 )
 
 LOST_APPEND_RETRY_MS = 1_000  # often enough that a dead member does not linger, seldom enough for a disk in trouble

@@ -26,8 +26,8 @@ from clarion.groups.shard import Step
 from clarion.groups.subscriptions import check_regex
 from clarion.groups.timers import TimerKey, TimerKind
 from clarion.model.errors import ErrorCode, KafkaError
-from clarion.wire.messages.k68_consumer_group_heartbeat import (
-    Assignment,
+from clarion.wire.messages.groups import (
+    ConsumerAssignment,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
@@ -198,8 +198,8 @@ def _response(
     )
 
 
-def _assignment(partitions: Partitions) -> Assignment:
-    return Assignment(
+def _assignment(partitions: Partitions) -> ConsumerAssignment:
+    return ConsumerAssignment(
         topic_partitions=tuple(
             TopicPartitions(topic_id=topic_id, partitions=tuple(sorted(numbers)))
             for topic_id, numbers in sorted(partitions.items())

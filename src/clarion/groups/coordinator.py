@@ -49,28 +49,32 @@ from clarion.groups.timers import TimerKey, TimerKind
 from clarion.groups.topics import TopicsView
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import TopicId, TopicPartition
-from clarion.wire.messages.k08_offset_commit import OffsetCommitRequest
-from clarion.wire.messages.k09_offset_fetch import OffsetFetchRequest
-from clarion.wire.messages.k11_join_group import JoinGroupRequest
-from clarion.wire.messages.k12_heartbeat import HeartbeatRequest, HeartbeatResponse
-from clarion.wire.messages.k13_leave_group import (
-    LeaveGroupRequest,
-    LeaveGroupResponse,
-    MemberIdentity,
-    MemberResponse,
-)
-from clarion.wire.messages.k14_sync_group import SyncGroupRequest, SyncGroupResponse
-from clarion.wire.messages.k15_describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
-from clarion.wire.messages.k16_list_groups import ListGroupsRequest, ListGroupsResponse
-from clarion.wire.messages.k42_delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
-from clarion.wire.messages.k47_offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
-from clarion.wire.messages.k68_consumer_group_heartbeat import (
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-)
-from clarion.wire.messages.k69_consumer_group_describe import (
+from clarion.wire.messages.groups import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
+    MemberIdentity,
+    MemberResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from clarion.wire.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetFetchRequest,
 )
 
 MANY_LEAVE_FROM = 3  # LeaveGroup

@@ -15,10 +15,17 @@ from clarion.groups.offset_requests import drop
 from clarion.groups.partitions import Partitions
 from clarion.groups.shard import Group, Shard, Step
 from clarion.model.errors import ErrorCode
-from clarion.wire.messages import k15_describe_groups as k15
-from clarion.wire.messages import k69_consumer_group_describe as k69
-from clarion.wire.messages.k16_list_groups import ListedGroup, ListGroupsRequest
-from clarion.wire.messages.k42_delete_groups import DeletableGroupResult
+from clarion.wire.messages.groups import (
+    DeletableGroupResult,
+    DescribedAssignment,
+    DescribedConsumer,
+    DescribedConsumerGroup,
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribedTopicPartitions,
+    ListedGroup,
+    ListGroupsRequest,
+)
 
 NOT_FOUND_FROM = 6  # DescribeGroups before: an unknown group is simply dead
 MEMBER_IS_CLASSIC, MEMBER_IS_CONSUMER = 0, 1  # ConsumerGroupDescribe: which protocol a member speaks
@@ -35,18 +42,18 @@ def list_groups(shard: Shard, request: ListGroupsRequest) -> tuple[ListedGroup, 
     )
 
 
-def describe_classic(shard: Shard, group_id: str, version: int) -> k15.DescribedGroup:
+def describe_classic(shard: Shard, group_id: str, version: int) -> DescribedGroup:
     group = shard.classic(group_id)
     if group is None:
         is_error = version >= NOT_FOUND_FROM
-        return k15.DescribedGroup(
+        return DescribedGroup(
             group_id=group_id,
             group_state=ClassicState.DEAD,
             error_code=ErrorCode.GROUP_ID_NOT_FOUND if is_error else ErrorCode.NONE,
             error_message=f"there is no classic group {group_id}" if is_error else None,
         )
     is_stable = group.state is ClassicState.STABLE
-    return k15.DescribedGroup(
+    return DescribedGroup(
         group_id=group_id,
         group_state=group.state,
         protocol_type=group.protocol_type or "",
@@ -55,14 +62,14 @@ def describe_classic(shard: Shard, group_id: str, version: int) -> k15.Described
     )
 
 
-def describe_consumer(shard: Shard, group_id: str) -> k69.DescribedGroup:
+def describe_consumer(shard: Shard, group_id: str) -> DescribedConsumerGroup:
     group = shard.consumer(group_id)
     if group is None:
         code = ErrorCode.GROUP_ID_NOT_FOUND if group_id else ErrorCode.INVALID_GROUP_ID
         message = f"there is no consumer group {group_id}"
-        return k69.DescribedGroup(group_id=group_id, error_code=code, error_message=message)
+        return DescribedConsumerGroup(group_id=group_id, error_code=code, error_message=message)
     names = shard.topics.names
-    return k69.DescribedGroup(
+    return DescribedConsumerGroup(
         group_id=group_id,
         group_state=group.state,
         group_epoch=group.epoch,
@@ -112,8 +119,8 @@ def _listed(group: Group) -> ListedGroup:
     )
 
 
-def _described(group: ClassicGroup, member: ClassicMember, is_stable: bool) -> k15.DescribedGroupMember:
-    return k15.DescribedGroupMember(
+def _described(group: ClassicGroup, member: ClassicMember, is_stable: bool) -> DescribedGroupMember:
+    return DescribedGroupMember(
         member_id=member.member_id,
         group_instance_id=member.instance_id,
         client_id=member.client_id,
@@ -123,7 +130,7 @@ def _described(group: ClassicGroup, member: ClassicMember, is_stable: bool) -> k
     )
 
 
-def _described_consumer(group: ConsumerGroup, member_id: str, names: Mapping[UUID, str]) -> k69.Member:
+def _described_consumer(group: ConsumerGroup, member_id: str, names: Mapping[UUID, str]) -> DescribedConsumer:
     member, current = group.members[member_id], group.current(member_id)
     told: dict[str, Any] = {
         "instance_id": member.instance_id,
@@ -133,7 +140,7 @@ def _described_consumer(group: ConsumerGroup, member_id: str, names: Mapping[UUI
         "subscribed_topic_names": member.subscribed_topic_names,
         "subscribed_topic_regex": member.subscribed_topic_regex,
     }
-    return k69.Member(
+    return DescribedConsumer(
         member_id=member_id,
         member_epoch=current.member_epoch,
         assignment=_assignment(current.assigned, names),
@@ -143,10 +150,10 @@ def _described_consumer(group: ConsumerGroup, member_id: str, names: Mapping[UUI
     )
 
 
-def _assignment(partitions: Partitions, names: Mapping[UUID, str]) -> k69.Assignment:
-    return k69.Assignment(
+def _assignment(partitions: Partitions, names: Mapping[UUID, str]) -> DescribedAssignment:
+    return DescribedAssignment(
         topic_partitions=tuple(
-            k69.TopicPartitions(topic_id=topic_id, topic_name=names[topic_id], partitions=tuple(sorted(numbers)))
+            DescribedTopicPartitions(topic_id=topic_id, topic_name=names[topic_id], partitions=tuple(sorted(numbers)))
             for topic_id, numbers in sorted(partitions.items())
             if topic_id in names  # deleted meanwhile
         )

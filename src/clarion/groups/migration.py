@@ -30,7 +30,7 @@ from clarion.groups.shard import Step
 from clarion.groups.timers import TimerKey, TimerKind
 from clarion.groups.topics import TopicsView
 from clarion.model.errors import ErrorCode, KafkaError, MalformedError
-from clarion.wire.messages.k11_join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from clarion.wire.messages.groups import JoinGroupRequest, JoinGroupRequestProtocol
 
 # Their data only says what everybody held before. librdkafka's cooperative-sticky hands out such; Kafka, whose own
 # assignors never do, refuses to convert any group with data in its assignments.

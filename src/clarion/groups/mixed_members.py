@@ -33,9 +33,14 @@ from clarion.groups.records import ClassicTerms, CurrentAssignment, MemberMetada
 from clarion.groups.shard import Step
 from clarion.groups.timers import TimerKey, TimerKind
 from clarion.model.errors import ErrorCode, KafkaError, MalformedError
-from clarion.wire.messages.k11_join_group import JoinGroupRequest, JoinGroupResponse
-from clarion.wire.messages.k12_heartbeat import HeartbeatRequest, HeartbeatResponse
-from clarion.wire.messages.k14_sync_group import SyncGroupRequest, SyncGroupResponse
+from clarion.wire.messages.groups import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
 
 
 def join(step: Step, group: ConsumerGroup, request: JoinGroupRequest, call: Call) -> None:

@@ -17,7 +17,7 @@ from clarion.groups.outcome import Call, Outcome
 from clarion.groups.timers import TimerKey, TimerKind, Timers
 from clarion.groups.topics import NO_TOPICS, TopicsView
 from clarion.model.errors import ErrorCode, KafkaError
-from clarion.wire.messages.k11_join_group import JoinGroupRequest
+from clarion.wire.messages.groups import JoinGroupRequest
 
 Group = ClassicGroup | ConsumerGroup
 

@@ -16,7 +16,7 @@ from clarion.model.errors import ErrorCode, MalformedError
 from clarion.wire import bridge
 from clarion.wire.apis import API_VERSIONS, APIS, Api
 from clarion.wire.frames import LENGTH_BYTES, parse_response_header, request_frame
-from clarion.wire.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
+from clarion.wire.messages.metadata import ApiVersionsRequest, ApiVersionsResponse
 from clarion.world import Randomness
 
 FRAME_BYTES_MAX: Final = 256 * 1024 * 1024  # more than any answer: what was asked for, and one batch beyond it

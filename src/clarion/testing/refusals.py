@@ -98,7 +98,7 @@ _FIRST_METADATA_WITH_TOP: Final = 13
 
 def _metadata(broker: Broker, version: int, request: Any, code: ErrorCode, listener: int) -> Any:
     """Brokers are told as ever: an answer without them would be another fault, the loss of the cluster."""
-    from clarion.wire.messages.k03_metadata import MetadataResponse, MetadataResponseBroker, MetadataResponseTopic
+    from clarion.wire.messages.metadata import MetadataResponse, MetadataResponseBroker, MetadataResponseTopic
 
     is_for_all = code is ErrorCode.REBOOTSTRAP_REQUIRED  # the one error that stands at the top
     asked = [] if is_for_all else _topics_asked(broker, version, request)

@@ -13,7 +13,7 @@ from typing import Final
 from clarion.model.errors import ErrorCode
 from clarion.wire import bridge
 from clarion.wire.apis import ADVERTISED, API_VERSIONS, APIS
-from clarion.wire.messages.k18_api_versions import (
+from clarion.wire.messages.metadata import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,

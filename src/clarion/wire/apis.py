@@ -64,12 +64,14 @@ class Api:
         max_version: int,
         first_flexible: int,
         advertised_min: int | None = None,
+        messages: str = "",
     ) -> None:
         self.key = key
         self.name = name
         self.min_version = min_version
         self.max_version = max_version
         self.first_flexible = first_flexible
+        self.messages = messages  # the module of `wire.messages` that has them
         self.advertised_min = min_version if advertised_min is None else advertised_min
 
     def speaks(self, version: int) -> bool:
@@ -93,7 +95,7 @@ class Api:
         return self._message("Response")
 
     def _message(self, suffix: str) -> type[Any]:
-        module = import_module(f"clarion.wire.messages.k{self.key:02d}_{self.snake_name}")
+        module = import_module(f"clarion.wire.messages.{self.messages}")
         message: type[Any] = getattr(module, self.name + suffix)
         return message
 
@@ -105,43 +107,43 @@ _TABLE: Final = (
     # Trap 1: librdkafka drops compression and idempotence unless Produce is advertised from 0; below 3 is refused.
     Api(PRODUCE, "Produce", 3, 13, 9, advertised_min=0),
     Api(FETCH, "Fetch", 4, 18, 12),
-    Api(LIST_OFFSETS, "ListOffsets", 1, 11, 6),
-    Api(METADATA, "Metadata", 0, 13, 9),
-    Api(OFFSET_COMMIT, "OffsetCommit", 2, 10, 8),
-    Api(OFFSET_FETCH, "OffsetFetch", 1, 10, 6),
-    Api(FIND_COORDINATOR, "FindCoordinator", 0, 6, 3),
-    Api(JOIN_GROUP, "JoinGroup", 0, 9, 6),
-    Api(HEARTBEAT, "Heartbeat", 0, 4, 4),
-    Api(LEAVE_GROUP, "LeaveGroup", 0, 5, 4),
-    Api(SYNC_GROUP, "SyncGroup", 0, 5, 4),
-    Api(DESCRIBE_GROUPS, "DescribeGroups", 0, 6, 5),
-    Api(LIST_GROUPS, "ListGroups", 0, 5, 3),
-    Api(API_VERSIONS, "ApiVersions", 0, 4, 3),
-    Api(CREATE_TOPICS, "CreateTopics", 2, 7, 5),
-    Api(DELETE_TOPICS, "DeleteTopics", 1, 6, 4),
-    Api(DELETE_RECORDS, "DeleteRecords", 0, 2, 2),
-    Api(INIT_PRODUCER_ID, "InitProducerId", 0, 5, 2),
-    Api(OFFSET_FOR_LEADER_EPOCH, "OffsetForLeaderEpoch", 2, 4, 4),
-    Api(DESCRIBE_CONFIGS, "DescribeConfigs", 1, 4, 4),
-    Api(ALTER_CONFIGS, "AlterConfigs", 0, 2, 2),
-    Api(ALTER_REPLICA_LOG_DIRS, "AlterReplicaLogDirs", 1, 2, 2),
-    Api(DESCRIBE_LOG_DIRS, "DescribeLogDirs", 1, 4, 2),
-    Api(CREATE_PARTITIONS, "CreatePartitions", 0, 3, 2),
-    Api(DELETE_GROUPS, "DeleteGroups", 0, 2, 2),
-    Api(ELECT_LEADERS, "ElectLeaders", 0, 2, 2),
-    Api(INCREMENTAL_ALTER_CONFIGS, "IncrementalAlterConfigs", 0, 1, 1),
-    Api(ALTER_PARTITION_REASSIGNMENTS, "AlterPartitionReassignments", 0, 1, 0),
-    Api(LIST_PARTITION_REASSIGNMENTS, "ListPartitionReassignments", 0, 0, 0),
-    Api(OFFSET_DELETE, "OffsetDelete", 0, 0, NEVER_FLEXIBLE),
-    Api(DESCRIBE_CLIENT_QUOTAS, "DescribeClientQuotas", 0, 1, 1),
-    Api(DESCRIBE_QUORUM, "DescribeQuorum", 0, 2, 0),
-    Api(UPDATE_FEATURES, "UpdateFeatures", 0, 2, 0),
-    Api(DESCRIBE_CLUSTER, "DescribeCluster", 0, 2, 0),
-    Api(DESCRIBE_PRODUCERS, "DescribeProducers", 0, 0, 0),
-    Api(CONSUMER_GROUP_HEARTBEAT, "ConsumerGroupHeartbeat", 0, 1, 0),
-    Api(CONSUMER_GROUP_DESCRIBE, "ConsumerGroupDescribe", 0, 1, 0),
-    Api(LIST_CONFIG_RESOURCES, "ListConfigResources", 0, 1, 0),
-    Api(DESCRIBE_TOPIC_PARTITIONS, "DescribeTopicPartitions", 0, 0, 0),
+    Api(LIST_OFFSETS, "ListOffsets", 1, 11, 6, messages="logs"),
+    Api(METADATA, "Metadata", 0, 13, 9, messages="metadata"),
+    Api(OFFSET_COMMIT, "OffsetCommit", 2, 10, 8, messages="offsets"),
+    Api(OFFSET_FETCH, "OffsetFetch", 1, 10, 6, messages="offsets"),
+    Api(FIND_COORDINATOR, "FindCoordinator", 0, 6, 3, messages="metadata"),
+    Api(JOIN_GROUP, "JoinGroup", 0, 9, 6, messages="groups"),
+    Api(HEARTBEAT, "Heartbeat", 0, 4, 4, messages="groups"),
+    Api(LEAVE_GROUP, "LeaveGroup", 0, 5, 4, messages="groups"),
+    Api(SYNC_GROUP, "SyncGroup", 0, 5, 4, messages="groups"),
+    Api(DESCRIBE_GROUPS, "DescribeGroups", 0, 6, 5, messages="groups"),
+    Api(LIST_GROUPS, "ListGroups", 0, 5, 3, messages="groups"),
+    Api(API_VERSIONS, "ApiVersions", 0, 4, 3, messages="metadata"),
+    Api(CREATE_TOPICS, "CreateTopics", 2, 7, 5, messages="topics"),
+    Api(DELETE_TOPICS, "DeleteTopics", 1, 6, 4, messages="topics"),
+    Api(DELETE_RECORDS, "DeleteRecords", 0, 2, 2, messages="topics"),
+    Api(INIT_PRODUCER_ID, "InitProducerId", 0, 5, 2, messages="logs"),
+    Api(OFFSET_FOR_LEADER_EPOCH, "OffsetForLeaderEpoch", 2, 4, 4, messages="logs"),
+    Api(DESCRIBE_CONFIGS, "DescribeConfigs", 1, 4, 4, messages="configs"),
+    Api(ALTER_CONFIGS, "AlterConfigs", 0, 2, 2, messages="configs"),
+    Api(ALTER_REPLICA_LOG_DIRS, "AlterReplicaLogDirs", 1, 2, 2, messages="replicas"),
+    Api(DESCRIBE_LOG_DIRS, "DescribeLogDirs", 1, 4, 2, messages="replicas"),
+    Api(CREATE_PARTITIONS, "CreatePartitions", 0, 3, 2, messages="topics"),
+    Api(DELETE_GROUPS, "DeleteGroups", 0, 2, 2, messages="groups"),
+    Api(ELECT_LEADERS, "ElectLeaders", 0, 2, 2, messages="replicas"),
+    Api(INCREMENTAL_ALTER_CONFIGS, "IncrementalAlterConfigs", 0, 1, 1, messages="configs"),
+    Api(ALTER_PARTITION_REASSIGNMENTS, "AlterPartitionReassignments", 0, 1, 0, messages="replicas"),
+    Api(LIST_PARTITION_REASSIGNMENTS, "ListPartitionReassignments", 0, 0, 0, messages="replicas"),
+    Api(OFFSET_DELETE, "OffsetDelete", 0, 0, NEVER_FLEXIBLE, messages="offsets"),
+    Api(DESCRIBE_CLIENT_QUOTAS, "DescribeClientQuotas", 0, 1, 1, messages="controller"),
+    Api(DESCRIBE_QUORUM, "DescribeQuorum", 0, 2, 0, messages="controller"),
+    Api(UPDATE_FEATURES, "UpdateFeatures", 0, 2, 0, messages="controller"),
+    Api(DESCRIBE_CLUSTER, "DescribeCluster", 0, 2, 0, messages="metadata"),
+    Api(DESCRIBE_PRODUCERS, "DescribeProducers", 0, 0, 0, messages="logs"),
+    Api(CONSUMER_GROUP_HEARTBEAT, "ConsumerGroupHeartbeat", 0, 1, 0, messages="groups"),
+    Api(CONSUMER_GROUP_DESCRIBE, "ConsumerGroupDescribe", 0, 1, 0, messages="groups"),
+    Api(LIST_CONFIG_RESOURCES, "ListConfigResources", 0, 1, 0, messages="configs"),
+    Api(DESCRIBE_TOPIC_PARTITIONS, "DescribeTopicPartitions", 0, 0, 0, messages="metadata"),
 )
 
 APIS: Final[dict[int, Api]] = {api.key: api for api in _TABLE}

@@ -21,7 +21,7 @@ from clarion.broker.threads import in_thread
 from clarion.log.hops import DamagedSegment
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.replication import Partition
-from clarion.wire.messages.k02_list_offsets import (
+from clarion.wire.messages.logs import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,

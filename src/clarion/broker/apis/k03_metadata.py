@@ -25,7 +25,7 @@ from clarion.cluster import Topic
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import NO_TOPIC_ID
 from clarion.model.names import check_topic_name, is_topic_name
-from clarion.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic
+from clarion.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from clarion.wire.metadata import FIRST_FLEXIBLE, BrokerMetadata, encode_response
 from clarion.world import event_log
 

@@ -16,7 +16,7 @@ from clarion.broker.broker import Broker, RequestContext
 from clarion.cluster import Topic
 from clarion.groups.coordinator import GroupCoordinator
 from clarion.model.errors import ErrorCode, KafkaError
-from clarion.wire.messages.k08_offset_commit import (
+from clarion.wire.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,

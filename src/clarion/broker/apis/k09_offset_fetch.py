@@ -20,7 +20,7 @@ from clarion.groups.offset_requests import all_topics, fetch_response, groups_as
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import NO_TOPIC_ID
 from clarion.wire.bridge import has_more_elements
-from clarion.wire.messages.k09_offset_fetch import (
+from clarion.wire.messages.offsets import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,

@@ -12,7 +12,7 @@ from typing import Final
 from clarion.broker.authorizer import Operation, ResourceKind
 from clarion.broker.broker import Broker, RequestContext
 from clarion.model.errors import ErrorCode, KafkaError
-from clarion.wire.messages.k10_find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from clarion.wire.messages.metadata import FindCoordinatorRequest, FindCoordinatorResponse, FoundCoordinator
 
 _GROUP: Final = 0
 _TRANSACTION: Final = 1
@@ -22,7 +22,7 @@ _FIRST_VERSION_WITH_KEYS: Final = 4
 async def handle(broker: Broker, request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
     trouble = await _make_ready(broker, request.key_type)
 
-    def find(key: str) -> Coordinator:
+    def find(key: str) -> FoundCoordinator:
         return _refuse(key, *trouble) if trouble else _find(broker, key, request.key_type, context)
 
     if context.version >= _FIRST_VERSION_WITH_KEYS:
@@ -48,7 +48,7 @@ async def _make_ready(broker: Broker, key_type: int) -> tuple[ErrorCode, str] | 
     return None
 
 
-def _find(broker: Broker, key: str, key_type: int, context: RequestContext) -> Coordinator:
+def _find(broker: Broker, key: str, key_type: int, context: RequestContext) -> FoundCoordinator:
     if key_type == _TRANSACTION:
         return _refuse(key, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not supported yet")
     if key_type != _GROUP:
@@ -59,8 +59,8 @@ def _find(broker: Broker, key: str, key_type: int, context: RequestContext) -> C
     if coordinator is None:
         return _refuse(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "the coordinator is not available")
     host, port = coordinator.endpoint(context.listener)
-    return Coordinator(key=key, node_id=coordinator.id, host=host, port=port)
+    return FoundCoordinator(key=key, node_id=coordinator.id, host=host, port=port)
 
 
-def _refuse(key: str, code: ErrorCode, message: str) -> Coordinator:
-    return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=message)
+def _refuse(key: str, code: ErrorCode, message: str) -> FoundCoordinator:
+    return FoundCoordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=message)

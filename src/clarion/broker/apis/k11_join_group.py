@@ -11,7 +11,7 @@ from clarion.broker.broker import Broker, RequestContext
 from clarion.groups.classic_rebalance import join_error
 from clarion.groups.coordinator import GroupCoordinator
 from clarion.model.errors import KafkaError
-from clarion.wire.messages.k11_join_group import JoinGroupRequest, JoinGroupResponse
+from clarion.wire.messages.groups import JoinGroupRequest, JoinGroupResponse
 
 
 async def handle(broker: Broker, request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse:

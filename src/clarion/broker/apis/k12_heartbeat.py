@@ -10,7 +10,7 @@ from clarion.broker.authorizer import Operation
 from clarion.broker.broker import Broker, RequestContext
 from clarion.groups.coordinator import GroupCoordinator
 from clarion.model.errors import ErrorCode, KafkaError
-from clarion.wire.messages.k12_heartbeat import HeartbeatRequest, HeartbeatResponse
+from clarion.wire.messages.groups import HeartbeatRequest, HeartbeatResponse
 
 
 async def handle(broker: Broker, request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:

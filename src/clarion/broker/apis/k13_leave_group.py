@@ -8,7 +8,7 @@ from __future__ import annotations
 from clarion.broker.authorizer import Operation
 from clarion.broker.broker import Broker, RequestContext
 from clarion.groups.coordinator import GroupCoordinator
-from clarion.wire.messages.k13_leave_group import LeaveGroupRequest, LeaveGroupResponse
+from clarion.wire.messages.groups import LeaveGroupRequest, LeaveGroupResponse
 
 
 async def handle(broker: Broker, request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from clarion.broker.authorizer import Operation
 from clarion.broker.broker import Broker, RequestContext
 from clarion.groups.coordinator import GroupCoordinator
-from clarion.wire.messages.k14_sync_group import SyncGroupRequest, SyncGroupResponse
+from clarion.wire.messages.groups import SyncGroupRequest, SyncGroupResponse
 
 
 async def handle(broker: Broker, request: SyncGroupRequest, context: RequestContext) -> SyncGroupResponse:

@@ -10,7 +10,7 @@ from functools import partial
 from clarion.broker.authorizer import THE_CLUSTER, Operation, ResourceKind
 from clarion.broker.broker import Broker, RequestContext
 from clarion.groups.coordinator import GroupCoordinator
-from clarion.wire.messages.k16_list_groups import ListGroupsRequest, ListGroupsResponse
+from clarion.wire.messages.groups import ListGroupsRequest, ListGroupsResponse
 
 
 async def handle(broker: Broker, request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from clarion.broker.broker import Broker, RequestContext
 from clarion.model.errors import ErrorCode
 from clarion.wire.api_versions import encode_refusal, encode_reply, names_its_software
-from clarion.wire.messages.k18_api_versions import ApiVersionsRequest
+from clarion.wire.messages.metadata import ApiVersionsRequest
 
 
 async def handle(broker: Broker, request: ApiVersionsRequest, context: RequestContext) -> bytes:

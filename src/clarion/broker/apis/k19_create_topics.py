@@ -21,7 +21,7 @@ from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import NO_TOPIC_ID, TopicId
 from clarion.model.names import METADATA_TOPIC
 from clarion.model.topic_settings import parse
-from clarion.wire.messages.k19_create_topics import (
+from clarion.wire.messages.topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfigs,

@@ -15,7 +15,7 @@ from clarion.broker.broker import Broker, RequestContext
 from clarion.cluster import Topic
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import NO_TOPIC_ID
-from clarion.wire.messages.k20_delete_topics import (
+from clarion.wire.messages.topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
     DeleteTopicsResponse,

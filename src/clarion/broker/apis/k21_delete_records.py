@@ -18,7 +18,7 @@ from clarion.broker.broker import Broker, RequestContext
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.names import is_internal
 from clarion.replication import Partition
-from clarion.wire.messages.k21_delete_records import (
+from clarion.wire.messages.topics import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,

@@ -13,7 +13,7 @@ from clarion.broker.apis.refusals import REFUSALS, refusal_of
 from clarion.broker.authorizer import Operation
 from clarion.broker.broker import Broker, RequestContext
 from clarion.model.errors import ErrorCode
-from clarion.wire.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from clarion.wire.messages.logs import InitProducerIdRequest, InitProducerIdResponse
 
 
 async def handle(broker: Broker, request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from clarion.broker.apis.refusals import REFUSALS, refusal_of
 from clarion.broker.authorizer import Operation, Principal
 from clarion.broker.broker import Broker, RequestContext
-from clarion.wire.messages.k23_offset_for_leader_epoch import (
+from clarion.wire.messages.logs import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,

@@ -30,7 +30,7 @@ from clarion.broker.broker import Broker, RequestContext
 from clarion.broker.dynamic_settings import ALL_BROKERS
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.names import check_topic_name
-from clarion.wire.messages.k32_describe_configs import (
+from clarion.wire.messages.configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResourceResult,

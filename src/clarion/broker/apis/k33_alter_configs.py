@@ -15,7 +15,7 @@ from clarion.broker.authorizer import Principal
 from clarion.broker.broker import Broker, RequestContext
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.setting_changes import Edit, Operation, SettingChange
-from clarion.wire.messages.k33_alter_configs import (
+from clarion.wire.messages.configs import (
     AlterConfigsRequest,
     AlterConfigsResource,
     AlterConfigsResourceResponse,

@@ -18,7 +18,7 @@ from clarion.broker.authorizer import THE_CLUSTER, Operation, ResourceKind
 from clarion.broker.broker import Broker, RequestContext
 from clarion.model.errors import ErrorCode
 from clarion.replication import Partition
-from clarion.wire.messages.k35_describe_log_dirs import (
+from clarion.wire.messages.replicas import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,

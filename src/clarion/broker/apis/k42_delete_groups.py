@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from clarion.broker.broker import Broker, RequestContext
 from clarion.model.errors import KafkaError
-from clarion.wire.messages.k42_delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from clarion.wire.messages.groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 
 
 async def handle(broker: Broker, request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:

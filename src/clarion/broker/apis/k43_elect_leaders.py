@@ -13,7 +13,7 @@ from typing import Final
 from clarion.broker.authorizer import Operation
 from clarion.broker.broker import Broker, RequestContext
 from clarion.model.errors import ErrorCode, KafkaError
-from clarion.wire.messages.k43_elect_leaders import (
+from clarion.wire.messages.replicas import (
     ElectLeadersRequest,
     ElectLeadersResponse,
     PartitionResult,

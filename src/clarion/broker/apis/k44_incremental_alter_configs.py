@@ -15,11 +15,11 @@ from clarion.broker.authorizer import Principal
 from clarion.broker.broker import Broker, RequestContext
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.setting_changes import Edit, SettingChange
-from clarion.wire.messages.k44_incremental_alter_configs import (
-    AlterConfigsResource,
-    AlterConfigsResourceResponse,
+from clarion.wire.messages.configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
+    IncrementalConfigsResource,
+    IncrementalConfigsResourceResponse,
 )
 
 
@@ -37,7 +37,7 @@ async def handle(
         except REFUSALS as error:
             code, message = refusal_of(error, one.resource_name)
         responses.append(
-            AlterConfigsResourceResponse(
+            IncrementalConfigsResourceResponse(
                 error_code=code,
                 error_message=message,
                 resource_type=one.resource_type,
@@ -47,7 +47,7 @@ async def handle(
     return IncrementalAlterConfigsResponse(responses=tuple(responses))
 
 
-async def _alter(broker: Broker, who: Principal, asked: AlterConfigsResource, *, validate_only: bool) -> None:
+async def _alter(broker: Broker, who: Principal, asked: IncrementalConfigsResource, *, validate_only: bool) -> None:
     changes = [SettingChange(config.name, config.config_operation, config.value) for config in asked.configs]
     edit = Edit(changes, replaces_all=False)
     await alter(broker, who, asked.resource_type, asked.resource_name, edit, validate_only=validate_only)

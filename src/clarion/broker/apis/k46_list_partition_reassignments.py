@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from clarion.broker.authorizer import Operation
 from clarion.broker.broker import Broker, RequestContext
-from clarion.wire.messages.k46_list_partition_reassignments import (
+from clarion.wire.messages.replicas import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )

@@ -12,7 +12,7 @@ from clarion.broker.authorizer import Operation
 from clarion.broker.broker import Broker, RequestContext
 from clarion.groups.coordinator import GroupCoordinator
 from clarion.model.errors import ErrorCode, KafkaError
-from clarion.wire.messages.k47_offset_delete import (
+from clarion.wire.messages.offsets import (
     OffsetDeleteRequest,
     OffsetDeleteRequestTopic,
     OffsetDeleteResponse,

@@ -13,7 +13,7 @@ from typing import Final
 from clarion.broker.authorizer import Operation
 from clarion.broker.broker import Broker, RequestContext
 from clarion.model.errors import ErrorCode, KafkaError
-from clarion.wire.messages.k48_describe_client_quotas import (
+from clarion.wire.messages.controller import (
     ComponentData,
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,

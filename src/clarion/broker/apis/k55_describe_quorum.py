@@ -13,12 +13,12 @@ from clarion.broker.broker import Broker, RequestContext
 from clarion.broker.settings import listener_protocol
 from clarion.model.errors import ErrorCode
 from clarion.model.names import METADATA_TOPIC
-from clarion.wire.messages.k55_describe_quorum import (
+from clarion.wire.messages.controller import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,
-    Listener,
-    Node,
     PartitionData,
+    QuorumListener,
+    QuorumNode,
     ReplicaState,
     TopicAsked,
     TopicData,
@@ -63,11 +63,11 @@ def _quorum(broker: Broker, revision: int) -> PartitionData:
     )
 
 
-def _node(broker: Broker) -> Node:
-    return Node(
+def _node(broker: Broker) -> QuorumNode:
+    return QuorumNode(
         node_id=broker.node_id,
         listeners=tuple(
-            Listener(name=listener_protocol(listener), host=address.host, port=address.port)
+            QuorumListener(name=listener_protocol(listener), host=address.host, port=address.port)
             for listener, address in zip(
                 broker.config.listeners, broker.image.brokers[broker.node_id].endpoints, strict=False
             )

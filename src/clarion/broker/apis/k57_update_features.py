@@ -14,7 +14,7 @@ from clarion.broker.authorizer import Operation
 from clarion.broker.broker import Broker, RequestContext
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.wire.api_versions import FEATURES
-from clarion.wire.messages.k57_update_features import (
+from clarion.wire.messages.controller import (
     FeatureUpdateKey,
     UpdatableFeatureResult,
     UpdateFeaturesRequest,

@@ -15,7 +15,7 @@ from clarion.broker.authorizer import THE_CLUSTER, ResourceKind
 from clarion.broker.broker import Broker, RequestContext
 from clarion.cluster import BrokerRegistration
 from clarion.model.errors import ErrorCode
-from clarion.wire.messages.k60_describe_cluster import (
+from clarion.wire.messages.metadata import (
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,

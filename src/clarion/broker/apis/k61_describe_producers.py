@@ -12,7 +12,7 @@ from clarion.broker.apis.refusals import REFUSALS, refusal_of
 from clarion.broker.authorizer import Operation, Principal
 from clarion.broker.broker import Broker, RequestContext
 from clarion.replication.producers import Producer
-from clarion.wire.messages.k61_describe_producers import (
+from clarion.wire.messages.logs import (
     DescribeProducersRequest,
     DescribeProducersResponse,
     PartitionResponse,

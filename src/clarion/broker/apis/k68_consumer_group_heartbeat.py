@@ -9,7 +9,7 @@ from __future__ import annotations
 from clarion.broker.authorizer import Operation
 from clarion.broker.broker import Broker, RequestContext
 from clarion.groups.coordinator import GroupCoordinator
-from clarion.wire.messages.k68_consumer_group_heartbeat import (
+from clarion.wire.messages.groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )

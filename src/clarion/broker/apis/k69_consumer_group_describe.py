@@ -12,10 +12,10 @@ from clarion.broker.authorizer import Operation, ResourceKind
 from clarion.broker.broker import Broker, RequestContext
 from clarion.groups.coordinator import GroupCoordinator
 from clarion.model.errors import KafkaError
-from clarion.wire.messages.k69_consumer_group_describe import (
+from clarion.wire.messages.groups import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
-    DescribedGroup,
+    DescribedConsumerGroup,
 )
 
 
@@ -28,7 +28,9 @@ async def handle(
     return ConsumerGroupDescribeResponse(groups=tuple(groups))
 
 
-async def _one(broker: Broker, group_id: str, context: RequestContext, *, has_operations: bool) -> DescribedGroup:
+async def _one(
+    broker: Broker, group_id: str, context: RequestContext, *, has_operations: bool
+) -> DescribedConsumerGroup:
     try:
         response: ConsumerGroupDescribeResponse = await broker.groups.call(
             group_id,
@@ -38,7 +40,7 @@ async def _one(broker: Broker, group_id: str, context: RequestContext, *, has_op
             context,
         )
     except KafkaError as error:
-        return DescribedGroup(group_id=group_id, error_code=error.code)
+        return DescribedConsumerGroup(group_id=group_id, error_code=error.code)
     (described,) = response.groups
     if has_operations and not described.error_code:
         operations = broker.resolver.authorized(context.principal, ResourceKind.GROUP, group_id, GROUP_OPERATIONS)

@@ -14,7 +14,7 @@ from clarion.broker.authorizer import THE_CLUSTER, Operation, ResourceKind
 from clarion.broker.broker import Broker, RequestContext
 from clarion.broker.dynamic_settings import CLIENT_METRICS, GROUP
 from clarion.model.errors import ErrorCode
-from clarion.wire.messages.k74_list_config_resources import (
+from clarion.wire.messages.configs import (
     ConfigResource,
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,

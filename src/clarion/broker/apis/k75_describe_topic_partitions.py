@@ -17,7 +17,7 @@ from clarion.cluster.schema import NO_LEADER
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import NO_TOPIC_ID
 from clarion.model.names import check_topic_name, is_internal
-from clarion.wire.messages.k75_describe_topic_partitions import (
+from clarion.wire.messages.metadata import (
     Cursor,
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,

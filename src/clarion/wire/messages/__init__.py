@@ -1,4 +1,4 @@
-"""Neutral forms of Kafka's messages: one module per API, one class per message, whatever the version.
+"""Neutral forms of Kafka's messages: one module per subject, one class per message, whatever the version.
 
 A class carries the union of the fields of every version we speak, under kio's names; a field that some version lacks
 has a default. Values are plain: int (times in milliseconds), str, bytes, bool, UUID (all zero for null), tuple.
