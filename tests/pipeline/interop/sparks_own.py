@@ -2,7 +2,9 @@
 
 `python -m tests.pipeline.interop.sparks_own BOOTSTRAP TOPIC FOLDER` reads TOPIC (made and filled by the caller) with
 format `kafka` as a batch and as a stream, writes what it read to TOPIC-batch, TOPIC-stream and, through both
-connectors, to TOPIC-there and TOPIC-back; prints what it saw as JSON.
+connectors, to TOPIC-there and TOPIC-back. Then streams that Spark's connector began go on in ours, with the checkpoint
+that it left: one that had ended (TOPIC-moved) and one whose last batch had not (TOPIC-unfinished). Prints what it saw
+as JSON.
 """
 
 import json
@@ -29,9 +31,22 @@ def main(bootstrap: str, topic: str, folder: str) -> None:
     house.stream(KAFKA, topic, CLARION, f"{topic}-there")
     house.stream(CLARION, f"{topic}-there", KAFKA, f"{topic}-back")
     seen |= {each: rows(house.read(CLARION, f"{topic}-{each}")) for each in ("batch", "stream", "there", "back")}
+    seen |= {each: move(house, topic, each) for each in ("moved", "unfinished")}
     seen["columns"] = [house.read(each, topic).dtypes for each in (KAFKA, CLARION)]
     print(json.dumps(seen))
     spark.stop()
+
+
+def move(house: "House", topic: str, copy: str) -> list[list]:
+    """Half of a topic is copied by one connector, the rest by the other, with the same checkpoint."""
+    source, target = f"{topic}-{copy}-from", f"{topic}-{copy}"
+    house.write(CLARION, house.read(CLARION, topic), source)
+    house.stream(KAFKA, source, KAFKA, target)
+    if copy == "unfinished":
+        max((house.folder / target / "commits").glob("[0-9]*"), key=lambda each: int(each.name)).unlink()
+    house.write(CLARION, house.read(CLARION, topic), source)
+    house.stream(CLARION, source, KAFKA, target)
+    return rows(house.read(CLARION, target))
 
 
 def BOUNDS(topic: str) -> dict[str, str]:
@@ -44,7 +59,7 @@ def BOUNDS(topic: str) -> dict[str, str]:
 
 class House:
     def __init__(self, spark: SparkSession, bootstrap: str, folder: Path) -> None:
-        self._spark, self._folder = spark, folder
+        self._spark, self.folder = spark, folder
         self._broker = {"kafka.bootstrap.servers": bootstrap}
 
     def read(self, connector: str, topic: str, **options: str) -> DataFrame:
@@ -66,7 +81,7 @@ class House:
         query = (
             df.select(*MESSAGE)
             .writeStream.format(writer)
-            .options(**self._broker, topic=target, checkpointLocation=str(self._folder / target))
+            .options(**self._broker, topic=target, checkpointLocation=str(self.folder / target))
             .trigger(availableNow=True)
             .start()
         )

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 from bench.peers.process import ROOT, PeerUnavailable
@@ -16,7 +17,8 @@ DRIVER_SECONDS_MAX = 280  # 25 on a quiet machine
 # A driver of its own, and a connector that must be fetched first: a minute, where it can be had at all.
 pytestmark = [pytest.mark.campaign, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(300)]
 
-COPIES = ("batch", "stream", "there", "back")
+COPIES = ("batch", "stream", "there", "back", "moved", "moved-from", "unfinished", "unfinished-from")
+LAST_BATCH = 12  # 25 messages at a time are twelve of each partition, so sixty are 24, 24 and these
 MESSAGES = [(f"key-{n}", f"value {n}", [("n", str(n)), ("kind", "test")], n % 2) for n in range(60)]
 
 
@@ -83,3 +85,21 @@ def test_what_was_copied_is_what_was_sent(seen, copy):
 def test_both_connectors_have_the_same_columns(seen):
     theirs, ours = seen["columns"]
     assert ours == theirs
+
+
+def test_a_checkpoint_of_sparks_connector_goes_on_in_ours(seen):
+    """The second half comes behind the first, nothing twice and nothing left out."""
+    assert contents(seen["moved"]) == contents(2 * expected())
+
+
+def test_a_batch_that_sparks_connector_planned_and_did_not_end_is_played_by_ours(seen):
+    """A topic gets it again, that batch alone; offsets without a topic's id are those of the topic as it is."""
+    found, wanted = contents(seen["unfinished"]), contents(2 * expected())
+    assert not wanted - found
+    assert set((found - wanted).values()) == {1}
+    assert (found - wanted).total() == LAST_BATCH
+
+
+def contents(rows: list[list]) -> Counter[str]:
+    """Messages without their offsets, and how often each is there."""
+    return Counter(json.dumps(row[:4]) for row in rows)
