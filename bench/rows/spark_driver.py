@@ -137,7 +137,8 @@ class Driver:
 
     def _run(self, pipeline: Any, how: str) -> float:
         """A pipeline from its start to its end, as the command line plays it."""
-        from clarion.pipeline.runner import Plan, Runner
+        from clarion.pipeline.definition import Plan
+        from clarion.pipeline.runner import Runner
 
         state = Path(self._checkpoint())
         ending = {"endingOffsets": "latest"} if how == "batch" else {}

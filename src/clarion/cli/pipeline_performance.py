@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +17,8 @@ from clarion.cli.table import show_notice
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from clarion.pipeline.definition import Pipeline
-    from clarion.pipeline.runner import Plan, Runner
+    from clarion.pipeline.definition import Pipeline, Plan
+    from clarion.pipeline.runner import Runner
 
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # Ctrl-C, a supervisor, a terminal that was closed
 
@@ -28,7 +28,6 @@ def perform(
 ) -> None:
     """Run to the end; CliError with a line for each pipeline that failed."""
     from clarion.pipeline.definition import RunRefusedError
-    from clarion.pipeline.metrics import served
     from clarion.pipeline.runner import Runner
     from clarion.pipeline.state_files import CheckpointAwayError, PipelineRunningError
 
@@ -36,7 +35,7 @@ def perform(
     runner = Runner(pipelines, plan, view)
     _log_to(runner.plays[0].folder.log)
     try:
-        with view, served(metrics, runner.progresses) if metrics else nullcontext() as port, _stop_signals(runner):
+        with view, _metrics(metrics, runner) as port, _stop_signals(runner):
             if port is not None and metrics is not None:
                 show_notice(f"metrics at http://{metrics[0]}:{port}/metrics")
             is_good = runner.run(lambda config: open_spark(pipelines, plan.master, config, runner))
@@ -47,6 +46,14 @@ def perform(
     if not is_good:
         failed = [f"{each.name}: {each.last_error}" for each in runner.progresses if each.state == "failed"]
         raise CliError("; ".join(failed))
+
+
+def _metrics(address: tuple[str, int] | None, runner: Runner) -> AbstractContextManager[int | None]:
+    if address is None:
+        return nullcontext()
+    from clarion.pipeline.metrics import served
+
+    return served(address, runner.progresses)
 
 
 def _log_to(path: Path) -> None:
@@ -75,10 +82,10 @@ def open_spark(
 
 
 def close_spark() -> None:
-    try:
-        from pyspark.sql import SparkSession
-    except ImportError:
-        return
+    if "pyspark.sql" not in sys.modules:
+        return  # it was never opened
+    from pyspark.sql import SparkSession
+
     from clarion.pipeline.spark_session import tidying
 
     with tidying():

@@ -195,7 +195,7 @@ def _through(one: Pipeline, shelf: Shelf, link: Link, again: bool) -> None:
 
     from clarion.cli.pipeline_options import connector_options
     from clarion.cli.pipeline_performance import perform
-    from clarion.pipeline.runner import BATCH, Plan
+    from clarion.pipeline.definition import BATCH, Plan
 
     begin, end = shelf.range(again=again)
     with TemporaryDirectory(prefix="clarion-redrive-") as aside:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+STREAM, ONCE, BATCH = "stream", "once", "batch"
+DEFAULT_STATE_DIR = Path("clarion-pipelines")
 OUTPUT_MODES = ("append", "update", "complete")
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,99}")  # it becomes a folder, a group id and a metric label
 
@@ -60,6 +62,23 @@ class Run:
     def group(self) -> str:
         """Under this name the broker shows the pipeline's lag."""
         return f"clarion-pipeline-{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How pipelines are to be run."""
+
+    bootstrap: str
+    how: str = STREAM
+    client: Mapping[str, str] = field(default_factory=dict)
+    starting: Mapping[str, str] | None = None  # None: from the earliest, or wherever the checkpoint says
+    ending: Mapping[str, str] = field(default_factory=dict)
+    state_dir: Path = DEFAULT_STATE_DIR
+    checkpoints: str | None = None  # another place for checkpoints: what every machine of a cluster can reach
+    master: str | None = None
+    config: Mapping[str, str] = field(default_factory=dict)
+    must_wait: bool = True  # for a broker or a topic that is not there yet; else that is a failure
+    restarts: bool = False  # what fails is started again, if that may help
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,18 +16,16 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from clarion.pipeline.broker_link import BrokerAwayError
-from clarion.pipeline.definition import Pipeline, Run, RunRefusedError
+from clarion.pipeline.definition import BATCH, ONCE, STREAM, Pipeline, Plan, Run, RunRefusedError
 from clarion.pipeline.loading import told
 from clarion.pipeline.progress import BAD_ROWS, ROWS_IN, ROWS_OUT, Progress, listener
 from clarion.pipeline.queries import BatchQuery, observed, start_fan_out
 from clarion.pipeline.restarting import TRIES_MAX, Restarts, can_be_mended
 from clarion.pipeline.spark_session import forget_dead_spark, hush_accumulators, make_active, quiet_spark, tidying
-from clarion.pipeline.state_files import DEFAULT_STATE_DIR, StateFolder
+from clarion.pipeline.state_files import StateFolder
 from clarion.pipeline.table_reference import Table
 from clarion.pipeline.topic_reference import Topic
 from clarion.world.clock import SystemClock
@@ -38,7 +36,6 @@ if TYPE_CHECKING:
 
     from clarion.pipeline.lag import LagProbe
 
-STREAM, ONCE, BATCH = "stream", "once", "batch"
 _LOOK_SECONDS = 0.2
 _STATUS_SECONDS = 1.0
 _RETRY_SECONDS = 1.0
@@ -48,24 +45,8 @@ _GONE = "Spark has died; spark.log may say of what"
 _OVER = ("stopped", "ended", "failed")
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """How pipelines are to be run."""
-
-    bootstrap: str
-    how: str = STREAM
-    client: Mapping[str, str] = field(default_factory=dict)
-    starting: Mapping[str, str] | None = None  # None: from the earliest, or wherever the checkpoint says
-    ending: Mapping[str, str] = field(default_factory=dict)
-    state_dir: Path = DEFAULT_STATE_DIR
-    checkpoints: str | None = None  # another place for checkpoints: what every machine of a cluster can reach
-    master: str | None = None
-    config: Mapping[str, str] = field(default_factory=dict)
-    must_wait: bool = True  # for a broker or a topic that is not there yet; else that is a failure
-    restarts: bool = False  # what fails is started again, if that may help
-
-
 Audience = Callable[[Sequence[Progress]], None]
+OpenSession = Callable[[Mapping[str, str]], "SparkSession"]
 _End = TypeVar("_End", Topic, Table)
 
 
@@ -84,7 +65,7 @@ class Runner:
         """May come at any time, from a signal handler too."""
         self.is_stopping = True
 
-    def run(self, open_session: Callable[[Mapping[str, str]], SparkSession]) -> bool:
+    def run(self, open_session: OpenSession) -> bool:
         """Play all pipelines to their end; whether none has failed."""
         with ExitStack() as stack:
             for each in self.plays:
@@ -94,18 +75,26 @@ class Runner:
                 each.look_ahead()
             self._audience(self.progresses)
             try:
-                from clarion.pipeline.lag import LagWatch  # it brings numpy, which takes half a second
-
-                with LagWatch([probe for each in self.plays for probe in each.probes()]):
-                    self._play(open_session)
+                if not self._is_over:
+                    self._play_watched(open_session)
             finally:
                 self._end()
         return all(each.state != "failed" for each in self.progresses)
 
-    def _play(self, open_session: Callable[[Mapping[str, str]], SparkSession]) -> None:
+    @property
+    def _is_over(self) -> bool:
+        return all(each.is_over for each in self.plays)
+
+    def _play_watched(self, open_session: OpenSession) -> None:
+        from clarion.pipeline.lag import LagWatch  # it brings numpy, which takes half a second
+
+        with LagWatch([probe for each in self.plays for probe in each.probes()]):
+            self._play(open_session)
+
+    def _play(self, open_session: OpenSession) -> None:
         """Until everybody is done. A Spark that died on the way is replaced, if there is somebody to go on."""
         log, is_first = self.plays[0].folder.log, True
-        while not all(each.is_over for each in self.plays):
+        while not self._is_over:
             with quiet_spark(log, keep=not is_first):
                 spark = open_session(self._config())
             is_first = False
@@ -129,7 +118,7 @@ class Runner:
 
     def _loop(self, spark: SparkSession) -> None:
         """Until everybody is done, or Spark is gone."""
-        while not all(each.is_over for each in self.plays):
+        while not self._is_over:
             for each in self.plays:
                 if self.is_stopping or each.folder.is_stop_requested:
                     each.request_stop()

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _FILE = re.compile("file:(//)?(?=/)")  # Hadoop writes file:/a/b, others file:///a/b
-DEFAULT_STATE_DIR = Path("clarion-pipelines")
 
 
 class PipelineRunningError(Exception):

@@ -14,7 +14,8 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 from clarion.pipeline import archive, session
-from clarion.pipeline.runner import ONCE, Plan, Runner
+from clarion.pipeline.definition import ONCE, Plan
+from clarion.pipeline.runner import Runner
 from tests.pipeline.connector import bare_workers
 
 # Planners run beside the driver, where the package is installed; only executors, for whom a worker sets this variable,

@@ -18,9 +18,9 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from pyspark.sql import SparkSession
 
 from clarion.pipeline import archive, pipeline, topic
-from clarion.pipeline.definition import Pipeline
+from clarion.pipeline.definition import ONCE, STREAM, Pipeline, Plan
 from clarion.pipeline.progress import Progress
-from clarion.pipeline.runner import ONCE, STREAM, Plan, Runner
+from clarion.pipeline.runner import Runner
 from clarion.pipeline.state_files import StateFolder
 from tests.pipeline import topics
 from tests.servers import ClarionProcess

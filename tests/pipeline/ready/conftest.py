@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from clarion.pipeline.definition import Pipeline
-from clarion.pipeline.runner import BATCH, ONCE, Plan, Runner
+from clarion.pipeline.definition import BATCH, ONCE, Pipeline, Plan
+from clarion.pipeline.runner import Runner
 from tests.pipeline import topics
 from tests.servers import ClarionProcess
 

@@ -11,9 +11,10 @@ import pytest
 from pyspark.sql import functions as F
 
 from clarion.pipeline import archive, latest
+from clarion.pipeline.definition import BATCH, ONCE, Plan
 from clarion.pipeline.lake import compact, delta, read_table
 from clarion.pipeline.ready.topic_link import HOLD_GROUPS, TopicLink
-from clarion.pipeline.runner import BATCH, ONCE, Plan, Runner
+from clarion.pipeline.runner import Runner
 from tests.pipeline.ready.conftest import DAY_MS, NOON
 from tests.waiting import wait_for
 

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clarion.pipeline import archive
+from clarion.pipeline.definition import BATCH
 from clarion.pipeline.kafka.range_progress import OffsetRange
 from clarion.pipeline.lake import read_table
 from clarion.pipeline.lake.commits import Batch
@@ -17,7 +18,6 @@ from clarion.pipeline.lake.options import TableOptions
 from clarion.pipeline.lake.ranges import Origin
 from clarion.pipeline.lake.snapshots import TableFile
 from clarion.pipeline.lake.table_reader import pack
-from clarion.pipeline.runner import BATCH
 from clarion.pipeline.source.history_reader import archived, origin_of, outside
 from tests.pipeline.lake.rows import SOURCE, messages, write
 from tests.pipeline.topics import delete_before

@@ -5,12 +5,12 @@ import shutil
 import pytest
 
 from clarion.pipeline import archive, latest, replay, table
+from clarion.pipeline.definition import BATCH
 from clarion.pipeline.lake import compact, read_table, vacuum, write_table
 from clarion.pipeline.lake.delta import open_table
 from clarion.pipeline.lake.errors import LakeError
 from clarion.pipeline.lake.location import locate
 from clarion.pipeline.lake.options import TableOptions
-from clarion.pipeline.runner import BATCH
 
 
 @pytest.fixture

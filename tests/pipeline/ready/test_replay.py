@@ -7,8 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from clarion.pipeline import archive, replay
-from clarion.pipeline.definition import Run
-from clarion.pipeline.runner import BATCH
+from clarion.pipeline.definition import BATCH, Run
 from tests.pipeline.ready.conftest import NOON
 
 

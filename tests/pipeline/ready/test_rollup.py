@@ -5,8 +5,8 @@ import json
 import pytest
 
 from clarion.pipeline import rollup
+from clarion.pipeline.definition import BATCH
 from clarion.pipeline.lake import read_table
-from clarion.pipeline.runner import BATCH
 from tests.pipeline.ready.conftest import NOON
 
 

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from clarion.pipeline.definition import ONCE, Plan
 from clarion.pipeline.loading import load_file
-from clarion.pipeline.runner import ONCE, Plan, Runner
+from clarion.pipeline.runner import Runner
 from tests.servers import ClarionProcess
 
 

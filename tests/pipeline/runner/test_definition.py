@@ -3,8 +3,8 @@
 import pytest
 
 from clarion.pipeline import DefinitionError, pipeline, table, topic
-from clarion.pipeline.definition import Source, Target
-from clarion.pipeline.runner import Plan, Play
+from clarion.pipeline.definition import Plan, Source, Target
+from clarion.pipeline.runner import Play
 
 LOGS = topic("logs", json="level string")
 

@@ -8,8 +8,9 @@ import pytest
 
 from clarion.pipeline import DefinitionError, archive, pipeline, replay, table, topic
 from clarion.pipeline.broker_link import BrokerAwayError, BrokerLink
+from clarion.pipeline.definition import ONCE, Plan
 from clarion.pipeline.field_list import why_no_fields
-from clarion.pipeline.runner import ONCE, Plan, Runner
+from clarion.pipeline.runner import Runner
 from tests.pipeline.topics import create
 
 NOBODY = "127.0.0.1:1"
@@ -43,10 +44,17 @@ def test_where_nobody_listens_the_first_refusal_is_the_answer():
         BrokerLink({"bootstrap.servers": NOBODY}).topics()
 
 
-def test_what_can_be_refused_at_once_is_refused_without_the_weight_of_numpy():
-    """Numpy and pyarrow take half a second to import, of the two that an answer may take."""
-    code = "import sys, clarion.cli.pipeline, clarion.pipeline.runner; print('numpy' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60).stdout == "False\n"
+LOADED = """
+import atexit, sys
+atexit.register(lambda: print([each for each in ("numpy", "pyspark", "prometheus_client") if each in sys.modules]))
+"""
+
+
+def test_what_can_be_refused_at_once_is_refused_without_the_weight_of_spark(tmp_path):
+    """Numpy, pyarrow and PySpark take most of a second to import, of the two that an answer may take."""
+    words = ["archive", "--topic", "t", "--table", str(tmp_path / "t"), "--once", "--state-dir", str(tmp_path / "s")]
+    done = command("pipeline", "run", *words, "-b", NOBODY, before=f"exec({LOADED!r})")
+    assert (done.returncode, done.stdout) == (1, "[]\n")
 
 
 def test_a_topic_that_does_not_exist(tmp_path, broker, unique):

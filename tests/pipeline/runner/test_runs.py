@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
-from clarion.pipeline.definition import RunRefusedError
+from clarion.pipeline.definition import BATCH, STREAM, RunRefusedError
 from clarion.pipeline.lake import read_table
-from clarion.pipeline.runner import BATCH, STREAM
 from clarion.pipeline.state_files import StateFolder
 from tests.pipeline.topics import create
 from tests.waiting import wait_for
