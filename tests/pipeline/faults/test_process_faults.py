@@ -114,10 +114,10 @@ def test_executors_that_are_killed_under_their_tasks(scene: Scene, tmp_path: Pat
 
 
 @contextmanager
-def driver(scene: Scene, folder: Path, *args: str) -> Iterator[subprocess.Popen[bytes]]:
+def driver(scene: Scene, folder: Path, *args: str, text: str | None = None) -> Iterator[subprocess.Popen[bytes]]:
     """`clarion pipeline run`, in a process that may be killed; whatever is left of it goes at the end."""
     file = folder / "pipelines.py"
-    file.write_text(FILE.format(source=SOURCE, target=TARGET, lake=scene.lake))
+    file.write_text(text or FILE.format(source=SOURCE, target=TARGET, lake=scene.lake))
     command = [str(Path(sys.executable).with_name("clarion")), "pipeline", "run", str(file)]
     options = [
         "--bootstrap",
