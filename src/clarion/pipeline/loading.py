@@ -40,7 +40,9 @@ def load_file(path: Path) -> list[Pipeline]:
 
 
 def hint(error: BaseException) -> str:
-    """What to write for a name that was forgotten and that Spark has."""
+    """What to write for a name that was forgotten and that Spark has, or for a type that only Spark can read."""
+    if "SESSION_OR_CONTEXT_NOT_EXISTS" in str(error):
+        return " Spark starts after the file was read: write types as objects, `@udf(LongType())` for `@udf('long')`"
     if isinstance(error, NameError) and error.name:
         from importlib import import_module
 

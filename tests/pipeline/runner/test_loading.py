@@ -1,6 +1,8 @@
 """Pipelines out of files: what is found, and what a broken file is told."""
 
 import re
+import subprocess
+import sys
 import textwrap
 from pathlib import Path
 
@@ -58,6 +60,17 @@ def test_a_broken_file_is_told_in_one_line_with_its_place(tmp_path, text, reason
     with pytest.raises(LoadError, match=re.escape(str(path)) + reason) as refused:
         load_file(path)
     assert "\n" not in str(refused.value)
+
+
+def test_a_type_that_only_spark_can_read_is_told_what_to_write_instead(tmp_path):
+    """In a process of its own: where a Spark runs already, the file is fine."""
+    path = write(
+        tmp_path / "typed.py", "from pyspark.sql.functions import udf\n\n@udf('long')\ndef f(x):\n    return x\n"
+    )
+    command = [sys.executable, "-m", "clarion.cli.main", "pipeline", "list", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert re.fullmatch(rf"clarion: {path}:3: .*write types as objects, `@udf\(LongType\(\)\)`.*\n", done.stderr)
 
 
 def test_a_file_that_is_not_there_is_said_to_be_not_there(tmp_path):
