@@ -59,6 +59,7 @@ class ClusterNode:
         self._registry = registry
         self._rules_of = rules_of
         self._node_id = node_id
+        self._now_ms: Callable[[], int]  # set by `join`
         self._following = Following(store, self._show, (settings,))
         self._controlling: asyncio.Task[None] | None = None
         self._altering: dict[asyncio.Task[None], None] = {}
@@ -89,7 +90,7 @@ class ClusterNode:
         await membership.join(endpoints)
         self.membership = membership
         await self._following.refresh()
-        now_ms = broker.clock.now_ms
+        now_ms = self._now_ms = broker.clock.now_ms
         fetchers = self._fetchers = ReplicaFetchers(self._identity, partial(self._channel_to, broker), now_ms)
         broker.is_broker = self.is_broker
         self._lag_watch = LagWatch(broker.partitions, now_ms)
@@ -181,7 +182,9 @@ class ClusterNode:
         assert self.membership is not None
         assert self.membership.lease is not None
         policy = Policy(replication_factor=REPLICATION_FACTOR)
-        self.controller = Controller(self._store, self._node_id, self.membership.lease, self._rules_of, policy)
+        self.controller = Controller(
+            self._store, self._node_id, self.membership.lease, self._rules_of, policy, now_ms=self._now_ms
+        )
         try:
             await self.controller.run()
         except LeaseNotFoundError:

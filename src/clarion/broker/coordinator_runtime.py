@@ -265,7 +265,8 @@ class CoordinatorShard(Generic[C]):
                 if self._not_appended.allow(self._loop.time()):
                     fields = {"partition": self.partition.tp, "reason": error.message}
                     log.warning("coordinator_append_failed", **fields, **self._not_appended.take_left_out())
-                fail_all(outcome, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+                is_deposed = error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+                fail_all(outcome, ErrorCode.NOT_COORDINATOR if is_deposed else ErrorCode.COORDINATOR_NOT_AVAILABLE)
                 return False
         if outcome.replies:
             self._reply_when_safe(outcome)
@@ -347,7 +348,12 @@ class CoordinatorShard(Generic[C]):
         """Also a reply without records waits: what it tells may rest on a change that is not committed yet."""
         unsafe = UnsafeReplies(outcome, self._broker.waiting_coordinators)
         if self.partition.when_committed(self._last_offset, unsafe.on_commit):
-            unsafe.on_commit(ErrorCode.NONE)
+            # What is committed may be old: of a broker whose lease is over, another one may have changed it since.
+            unsafe.on_commit(ErrorCode.NONE if self._may_answer() else ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def _may_answer(self) -> bool:
+        membership = self.partition.membership
+        return membership is None or membership.lease_is_valid()
 
     # Timers
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from clarion.cluster import CoordinationStore
+from clarion.cluster.opening import STORE_FOLDER
 from clarion.cluster.schema import CLUSTER_ID
 from clarion.world import Disk, RealDisk, event_log, is_private, make_private, read_file, replace_file
 from clarion.world.lock import FolderLock
@@ -44,6 +45,10 @@ def claim_folder(disk: Disk, folder: str) -> Claim:
     return claim
 
 
+def holds_single_broker(disk: Disk, folder: str) -> bool:
+    return disk.exists(os.path.join(folder, _FILE))
+
+
 def _close_to_others(folder: str, names: list[str]) -> None:
     """Older versions made the data directory and all in it readable for everybody."""
     is_ours = _FILE in names or not set(names) - _ALWAYS_THERE
@@ -75,6 +80,8 @@ class Claim:
 
     def check_alone(self) -> None:
         """A broker of a cluster does not go on alone: what the others hold and decide it would not know."""
+        if self._disk.exists(os.path.join(self._folder, STORE_FOLDER, REGISTRY_FILE)):
+            raise WrongFolderError(f"{self._folder} holds the brokers of a cluster: start them with --brokers")
         if (self._written() or {}).get(_MEMBERSHIP) == _MEMBER:
             raise WrongFolderError(
                 f"{self._folder} belongs to a broker of a cluster: start it with the cluster's --cluster, or with "

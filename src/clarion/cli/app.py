@@ -10,6 +10,7 @@ import typer
 
 from clarion.cli import (
     bench,
+    cluster,
     consume,
     demo,
     doctor,
@@ -33,7 +34,7 @@ app = typer.Typer(
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _command in (serve_command, topic, produce, consume, group, profile, pipeline, dump, bench, doctor, demo):
+for _command in (serve_command, topic, produce, consume, group, cluster, profile, pipeline, dump, bench, doctor, demo):
     _command.add_to(app)
 
 # Typer carries its own copy of Click now; these are its exceptions in every version.

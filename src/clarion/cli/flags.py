@@ -40,7 +40,7 @@ def parse_flags(words: list[str]) -> dict[str, Any]:
 
     By hand, because argparse and what it imports take longer than opening an empty data directory.
     """
-    known = (*FLAGS, "--config", "--set")
+    known = (*FLAGS, "--brokers", "--config", "--set")
     found: dict[str, Any] = {parameter(flag): False if flag in SWITCHES else None for flag in known}
     left = iter(words)
     for word in left:

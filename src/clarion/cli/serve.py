@@ -8,19 +8,23 @@ import os
 import re
 import sys
 from socket import gaierror
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from clarion.cli.errors import CliError
 from clarion.cli.listeners import HostPort
 from clarion.world import event_log
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+    from collections.abc import Callable
+
     from clarion.broker.config import BrokerConfig
     from clarion.broker.server import BrokerServer
     from clarion.cli.settings import ServeSettings
 
 log = event_log("cli")
 
+SUPERVISED: Final = "CLARION_SUPERVISED"  # in the environment of a broker that `--brokers` started: its number
 _ADDRESS = re.compile(r"\('([^']+)', (\d+)")
 
 
@@ -35,7 +39,12 @@ def run(flags: dict[str, Any]) -> None:
     for old, new in settings.renamed.items():
         log.warning("setting_renamed", old=old, new=new, reason="the old name may go with a later version")
     _raise_descriptor_limit()
-    _run_loop(settings)
+    if flags.get("brokers") is not None:
+        from clarion.cli import serve_brokers
+
+        serve_brokers.run(flags, settings.config)
+    else:
+        _run_loop(settings)
 
 
 def _raise_descriptor_limit() -> None:
@@ -66,6 +75,8 @@ async def _serve(settings: ServeSettings) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
+    if SUPERVISED in os.environ:
+        _stop_with_supervisor(loop, stopping.set)
     server = BrokerServer(settings.config, on_failure=stopping.set)
     await _start(server)
     _settle_memory()
@@ -75,6 +86,17 @@ async def _serve(settings: ServeSettings) -> None:
     await server.stop()
     if server.failure is not None:
         raise CliError(f"the registry of {settings.config.data_dir} cannot be written any longer: {server.failure}")
+
+
+def _stop_with_supervisor(loop: AbstractEventLoop, stop: Callable[[], None]) -> None:
+    """`serve --brokers` holds the other end of our standard input for as long as it lives."""
+
+    def read() -> None:
+        if not os.read(0, 1024):
+            loop.remove_reader(0)
+            stop()
+
+    loop.add_reader(0, read)
 
 
 def _share_the_interpreter() -> None:
@@ -96,12 +118,12 @@ async def _start(server: BrokerServer) -> None:
     import ssl
 
     from clarion.broker.identity import WrongFolderError
-    from clarion.cluster import StoreDamagedError
+    from clarion.cluster import StoreError
     from clarion.world.lock import FolderTakenError
 
     try:
         await server.start()
-    except (FolderTakenError, WrongFolderError, StoreDamagedError) as error:
+    except (FolderTakenError, WrongFolderError, StoreError) as error:
         raise CliError(str(error)) from error
     except ssl.SSLError as error:
         raise CliError(f"the TLS certificate, key or client CA cannot be used: {error.reason or error}") from error
@@ -146,4 +168,6 @@ def _set_up_log(config: BrokerConfig) -> None:
 
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if config.log_format == "json" else TextFormatter())
+    if number := os.environ.get(SUPERVISED):
+        handler.terminator = f"  [broker {number}]\n"
     logging.basicConfig(level=config.log_level.upper(), handlers=[handler], force=True)

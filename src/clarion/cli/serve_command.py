@@ -20,7 +20,12 @@ def add_to(app: typer.Typer) -> None:
         """
         run(flags)
 
-    parameters = [_config_parameter(), *(_parameter(flag, name) for flag, name in FLAGS.items()), _set_parameter()]
+    parameters = [
+        _config_parameter(),
+        _brokers_parameter(),
+        *(_parameter(flag, name) for flag, name in FLAGS.items()),
+        _set_parameter(),
+    ]
     serve.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     serve.__annotations__ = {each.name: each.annotation for each in parameters}
     app.command()(serve)
@@ -44,6 +49,11 @@ def _parameter(flag: str, name: str) -> inspect.Parameter:
 def _config_parameter() -> inspect.Parameter:
     option = typer.Option("--config", metavar="FILE", help="Settings as TOML.", show_default=False)
     return _option("config", str | None, option, None)
+
+
+def _brokers_parameter() -> inspect.Parameter:
+    words = "Run a cluster of so many brokers on this machine, each a process with its own port and folder."
+    return _option("brokers", str | None, typer.Option("--brokers", metavar="N", help=words, show_default=False), None)
 
 
 def _set_parameter() -> inspect.Parameter:

@@ -35,7 +35,7 @@ TOPIC_DEFAULTS: Final = "topic_defaults"  # where topic settings stood before th
 LISTENERS: Final = "listeners"
 _ENV: Final = "CLARION_"
 _OTHER_ENV: Final = frozenset(
-    {"CLARION_BOOTSTRAP", "CLARION_COMPILED", "CLARION_CONFIG", "CLARION_PROFILE"}
+    {"CLARION_BOOTSTRAP", "CLARION_COMPILED", "CLARION_CONFIG", "CLARION_PROFILE", "CLARION_SUPERVISED"}
 )  # known, but not settings of a broker
 
 
@@ -124,12 +124,23 @@ def _check_together(config: BrokerConfig) -> None:
     if not config.is_insecure:
         require_loopback([each.host for each in config.listeners] + metrics)
     check_advertised(config.listeners)
+    if config.cluster:
+        _check_cluster(config.cluster)
     if config.groups.session_timeout_min_ms > config.groups.session_timeout_max_ms:
         raise CliError("group.min.session.timeout.ms is more than group.max.session.timeout.ms")
     try:
         parse(config.topic_defaults, TopicSettings())
     except KafkaError as error:
         raise CliError(error.message) from error
+
+
+def _check_cluster(address: str) -> None:
+    from clarion.cluster.opening import SenselessAddressError, check_address
+
+    try:
+        check_address(address)
+    except SenselessAddressError as error:
+        raise CliError(f"clarion.cluster = {address}: {error}") from error
 
 
 # ------------------------------------------------------------------------------------------------ where they come from

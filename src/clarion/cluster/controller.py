@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import aclosing
 from itertools import islice
 from typing import Final
@@ -40,6 +40,7 @@ from clarion.cluster.decisions import (
     repairs,
     summary,
 )
+from clarion.cluster.events import ClusterEvent, events_in
 from clarion.cluster.image import ClusterImage
 from clarion.cluster.schema import CONTROLLER, deleting_key, partition_key, removed_key, write_partition
 from clarion.world import event_log
@@ -64,7 +65,9 @@ class Controller:
         policy: Policy,
         *,
         balance_seconds: float = _BALANCE_SECONDS,
+        now_ms: Callable[[], int] = lambda: 0,
     ) -> None:
+        """`now_ms`: the wall clock's, for those who read what was decided."""
         self._store = store
         self._broker_id = broker_id
         self._lease = lease
@@ -76,6 +79,9 @@ class Controller:
         self._image: ClusterImage
         self._news = asyncio.Event()
         self._absences = Absences()
+        self._now_ms = now_ms
+        self._unwritten: list[str] = []
+        self._next_event = 0
         self.sentences: deque[str] = deque(maxlen=_SENTENCES_MAX)  # what it decided, and why; the latest last
 
     @property
@@ -119,12 +125,14 @@ class Controller:
     async def _govern(self) -> None:
         found = await until_answered(lambda: self._store.range(""))
         self._image = ClusterImage.of(found)
+        self._next_event = max((one.number for one in events_in(found.entries)), default=-1) + 1
         self._absences = Absences()
         following = self._loop.create_task(self._follow(found.revision + 1))
         try:
             while self.is_active and not following.done():
                 self._news.clear()
                 await self._decide()
+                await self._write_events()
                 await self._until_something_is_due()
         finally:
             following.cancel()
@@ -195,6 +203,15 @@ class Controller:
                 if self._key is not None:
                     await self._store.transact([unchanged(self._key)], gone[at : at + _AT_ONCE])
 
+    async def _write_events(self) -> None:
+        """For whoever wants to know later. What is lost of it is lost."""
+        told, self._unwritten = self._unwritten[:_AT_ONCE], []
+        if told and self._key is not None:
+            puts = [ClusterEvent(self._next_event + at, self._now_ms(), one).put for at, one in enumerate(told)]
+            self._next_event += len(told)
+            await self._store.transact([unchanged(self._key)], puts)
+
     def _say(self, sentence: str) -> None:
         self.sentences.append(sentence)
+        self._unwritten.append(sentence)
         log.info("cluster_decision", what=sentence)

@@ -50,7 +50,7 @@ _LOOK_SECONDS: Final = 0.1  # at whether the broker that has our id is gone
 _PAUSE_SECONDS: Final = 0.2  # before what the store did not answer is tried again
 
 
-class DuplicateBrokerError(Exception):
+class DuplicateBrokerError(StoreError):
     """Another broker of the cluster has this id."""
 
 

@@ -228,6 +228,16 @@ class TopicRegistry:
         ]
         return await self._put(replace(topic, overrides=dict(overrides)), range(0), puts)
 
+    async def alter_partition(
+        self, topic: Topic, index: int, state: PartitionState, replication_factor: int | None = None
+    ) -> None:
+        """Another state in place of the one that this topic shows. `replication_factor`: what it is from here on."""
+        operations: list[Operation] = [Put(partition_key(topic.id, index), write_partition(state))]
+        if replication_factor is not None:
+            entry = replace(topic, replication_factor=replication_factor).entry
+            operations.append(Put(topic_key(topic.name), write_topic(entry)))
+        await self._change(operations)
+
     async def delete(self, name: str) -> Topic:
         """From here on it does not exist; `forget_deleted` follows when its files are gone."""
         topic = self.known(name)

@@ -11,6 +11,7 @@
     removed/<topic id>/<broker id>     of such a topic this broker has no files any more
     topic-changes                      changes whenever a topic is made: of two requests only one can be the next
     next-producer-id                   number
+    events/<number>                    what the controller decided, and why
     settings/<kind>/<name>             settings of brokers, groups and the like
 
 A topic exists when its `topics/` key does. What it needs more transactions for than one (a thousand partitions) is

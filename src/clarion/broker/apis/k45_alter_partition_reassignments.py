@@ -2,8 +2,8 @@
 
 v1 whether the number of replicas may change.
 
-There is one node: to place a partition there is fine and changes nothing, any other place does not exist, and so the
-number of replicas stays 1 in any case. No move is ever under way, so that there is none to stop.
+New replicas are filled first; when all of them are in sync, those that are not wanted any more go. To stop a move takes
+the new ones away again. A broker that is alone has no other place: to place a partition there changes nothing.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from clarion.broker.apis.placement import check_replicas
 from clarion.broker.apis.refusals import REFUSALS, refusal_of
 from clarion.broker.authorizer import Operation
 from clarion.broker.broker import Broker, RequestContext
+from clarion.cluster import PartitionState
+from clarion.cluster.elections import reassign
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.wire.messages.replicas import (
     AlterPartitionReassignmentsRequest,
@@ -26,26 +28,48 @@ async def handle(
     broker: Broker, request: AlterPartitionReassignmentsRequest, context: RequestContext
 ) -> AlterPartitionReassignmentsResponse:
     broker.resolver.require_cluster(context.principal, Operation.ALTER)
+    may_resize = request.allow_replication_factor_change
     responses = []
     async for topic in broker.turns.each(request.topics):
-        partitions = [_answer(broker, topic.name, asked) async for asked in broker.turns.each(topic.partitions)]
+        partitions = [
+            await _answer(broker, topic.name, asked, may_resize=may_resize)
+            async for asked in broker.turns.each(topic.partitions)
+        ]
         responses.append(ReassignableTopicResponse(name=topic.name, partitions=tuple(partitions)))
-    return AlterPartitionReassignmentsResponse(
-        responses=tuple(responses), allow_replication_factor_change=request.allow_replication_factor_change
-    )
+    return AlterPartitionReassignmentsResponse(responses=tuple(responses), allow_replication_factor_change=may_resize)
 
 
-def _answer(broker: Broker, topic: str, asked: ReassignablePartition) -> ReassignablePartitionResponse:
+async def _answer(
+    broker: Broker, topic: str, asked: ReassignablePartition, *, may_resize: bool
+) -> ReassignablePartitionResponse:
     code, message = ErrorCode.NONE, None
     try:
-        broker.resolver.check_exists(broker.registry.known(topic), asked.partition_index)
-        _check(broker, asked)
+        await _move(broker, topic, asked, may_resize=may_resize)
     except REFUSALS as error:
         code, message = refusal_of(error, f"{topic}-{asked.partition_index}")
     return ReassignablePartitionResponse(partition_index=asked.partition_index, error_code=code, error_message=message)
 
 
-def _check(broker: Broker, asked: ReassignablePartition) -> None:
-    if asked.replicas is None:
+async def _move(broker: Broker, name: str, asked: ReassignablePartition, *, may_resize: bool) -> None:
+    topic = broker.registry.known(name)
+    broker.resolver.check_exists(topic, asked.partition_index)
+    state = topic.partitions[asked.partition_index]
+    target = _target(broker, state, asked.replicas)
+    present = sum(one not in state.adding for one in state.replicas)
+    if len(target) != present and not may_resize:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"The replication factor is changed from {present} to {len(target)}, which this request does not allow.",
+        )
+    if broker.node is not None and (target != state.replicas or state.adding or state.removing):
+        factor = len(target) if len(target) != present else None
+        await broker.registry.alter_partition(topic, asked.partition_index, reassign(state, target), factor)
+
+
+def _target(broker: Broker, state: PartitionState, asked: tuple[int, ...] | None) -> tuple[int, ...]:
+    if asked is not None:
+        check_replicas(asked, broker.registry.placeable)
+        return tuple(asked)
+    if not (state.adding or state.removing):
         raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress.")
-    check_replicas(asked.replicas, broker.registry.placeable)
+    return tuple(one for one in state.replicas if one not in state.adding)
