@@ -9,8 +9,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clarion.cli.demo_ledger import OrderWatch, Tally, verdict
-from clarion.cli.demo_screen import partition_boxes, sparkline
+from clarion.cli.demo.ledger import OrderWatch, SeenCounts, verdict
+from clarion.cli.demo.screen import partition_boxes, sparkline
 
 from .conftest import Shell, clean_environment
 
@@ -36,7 +36,7 @@ def test_a_mistake_in_demo_is_one_line():
 
 
 def test_the_verdict_needs_every_order_exactly_once_for_a_lone_reader():
-    sent, seen = Tally(), Tally()
+    sent, seen = SeenCounts(), SeenCounts()
     sent.see([0, 1, 2])
     seen.see([0, 2])
     assert not verdict("r", sent, seen, 0, may_repeat=False).is_good
@@ -52,7 +52,7 @@ def test_the_verdict_needs_every_order_exactly_once_for_a_lone_reader():
 
 @given(st.lists(st.integers(0, 200_000), max_size=60), st.lists(st.integers(0, 200_000), max_size=60))
 def test_a_tally_counts_as_sets_do(ours, theirs):
-    one, other = Tally(), Tally()
+    one, other = SeenCounts(), SeenCounts()
     one.see(ours)
     other.see(theirs)
     assert one.distinct == len({*ours})

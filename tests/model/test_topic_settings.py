@@ -14,7 +14,7 @@ from clarion.model.broker_defaults import (
     with_dynamic,
 )
 from clarion.model.errors import ErrorCode, KafkaError
-from clarion.model.setting_changes import Edit, Operation, SettingChange, change_overrides
+from clarion.model.setting_changes import AlterOperation, Edit, SettingChange, change_overrides
 from clarion.model.setting_kinds import Kind
 from clarion.model.topic_settings import TOPIC_SETTINGS, TopicSettings, parse
 
@@ -237,23 +237,23 @@ def changed(overrides, *changes):
 
 def test_set_and_delete_change_the_overrides():
     assert changed(
-        {"retention.ms": "1"}, ("segment.ms", Operation.SET, "5"), ("retention.ms", Operation.DELETE, None)
+        {"retention.ms": "1"}, ("segment.ms", AlterOperation.SET, "5"), ("retention.ms", AlterOperation.DELETE, None)
     ) == {"segment.ms": "5"}
-    assert changed({}, ("retention.ms", Operation.DELETE, None)) == {}
-    assert changed({}, ("nothing", Operation.DELETE, None)) == {}
+    assert changed({}, ("retention.ms", AlterOperation.DELETE, None)) == {}
+    assert changed({}, ("nothing", AlterOperation.DELETE, None)) == {}
 
 
 def test_a_replacement_lets_go_of_what_it_does_not_name():
-    edit = Edit([SettingChange("segment.ms", Operation.SET, "5")], replaces_all=True)
+    edit = Edit([SettingChange("segment.ms", AlterOperation.SET, "5")], replaces_all=True)
     assert change_overrides({"retention.ms": "1"}, edit, DEFAULTS) == {"segment.ms": "5"}
 
 
 def test_append_and_subtract_edit_the_list_that_is_in_force():
-    assert changed({}, ("cleanup.policy", Operation.APPEND, "compact")) == {"cleanup.policy": "delete,compact"}
-    assert changed({"cleanup.policy": "delete,compact"}, ("cleanup.policy", Operation.SUBTRACT, "delete")) == {
+    assert changed({}, ("cleanup.policy", AlterOperation.APPEND, "compact")) == {"cleanup.policy": "delete,compact"}
+    assert changed({"cleanup.policy": "delete,compact"}, ("cleanup.policy", AlterOperation.SUBTRACT, "delete")) == {
         "cleanup.policy": "compact"
     }
-    assert changed({}, ("cleanup.policy", Operation.SUBTRACT, "delete")) == {"cleanup.policy": ""}
+    assert changed({}, ("cleanup.policy", AlterOperation.SUBTRACT, "delete")) == {"cleanup.policy": ""}
     assert changed({"clarion.retention.hold.groups": "a"}, ("clarion.retention.hold.groups", 2, "b,a")) == {
         "clarion.retention.hold.groups": "a,b"
     }
@@ -262,10 +262,10 @@ def test_append_and_subtract_edit_the_list_that_is_in_force():
 @pytest.mark.parametrize(
     ("changes", "code"),
     [
-        ([("retention.ms", Operation.APPEND, "1")], ErrorCode.INVALID_CONFIG),
-        ([("retention.ms", Operation.SET, None)], ErrorCode.INVALID_REQUEST),
-        ([("retention.ms", Operation.SET, "x")], ErrorCode.INVALID_CONFIG),
-        ([("nothing", Operation.SET, "1")], ErrorCode.INVALID_CONFIG),
+        ([("retention.ms", AlterOperation.APPEND, "1")], ErrorCode.INVALID_CONFIG),
+        ([("retention.ms", AlterOperation.SET, None)], ErrorCode.INVALID_REQUEST),
+        ([("retention.ms", AlterOperation.SET, "x")], ErrorCode.INVALID_CONFIG),
+        ([("nothing", AlterOperation.SET, "1")], ErrorCode.INVALID_CONFIG),
         ([("retention.ms", 9, "1")], ErrorCode.INVALID_REQUEST),
     ],
 )

@@ -25,7 +25,7 @@ from clarion.model.group_settings import (
     consumer_times,
     parse_group_settings,
 )
-from clarion.model.setting_changes import Edit, Operation, changed
+from clarion.model.setting_changes import AlterOperation, Edit, changed
 from clarion.model.setting_kinds import Kind
 from clarion.model.topic_settings import CHECKED_TOGETHER, TopicSettings, parse
 from clarion.world import event_log
@@ -130,7 +130,7 @@ class DynamicSettings:
 
     def _check(self, broker: Broker, edit: Edit, name: str, after: Mapping[str, str]) -> None:
         """Kafka calls what cannot be here a bad request, not a bad setting."""
-        fixed = sorted({one.name for one in edit.changes if one.operation != Operation.DELETE} & READ_ONLY)
+        fixed = sorted({one.name for one in edit.changes if one.operation != AlterOperation.DELETE} & READ_ONLY)
         if fixed:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: [{', '.join(fixed)}]"

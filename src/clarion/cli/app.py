@@ -12,7 +12,6 @@ from clarion.cli import (
     bench,
     cluster,
     consume,
-    demo,
     doctor,
     dump,
     group,
@@ -23,6 +22,7 @@ from clarion.cli import (
     serve_command,
     topic,
 )
+from clarion.cli.demo import command as demo
 from clarion.cli.errors import UsageError
 from clarion.cli.link import BootstrapOption, ClientOption, ProfileOption
 from clarion.cli.usage_errors import sentence

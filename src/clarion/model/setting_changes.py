@@ -16,7 +16,7 @@ from clarion.model.setting_kinds import Kind, read_list
 from clarion.model.topic_settings import TOPIC_SETTINGS, TopicSettings, parse
 
 
-class Operation(IntEnum):
+class AlterOperation(IntEnum):
     SET = 0
     DELETE = 1
     APPEND = 2
@@ -60,11 +60,11 @@ def change_overrides(overrides: Mapping[str, str], edit: Edit, defaults: TopicSe
 
 def _apply(after: dict[str, str], change: SettingChange, list_in_force: ListInForce) -> None:
     match change.operation:
-        case Operation.SET:
+        case AlterOperation.SET:
             after[change.name] = _given(change)
-        case Operation.DELETE:
+        case AlterOperation.DELETE:
             after.pop(change.name, None)
-        case Operation.APPEND | Operation.SUBTRACT:
+        case AlterOperation.APPEND | AlterOperation.SUBTRACT:
             after[change.name] = _edited_list(after, change, list_in_force)
         case _:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{change.name[:100]}: unknown operation {change.operation}")
@@ -80,11 +80,11 @@ def _edited_list(present: Mapping[str, str], change: SettingChange, list_in_forc
     parts = read_list(_given(change))
     inherited = list_in_force(change.name)
     if inherited is None:
-        what = Operation(change.operation).name
+        what = AlterOperation(change.operation).name
         raise KafkaError(
             ErrorCode.INVALID_CONFIG, f"Can't {what} to key {change.name[:100]} because its type is not LIST."
         )
     known = read_list(present.get(change.name, inherited))
-    if change.operation == Operation.APPEND:
+    if change.operation == AlterOperation.APPEND:
         return ",".join([*known, *(part for part in parts if part not in known)])
     return ",".join(part for part in known if part not in parts)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from clarion.cli import demo_spark
-from clarion.cli.demo_spark import SparkPart
+from clarion.cli.demo import spark as demo_spark
+from clarion.cli.demo.spark import SparkPart
 from clarion.cli.errors import CliError
 from clarion.cli.link import Link
 from tests.waiting import wait_for

@@ -46,13 +46,13 @@ _FIRST_VERSIONS: Final = {
 _SEARCH_TRIES: Final = 3  # a file is taken away at most once per sweep of the cleaner
 
 
-class Found(NamedTuple):
+class FoundOffset(NamedTuple):
     timestamp: int
     offset: int
     leader_epoch: int
 
 
-NOTHING: Final = Found(-1, -1, -1)
+NOTHING: Final = FoundOffset(-1, -1, -1)
 
 
 async def handle(broker: Broker, request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
@@ -94,18 +94,18 @@ def _check_version(timestamp: int, version: int) -> None:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"time {timestamp} means nothing in version {version}")
 
 
-async def _find(broker: Broker, partition: Partition, timestamp: int) -> Found:
+async def _find(broker: Broker, partition: Partition, timestamp: int) -> FoundOffset:
     match timestamp:
         case -1:  # LATEST
-            return Found(-1, partition.high_watermark.offset, partition.leader_epoch)
+            return FoundOffset(-1, partition.high_watermark.offset, partition.leader_epoch)
         case -2 | -4:  # EARLIEST, EARLIEST_LOCAL
-            return Found(-1, partition.start_offset, partition.epoch_at(partition.start_offset))
+            return FoundOffset(-1, partition.start_offset, partition.epoch_at(partition.start_offset))
         case -5 | -6:  # LATEST_TIERED, EARLIEST_PENDING_UPLOAD
             return NOTHING
     found = await _search(broker, partition, timestamp)
     if found is None or found[1] < 0:
         return NOTHING
-    return Found(found[0], found[1], partition.epoch_at(found[1]))
+    return FoundOffset(found[0], found[1], partition.epoch_at(found[1]))
 
 
 async def _search(broker: Broker, partition: Partition, timestamp: int) -> tuple[int, int] | None:

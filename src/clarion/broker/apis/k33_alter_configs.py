@@ -14,7 +14,7 @@ from clarion.broker.apis.setting_alterations import alter
 from clarion.broker.authorizer import Principal
 from clarion.broker.broker import Broker, RequestContext
 from clarion.model.errors import ErrorCode, KafkaError
-from clarion.model.setting_changes import Edit, Operation, SettingChange
+from clarion.model.setting_changes import AlterOperation, Edit, SettingChange
 from clarion.wire.messages.configs import (
     AlterConfigsRequest,
     AlterConfigsResource,
@@ -46,6 +46,6 @@ async def handle(broker: Broker, request: AlterConfigsRequest, context: RequestC
 
 
 async def _alter(broker: Broker, who: Principal, asked: AlterConfigsResource, *, validate_only: bool) -> None:
-    changes = [SettingChange(config.name, Operation.SET, config.value) for config in asked.configs]
+    changes = [SettingChange(config.name, AlterOperation.SET, config.value) for config in asked.configs]
     edit = Edit(changes, replaces_all=True)
     await alter(broker, who, asked.resource_type, asked.resource_name, edit, validate_only=validate_only)

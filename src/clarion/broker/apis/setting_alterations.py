@@ -16,7 +16,7 @@ from clarion.broker.dynamic_settings import ALL_BROKERS
 from clarion.cluster import Topic
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.names import OFFSETS_TOPIC
-from clarion.model.setting_changes import Edit, Operation, SettingChange, change_overrides
+from clarion.model.setting_changes import AlterOperation, Edit, SettingChange, change_overrides
 from clarion.model.topic_settings import TOPIC_SETTINGS, parse
 from clarion.world import event_log
 from clarion.world.log_levels import LEVELS, ROOT, log_levels, set_log_level
@@ -109,13 +109,13 @@ def _alter_loggers(changes: Iterable[SettingChange], *, validate_only: bool) -> 
 
 
 def _level(change: SettingChange, known: Mapping[str, str]) -> str | None:
-    if change.operation not in (Operation.SET, Operation.DELETE):
-        names = {one.value: one.name for one in Operation}
+    if change.operation not in (AlterOperation.SET, AlterOperation.DELETE):
+        names = {one.value: one.name for one in AlterOperation}
         what = names.get(change.operation, str(change.operation))
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{what} operation is not allowed for the BROKER_LOGGER resource")
     if change.name not in known:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"Logger {change.name[:100]} does not exist!")
-    if change.operation == Operation.DELETE:
+    if change.operation == AlterOperation.DELETE:
         if change.name == ROOT:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Removing the log level of the root logger is not allowed")
         return None

@@ -16,10 +16,10 @@ from clarion.cli.link import BootstrapOption, Link, admin_api, result_of
 from clarion.cli.units import plural
 
 if TYPE_CHECKING:
-    from clarion.cli.demo_cast import Publisher, Reader
-    from clarion.cli.demo_ledger import Verdict
-    from clarion.cli.demo_screen import Screen
-    from clarion.cli.demo_spark import SparkPart
+    from clarion.cli.demo.clients import OrderReader, Publisher
+    from clarion.cli.demo.ledger import ReaderVerdict
+    from clarion.cli.demo.screen import Screen
+    from clarion.cli.demo.spark import SparkPart
 
 _REFRESH_SECONDS = 0.1
 _DRAIN_SECONDS_MAX = 30.0  # without any progress for so long, what is missing is missing
@@ -53,15 +53,15 @@ def demo(
         if bootstrap is not None:
             _play(Link.of(context, bootstrap), seconds, rate, Path(folder), with_spark)
             return
-        from clarion.cli.demo_broker import own_broker
+        from clarion.cli.demo.own_broker import own_broker
 
         with own_broker(Path(folder)) as address:
             _play(Link.of(context, address), seconds, rate, Path(folder), with_spark)
 
 
 def _play(link: Link, seconds: float | None, rate: float, folder: Path, with_spark: bool) -> None:
-    from clarion.cli.demo_screen import show_summary
-    from clarion.cli.demo_spark import is_spark_here
+    from clarion.cli.demo.screen import show_summary
+    from clarion.cli.demo.spark import is_spark_here
 
     spark_folder = folder if with_spark and is_spark_here() else None
     if with_spark and spark_folder is None:
@@ -86,42 +86,42 @@ class Stage:
     """The cast, and when each comes on."""
 
     def __init__(self, link: Link, seconds: float | None, rate: float, spark_folder: Path | None) -> None:
-        from clarion.cli.demo_cast import OrderPublisher, Reader, Role
-        from clarion.cli.demo_ledger import OrderWatch, Tally
-        from clarion.cli.demo_screen import Screen
+        from clarion.cli.demo.clients import OrderPublisher, OrderReader, Role
+        from clarion.cli.demo.ledger import OrderWatch, SeenCounts
+        from clarion.cli.demo.screen import Screen
 
         self._seconds = seconds
         self._started = time.monotonic()
         self.elapsed = 0.0
-        shared = Tally()
+        shared = SeenCounts()
         self.publisher: Publisher = OrderPublisher(link, rate)
-        self.alone: list[Reader] = [
-            Reader(Role(name, what, group), link, Tally(), self._say, OrderWatch())
+        self.alone: list[OrderReader] = [
+            OrderReader(Role(name, what, group), link, SeenCounts(), self._say, OrderWatch())
             for name, what, group in (
                 ("billing", "fan out", "billing"),
                 ("analytics", "fan out", "analytics"),
                 ("replay", "from the start", None),
             )
         ]
-        self.sharing: list[Reader] = [
-            Reader(Role(f"warehouse-{number}", "shares the work", "warehouse"), link, shared, self._say, None)
+        self.sharing: list[OrderReader] = [
+            OrderReader(Role(f"warehouse-{number}", "shares the work", "warehouse"), link, shared, self._say, None)
             for number in (1, 2, 3)
         ]
         billing, analytics, replay = self.alone
         self.readers = [billing, analytics, *self.sharing, replay]
-        self._entrances: list[tuple[float, str, Sequence[Reader]]] = [
+        self._entrances: list[tuple[float, str, Sequence[OrderReader]]] = [
             (0.0, "", [billing, analytics, *self.sharing[:2]]),
             (self._moment(_LATE_AFTER), "warehouse-3 joins: the group shares the work anew", self.sharing[2:]),
             (self._moment(_REPLAY_AFTER), "replay starts at the very first order", [replay]),
         ]
         self.spark: SparkPart | None = None
         if spark_folder is not None:
-            from clarion.cli.demo_spark import SparkPart
+            from clarion.cli.demo.spark import SparkPart
 
             self.spark = SparkPart(link, spark_folder, rate, lambda line: self.screen.read_aloud(line), self._say)
         self.screen: Screen = Screen(self.publisher, self.readers, link.bootstrap, seconds, self.spark)
 
-    def perform(self) -> list[Verdict]:
+    def perform(self) -> list[ReaderVerdict]:
         try:
             with self.screen:
                 self._go_live()
@@ -192,8 +192,8 @@ class Stage:
         self.screen.show(self._elapsed(), phase)
         time.sleep(_REFRESH_SECONDS)
 
-    def _verdicts(self) -> list[Verdict]:
-        from clarion.cli.demo_ledger import verdict
+    def _verdicts(self) -> list[ReaderVerdict]:
+        from clarion.cli.demo.ledger import verdict
 
         if self.publisher.failed:
             raise CliError(f"{self.publisher.failed} orders were not acknowledged: {self.publisher.error}")
@@ -221,12 +221,12 @@ class Stage:
 
 
 def _make_topics(link: Link, with_spark: bool) -> None:
-    from clarion.cli import demo_spark
-    from clarion.cli.demo_cast import PARTITIONS, TOPIC
+    from clarion.cli.demo import spark
+    from clarion.cli.demo.clients import PARTITIONS, TOPIC
 
     wanted = {TOPIC: PARTITIONS}
     if with_spark:
-        wanted |= {demo_spark.LOGS: demo_spark.PARTITIONS, demo_spark.HEALTH: 1}
+        wanted |= {spark.LOGS: spark.PARTITIONS, spark.HEALTH: 1}
     admin = link.admin()  # must outlive its calls
     made = admin.create_topics([admin_api().NewTopic(name, count, -1) for name, count in wanted.items()])
     for name, future in made.items():

@@ -8,15 +8,15 @@ from collections.abc import Iterable, Sequence
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 
-from clarion.cli.demo_cast import PARTITIONS, TOPIC, Publisher, Reader
-from clarion.cli.demo_ledger import Verdict
+from clarion.cli.demo.clients import PARTITIONS, TOPIC, OrderReader, Publisher
+from clarion.cli.demo.ledger import ReaderVerdict
 from clarion.cli.table import Column, show_rows
 from clarion.cli.units import count_text, duration_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from clarion.cli.demo_spark import SparkPart
+    from clarion.cli.demo.spark import SparkPart
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _HISTORY = 48  # columns of the sparkline, two per second
@@ -31,7 +31,7 @@ class Screen:
     def __init__(
         self,
         publisher: Publisher,
-        readers: Sequence[Reader],
+        readers: Sequence[OrderReader],
         where: str,
         seconds: float | None,
         spark: SparkPart | None = None,
@@ -168,7 +168,7 @@ class Screen:
             table.add_row(*self._cells(reader))
         return table
 
-    def _cells(self, reader: Reader) -> list[Any]:
+    def _cells(self, reader: OrderReader) -> list[Any]:
         from rich.text import Text
 
         if not reader.is_running and not reader.received:
@@ -215,7 +215,7 @@ def partition_boxes(held: Sequence[int]) -> str:
     return "".join("■" if each in held else "·" for each in range(PARTITIONS))
 
 
-def show_summary(verdicts: Sequence[Verdict], elapsed: float) -> None:
+def show_summary(verdicts: Sequence[ReaderVerdict], elapsed: float) -> None:
     rows = [
         {
             "reader": each.reader,
@@ -238,7 +238,7 @@ def show_summary(verdicts: Sequence[Verdict], elapsed: float) -> None:
     show_rows(rows, columns, as_json=False, title=f"After {duration_text(elapsed * 1000)}")
 
 
-def _order(one: Verdict) -> str:
+def _order(one: ReaderVerdict) -> str:
     if one.may_repeat or one.order_breaks is None:
         return "-"
     return "kept" if one.order_breaks == 0 else f"{one.order_breaks} breaks"

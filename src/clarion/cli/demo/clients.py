@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from threading import Event, Thread
 from typing import Any
 
-from clarion.cli.demo_ledger import OrderWatch, Tally
+from clarion.cli.demo.ledger import OrderWatch, SeenCounts
 from clarion.cli.link import Link, explain, whatever_is_there
 
 TOPIC = "orders"
@@ -66,7 +66,7 @@ class Publisher(Thread):
         self._producer = link.producer({"enable.idempotence": True, "linger.ms": 2, "client.id": "demo-publisher"})
         self._acked_now: list[int] = []
         self.stopping = Event()
-        self.acknowledged = Tally()
+        self.acknowledged = SeenCounts()
         self.sent = 0
         self.failed = 0
         self.error = ""
@@ -165,12 +165,12 @@ class Role:
 
 
 @dataclass
-class Reader:
+class OrderReader:
     """One consumer in a thread. Members of a group share a tally; they have no `watch`, for work moves on."""
 
     role: Role
     link: Link
-    tally: Tally
+    tally: SeenCounts
     say: Callable[[str], None]
     watch: OrderWatch | None
     meter: Meter = field(default_factory=Meter)

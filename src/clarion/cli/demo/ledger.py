@@ -9,7 +9,7 @@ _GROW_BY = 65_536
 _COUNT_MAX = 255  # a byte; nobody needs to know that an order came 256 times
 
 
-class Tally:
+class SeenCounts:
     """How often each number was seen. Several threads may write: a group's members share one."""
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Tally:
             self.distinct += 1
         self._counts[number] = min(count + 1, _COUNT_MAX)
 
-    def missing_from(self, other: Tally) -> int:
+    def missing_from(self, other: SeenCounts) -> int:
         """How many of our numbers the other has never seen."""
         theirs = other._counts
         length = len(theirs)
@@ -54,7 +54,7 @@ class OrderWatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ReaderVerdict:
     reader: str
     expected: int
     received: int
@@ -70,8 +70,10 @@ class Verdict:
         return self.missing == 0 and self.unasked == 0 and not self.order_breaks and repeats_are_fine
 
 
-def verdict(reader: str, acknowledged: Tally, seen: Tally, order_breaks: int | None, *, may_repeat: bool) -> Verdict:
-    return Verdict(
+def verdict(
+    reader: str, acknowledged: SeenCounts, seen: SeenCounts, order_breaks: int | None, *, may_repeat: bool
+) -> ReaderVerdict:
+    return ReaderVerdict(
         reader=reader,
         expected=acknowledged.distinct,
         received=seen.distinct,

@@ -19,8 +19,8 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
-from clarion.cli.demo_cast import Publisher
-from clarion.cli.demo_ledger import Tally, Verdict, verdict
+from clarion.cli.demo.clients import Publisher
+from clarion.cli.demo.ledger import ReaderVerdict, SeenCounts, verdict
 from clarion.cli.errors import CliError
 from clarion.cli.link import Link, whatever_is_there
 
@@ -32,7 +32,7 @@ _TRIES = 3  # a busy machine may be too slow for one of Spark's own deadlines; t
 _STOP_SECONDS_MAX = 90.0
 _QUIET_SECONDS = 10.0
 _PRINTED = 5
-_PIPELINES = Path(__file__).with_name("demo_pipelines.py")
+_PIPELINES = Path(__file__).with_name("pipelines.py")
 
 
 def is_spark_here() -> bool:
@@ -232,7 +232,7 @@ class SparkPart:
         if self.reader.is_alive():
             self.reader.join(15)
 
-    def verdict(self) -> Verdict:
+    def verdict(self) -> ReaderVerdict:
         """The table, read back without Spark, against what was acknowledged."""
         from deltalake import DeltaTable
         from deltalake.exceptions import TableNotFoundError
@@ -241,7 +241,7 @@ class SparkPart:
             table = DeltaTable(str(self._folder / "lake" / "logs")).to_pyarrow_table(columns=["number"])
         except TableNotFoundError:
             raise CliError("the archive never wrote its table; Spark was too slow (--no-spark leaves it out)") from None
-        seen = Tally()
+        seen = SeenCounts()
         seen.see(table.column("number").to_pylist())
         return verdict("archive (Delta table)", self.publisher.acknowledged, seen, None, may_repeat=False)
 
