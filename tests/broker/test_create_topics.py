@@ -57,7 +57,8 @@ async def test_every_version_makes_a_topic(tmp_path, version):
 
 
 async def test_minus_one_means_the_default(tmp_path):
-    async with running(tmp_path, default_partitions=5) as node:
+    async with running(tmp_path, num_partitions=5, default_replication_factor=2) as node:
+        assert node.broker.registry.default_replication_factor == 2
         (result,) = await create(node, wanted("t", -1, -1))
         assert (result.error_code, result.num_partitions, result.replication_factor) == (0, 5, 1)
 

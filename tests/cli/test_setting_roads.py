@@ -31,6 +31,7 @@ COMPOSED = {
     "listeners": "PLAINTEXT://127.0.0.1:1234",
     "advertised.listeners": "PLAINTEXT://broker.example:99",
     "clarion.metrics": "127.0.0.1:1235",
+    "clarion.cluster": "file:/somewhere/else",
 }
 SENSITIVE = {name for name, declared in BROKER_SETTINGS.items() if declared.is_sensitive}
 

@@ -184,7 +184,7 @@ def test_flags_repeat_for_several_listeners():
         (["--set", "offsets.retention.minutes=90s"], "Not a number"),
         (["--set", "auto.create.topics.enable=perhaps"], "true or false"),
         (["--set", "group.min.session.timeout.ms=99999999"], "group.max.session.timeout.ms"),
-        (["--set", "default.replication.factor=3"], "there is one broker"),
+        (["--set", "default.replication.factor=0"], "at least 1"),
         (["--set", "topic_defaults.retention.m=5"], "did you mean log.retention.ms?"),
         (["--set", "retention.ms=5"], "did you mean log.retention.ms?"),
         (["--set", "topic_defaults.retention.ms=soon"], "retention.ms"),

@@ -45,7 +45,7 @@ class Late(SimulatedStore):
 
 
 @asynccontextmanager
-async def registries(count: int, brokers: int = 3) -> AsyncIterator[list[TopicRegistry]]:
+async def registries(count: int, brokers: int = 3, **how: int) -> AsyncIterator[list[TopicRegistry]]:
     service = SimulatedService()
     async with AsyncExitStack() as stack:
         made = []
@@ -57,7 +57,7 @@ async def registries(count: int, brokers: int = 3) -> AsyncIterator[list[TopicRe
         await store.transact((), puts)
         for _ in range(count):
             own = Late(service, random.Random(0))
-            registry = await TopicRegistry.load(own, uuid4, partitions_max=2000)
+            registry = await TopicRegistry.load(own, uuid4, partitions_max=2000, **how)
 
             def show(image: ClusterImage, registry: TopicRegistry = registry) -> None:
                 registry.image = image
@@ -68,6 +68,14 @@ async def registries(count: int, brokers: int = 3) -> AsyncIterator[list[TopicRe
             stack.push_async_callback(following.close)
             made.append(registry)
         yield made
+
+
+async def test_a_topic_that_does_not_say_gets_the_default_number_of_replicas():
+    async with registries(1, replication_factor=2) as (registry,):
+        topic = await registry.create("orders", 3, {})
+        assert [len(one.replicas) for one in topic.partitions] == [2, 2, 2]
+        assert registry.replication_factor_of(None) == 2
+        assert registry.replication_factor_of(3) == 3
 
 
 async def test_replicas_are_placed_on_different_brokers_and_everybody_sees_the_same():

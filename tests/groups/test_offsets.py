@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from clarion.groups.config import DAY_MS, GroupConfig
+from clarion.groups.config import GroupConfig
 from clarion.model.errors import ErrorCode
 from clarion.wire.messages import offsets
 from clarion.wire.messages.groups import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
 from tests.groups.driver import ClassicClient, ConsumerClient, Driver, settle, subscription
 
+DAY_MS = 86_400_000
 WEEK_MS = 7 * DAY_MS
 CHECK_MS = GroupConfig().offsets_retention_check_interval_ms
 

@@ -28,7 +28,6 @@ from clarion.cluster.elections import ElectionRules
 from clarion.cluster.following import Following
 from clarion.cluster.in_sync import InSyncSets
 from clarion.cluster.membership import Membership
-from clarion.cluster.registry import REPLICATION_FACTOR
 from clarion.cluster.schema import removed_key
 from clarion.model.ids import TopicId
 from clarion.net.channel import ChannelSettings, LastingChannel
@@ -181,7 +180,7 @@ class ClusterNode:
     async def _control(self) -> None:
         assert self.membership is not None
         assert self.membership.lease is not None
-        policy = Policy(replication_factor=REPLICATION_FACTOR)
+        policy = Policy(replication_factor=self._registry.default_replication_factor)
         self.controller = Controller(
             self._store, self._node_id, self.membership.lease, self._rules_of, policy, now_ms=self._now_ms
         )

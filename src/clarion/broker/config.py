@@ -260,10 +260,10 @@ class BrokerConfig:
     )
     default_replication_factor: int = setting(
         "default.replication.factor",
-        1,
+        3,  # one may fail while another is being restarted
         Kind.INT,
-        "Replicas of a topic that does not say how many. Only 1.",
-        why_only_default="there is one broker",
+        "Replicas of a topic that does not say how many; where there are fewer brokers, as many as there are.",
+        check=_ONE,
     )
     offsets_partitions: int = setting(
         "offsets.topic.num.partitions",

@@ -146,6 +146,7 @@ class BrokerServer:
             partitions_max=config.limits.partitions_max,
             topic_partitions_max=config.limits.topic_partitions_max,
             node_id=config.node_id,
+            replication_factor=config.default_replication_factor,
         )
         self._settings = await SettingsRegistry.load(self.store)
         self._dynamic = DynamicSettings(config, self._settings)

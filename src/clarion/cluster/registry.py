@@ -86,12 +86,14 @@ class TopicRegistry:
         partitions_max: int,
         topic_partitions_max: int | None = None,
         node_id: int = 1,
+        replication_factor: int = REPLICATION_FACTOR,
     ) -> None:
         self._store = store
         self._new_id = new_id
         self._partitions_max = partitions_max
         self._topic_partitions_max = partitions_max if topic_partitions_max is None else topic_partitions_max
         self._node_id = node_id
+        self.default_replication_factor = replication_factor
         self.image: ClusterImage = EMPTY
         self.broker_epoch = 0  # of this life, once `begin_term` has taken it
         self._following: Following | None = None
@@ -106,13 +108,16 @@ class TopicRegistry:
         partitions_max: int,
         topic_partitions_max: int | None = None,
         node_id: int = 1,
+        replication_factor: int = REPLICATION_FACTOR,
     ) -> TopicRegistry:
+        """`replication_factor`: of topics for which nobody asks for another."""
         registry = cls(
             store,
             new_id,
             partitions_max=partitions_max,
             topic_partitions_max=topic_partitions_max,
             node_id=node_id,
+            replication_factor=replication_factor,
         )
         await registry._make_cluster_id()
         await registry._read_all()
@@ -295,7 +300,7 @@ class TopicRegistry:
         if assignments is None:
             racks = {one.id: one.rack for one in image.brokers.values() if not one.is_leaving}
             load = Load.of(state.replicas for topic in image.topics.values() for state in topic.partitions)
-            assignments = place(count, replication_factor or REPLICATION_FACTOR, racks, load, start)
+            assignments = place(count, replication_factor or self.default_replication_factor, racks, load, start)
         return tuple(self._new_partition(replicas) for replicas in assignments)
 
     def _new_partition(self, replicas: Replicas) -> PartitionState:
@@ -305,7 +310,7 @@ class TopicRegistry:
 
     def replication_factor_of(self, asked: int | None) -> int:
         """How many replicas a new topic gets."""
-        return min(asked or REPLICATION_FACTOR, len(self.placeable))
+        return min(asked or self.default_replication_factor, len(self.placeable))
 
     @property
     def placeable(self) -> frozenset[int]:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from clarion.model.setting_kinds import Kind, at_least, setting
 
-DAY_MS = 24 * 60 * 60 * 1000
 _MEMORY_LEAST = at_least(1024 * 1024)
 
 

@@ -1,19 +1,13 @@
-"""Names for the numbers that travel through every room, so that they cannot be mixed up."""
+"""Names for what travels through every room."""
 
 from __future__ import annotations
 
-from typing import NamedTuple, NewType
+from typing import NamedTuple
 from uuid import UUID
 
-BrokerId = NewType("BrokerId", int)
-LeaderEpoch = NewType("LeaderEpoch", int)
-Offset = NewType("Offset", int)
-ProducerId = NewType("ProducerId", int)
 TopicId = UUID
 
 NO_TOPIC_ID = UUID(int=0)
-NO_PRODUCER_ID = ProducerId(-1)
-NO_EPOCH = LeaderEpoch(-1)
 
 
 class TopicPartition(NamedTuple):
