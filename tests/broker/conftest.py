@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import uvloop
 
+from clarion.testing.clock import ShiftedClock
+
 MEMORY = "/dev/shm"
 
 
@@ -24,3 +26,8 @@ def tmp_path() -> Iterator[Path]:
     folder = tempfile.mkdtemp(prefix="clarion-test-", dir=MEMORY if os.path.isdir(MEMORY) else None)
     yield Path(folder)
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def clock() -> ShiftedClock:
+    return ShiftedClock()

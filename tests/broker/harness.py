@@ -167,3 +167,8 @@ class Node:
         appended = target.append(memoryview(batch), self.broker.clock.now_ms())
         if not target.when_committed(appended.last_offset, committed.set_result):
             assert await asyncio.wait_for(committed, REPLY_SECONDS) is ErrorCode.NONE
+
+
+async def refusal(node: Node, records: bytes | None, place: tuple[str, int] = ("t", 0), **how: Any) -> int:
+    """The error code of a Produce of one batch."""
+    return int((await node.client.produce({place: records}, **how))[place].error_code)

@@ -2,19 +2,14 @@
 
 import asyncio
 import errno
-import shutil
-import struct
-import threading
 import time
 
 import pytest
 
-from clarion.broker import coordinator_runtime, turns, waiting
+from clarion.broker import turns, waiting
 from clarion.broker.apis import k09_offset_fetch
-from clarion.broker.config import Durability
 from clarion.broker.turns import PIECE_MS
-from clarion.groups.placement import partition_for
-from clarion.groups.records import Key, decode_offset, encode_key
+from clarion.groups.records import decode_offset
 from clarion.model.errors import ErrorCode
 from clarion.model.names import OFFSETS_TOPIC
 from clarion.wire.apis import CONSUMER_GROUP_HEARTBEAT, OFFSET_COMMIT
@@ -44,48 +39,11 @@ from clarion.wire.messages.offsets import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
-from clarion.wire.records import decode_batch, encode_batch
+from clarion.wire.records import decode_batch
 from tests.broker.disks import StoryDisk
-from tests.broker.harness import BY_NAME, Client, Node, running, until
+from tests.broker.group_words import NO_ROOM, QUICK, commit, committed, find
+from tests.broker.harness import BY_NAME, Client, running, until
 from tests.loop_turns import watched_turns
-
-QUICK = {"durability": Durability.PAGE_CACHE}
-NO_ROOM = OSError(errno.ENOSPC, "No space left on device")
-
-
-async def find(client: Client | Node, group: str = "g"):
-    return await client.ask(FindCoordinatorRequest(key=group, key_type=0), 2)
-
-
-async def commit(client: Client | Node, offset: int, group: str = "g", topic: str = "t", partition: int = 0) -> int:
-    asked = OffsetCommitRequestTopic(
-        name=topic, partitions=(OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset),)
-    )
-    reply = await client.ask(OffsetCommitRequest(group_id=group, topics=(asked,)), 5)
-    return reply.topics[0].partitions[0].error_code
-
-
-async def committed(client: Client | Node, group: str = "g", topic: str = "t", version: int = 5):
-    asked = OffsetFetchRequestTopic(name=topic, partition_indexes=(0,))
-    reply = await client.ask(OffsetFetchRequest(group_id=group, topics=(asked,)), version)
-    if reply.error_code:
-        return ErrorCode(reply.error_code)
-    (one,) = reply.topics[0].partitions
-    return ErrorCode(one.error_code) if one.error_code else one.committed_offset
-
-
-def noting_threads(work, threads: set):
-    def noted(*what):
-        threads.add(threading.current_thread())
-        return work(*what)
-
-    return noted
-
-
-def hold_loading(node: Node) -> None:
-    """As if the groups were many."""
-    for shard in node.server.groups.shards:
-        shard._is_loaded = False
 
 
 async def test_the_internal_topic_is_made_when_the_first_group_appears(tmp_path):
@@ -108,120 +66,6 @@ async def test_offsets_come_back_and_outlive_a_restart(tmp_path):
     async with running(tmp_path) as node:
         await until(lambda: all(shard.is_loaded for shard in node.server.groups.shards))
         assert await committed(node) == 5
-
-
-async def test_offsets_of_a_topic_that_was_made_again_during_the_loading_are_forgotten(tmp_path, monkeypatch):
-    async with running(tmp_path) as node:
-        await node.topic()
-        await node.topic("other")
-        assert await commit(node, 5) == await commit(node, 5, topic="other") == 0
-    may_go, decoded = threading.Event(), coordinator_runtime._decoded
-    monkeypatch.setattr(coordinator_runtime, "_decoded", lambda batches: may_go.wait(20) and decoded(batches))
-    async with running(tmp_path) as node:
-        await node.broker.delete_topic("t")
-        await node.topic()
-        assert not any(shard.is_loaded for shard in node.server.groups.shards)
-        may_go.set()
-        await until(lambda: all(shard.is_loaded for shard in node.server.groups.shards))
-        assert await committed(node) == -1
-        assert await committed(node, topic="other") == 5
-    async with running(tmp_path) as node:
-        await until(lambda: all(shard.is_loaded for shard in node.server.groups.shards))
-        assert await committed(node) == -1
-
-
-async def test_offsets_of_a_topic_deleted_before_a_crash_and_made_again_during_the_loading_are_forgotten(
-    tmp_path, monkeypatch
-):
-    """The crash came when the topic was gone from the registry, and before anything was said of it to the groups."""
-    async with running(tmp_path) as node:
-        await node.topic()
-        await node.topic("other")
-        assert await commit(node, 5) == await commit(node, 5, topic="other") == 0
-        await node.broker.registry.delete("t")
-    may_go, decoded = threading.Event(), coordinator_runtime._decoded
-    monkeypatch.setattr(coordinator_runtime, "_decoded", lambda batches: may_go.wait(20) and decoded(batches))
-    async with running(tmp_path) as node:
-        await node.topic()
-        may_go.set()
-        await until(lambda: all(shard.is_loaded for shard in node.server.groups.shards))
-        assert await committed(node) == -1
-        assert await committed(node, topic="other") == 5
-
-
-async def test_offsets_of_a_topic_made_again_are_forgotten_if_the_broker_is_killed_before_its_groups_are_loaded(
-    tmp_path, monkeypatch
-):
-    async with running(tmp_path / "a") as node:
-        await node.topic()
-        await node.topic("other")
-        assert await commit(node, 5) == await commit(node, 5, topic="other") == 0
-    may_go, decoded = threading.Event(), coordinator_runtime._decoded
-    monkeypatch.setattr(coordinator_runtime, "_decoded", lambda batches: may_go.wait(60) and decoded(batches))
-    async with running(tmp_path / "a") as node:
-        await node.broker.delete_topic("t")
-        await node.topic()
-        assert not any(shard.is_loaded for shard in node.server.groups.shards)
-        shutil.copytree(tmp_path / "a", tmp_path / "killed")
-        may_go.set()
-    async with running(tmp_path / "killed") as node:
-        await until(lambda: all(shard.is_loaded for shard in node.server.groups.shards))
-        assert await committed(node) == -1
-        assert await committed(node, topic="other") == 5
-        assert await commit(node, 1) == 0
-    async with running(tmp_path / "killed") as node:
-        await until(lambda: all(shard.is_loaded for shard in node.server.groups.shards))
-        assert await committed(node) == 1
-
-
-async def test_offsets_that_an_earlier_version_wrote_are_kept(tmp_path):
-    """They do not say of which topic they are."""
-    async with running(tmp_path, offsets_partitions=1) as node:
-        await node.topic()
-        await find(node)
-        value = b"\0\3" + struct.pack(">qi", 7, -1) + b"\0\0" + struct.pack(">q", node.broker.clock.now_ms())
-        record = (encode_key(Key(1, "g", "t", 0)), value, (), 0)
-        node.partition(OFFSETS_TOPIC).append_own(encode_batch([record]), 0)
-    async with running(tmp_path) as node:
-        await until(lambda: all(shard.is_loaded for shard in node.server.groups.shards))
-        assert await committed(node) == 7
-        await node.broker.delete_topic("t")
-        await node.topic()
-        assert await committed(node) == -1
-
-
-async def test_offsets_of_a_deleted_topic_are_not_told_of_the_next_one_when_the_disk_was_full(tmp_path):
-    disk = StoryDisk()
-    async with running(tmp_path, disk=disk) as node:
-        await node.topic()
-        assert await commit(node, 5) == 0
-        disk.on_write = lambda path: NO_ROOM if OFFSETS_TOPIC in path and path.endswith(".log") else None
-        await node.broker.delete_topic("t")
-        await node.topic()
-        assert await committed(node) is ErrorCode.COORDINATOR_NOT_AVAILABLE
-        disk.on_write = lambda path: None
-        assert await committed(node) == -1
-        assert await commit(node, 1) == 0
-        assert await committed(node) == 1
-
-
-async def test_many_offsets_of_a_deleted_topic_go_in_short_turns_and_all_before_the_next_one_is_made(tmp_path):
-    count, groups = 1_500, [f"g{number}" for number in range(30)]
-    partitions = tuple(OffsetCommitRequestPartition(partition_index=one, committed_offset=5) for one in range(count))
-    async with running(tmp_path, offsets_partitions=1, **QUICK) as node, node.another() as other:
-        await node.topic("t", count)
-        for group in groups:
-            asked = OffsetCommitRequestTopic(name="t", partitions=partitions)
-            await node.ask(OffsetCommitRequest(group_id=group, topics=(asked,)), 5)
-        async with watched_turns("DeleteTopics"):
-            deleting = asyncio.create_task(node.broker.delete_topic("t"))
-            await until(lambda: node.broker.image.topic("t") is None)
-            making = asyncio.create_task(node.topic("t"))
-            answers = [await committed(other, group) for group in groups]
-            await deleting
-        await making
-        assert answers == [-1] * len(groups), "who asks meanwhile waits"
-        assert not node.server.groups.shards[0].coordinator.committed_topics()
 
 
 async def test_a_group_with_many_offsets_is_deleted_in_short_turns_in_which_nobody_else_touches_it(tmp_path):
@@ -285,42 +129,6 @@ async def test_a_commit_is_answered_when_it_is_on_disk_and_so_is_who_asks_meanwh
         assert (await committing, await asking) == (0, 2)
 
 
-@pytest.mark.parametrize("version", [1, 5])
-async def test_while_groups_load_there_is_an_error_and_never_no_offset(tmp_path, version):
-    async with running(tmp_path, **QUICK) as node:
-        await node.topic()
-        await commit(node, 5)
-        hold_loading(node)
-        assert await committed(node, version=version) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        assert await commit(node, 6) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        assert (await node.ask(ListGroupsRequest(), 3)).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        heartbeat = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
-        assert (await node.ask(heartbeat, 3)).error_code == 0, "Kafka says yes while it does not know"
-        assert (await find(node)).error_code == 0
-
-
-async def test_groups_whose_records_cannot_be_read_stay_closed_and_the_others_open(tmp_path):
-    async with running(tmp_path, offsets_partitions=4, metrics_port=0, **QUICK) as node:
-        await node.topic()
-        groups = [f"g{number}" for number in range(16)]
-        for group in groups:
-            assert await commit(node, 7, group) == 0
-        damaged = max(node.server.groups.shards, key=lambda shard: shard.partition.next_offset).partition
-        file = damaged.log.segments[0].handle()
-        file.write([b"\xff" * 20], 30)
-    async with running(tmp_path, offsets_partitions=4, metrics_port=0, **QUICK) as node:
-        await until(lambda: not any(shard.is_loading for shard in node.server.groups.shards))
-        assert [shard.partition.tp for shard in node.server.groups.shards if shard.failure] == [damaged.tp]
-        answers = [await committed(node, group) for group in groups]
-        assert set(answers) == {7, ErrorCode.COORDINATOR_NOT_AVAILABLE}
-        reader, writer = await asyncio.open_connection(*node.server.metrics_address)
-        writer.write(b"GET /readyz HTTP/1.1\r\n\r\n")
-        page = await reader.read()
-        writer.close()
-        assert page.startswith(b"HTTP/1.1 503")
-        assert str(damaged.tp).encode() in page
-
-
 async def test_what_cannot_be_written_has_not_happened(tmp_path):
     disk = StoryDisk()
     async with running(tmp_path, disk=disk, offsets_partitions=1, **QUICK) as node:
@@ -378,34 +186,6 @@ async def test_clients_that_ask_again_and_again_on_a_full_disk_do_not_fill_the_l
         assert [line.getMessage() for line in caplog.records].count("coordinator_append_failed") == 1
 
 
-async def test_a_deleted_topic_takes_its_offsets_along(tmp_path):
-    async with running(tmp_path, **QUICK) as node:
-        await node.topic()
-        await node.topic("other")
-        await commit(node, 5)
-        await commit(node, 6, topic="other")
-        await node.broker.delete_topic("t")
-        await node.topic()
-        assert await committed(node) == -1
-        assert await committed(node, topic="other") == 6
-
-
-async def test_offsets_of_a_topic_that_went_just_before_a_crash_do_not_meet_its_successor(tmp_path):
-    async with running(tmp_path, **QUICK) as node:
-        await node.topic()
-        await commit(node, 5)
-        node.server.groups._on_topics_changed = lambda deleted: None
-        node.broker._listeners_of_change.clear()
-        await node.broker.delete_topic("t")  # and nobody has told the coordinators
-    async with running(tmp_path, **QUICK) as node:
-        await until(lambda: all(shard.is_loaded for shard in node.server.groups.shards))
-        await node.topic()
-        assert await committed(node) == -1
-    async with running(tmp_path, **QUICK) as node:
-        await until(lambda: all(shard.is_loaded for shard in node.server.groups.shards))
-        assert await committed(node) == -1
-
-
 @pytest.mark.uncompiled
 async def test_a_flush_that_does_not_end_holds_no_commit_for_ever(tmp_path, monkeypatch):
     disk = StoryDisk()
@@ -423,93 +203,6 @@ async def test_a_flush_that_does_not_end_holds_no_commit_for_ever(tmp_path, monk
         assert await commit(node, 3) == 0
         assert await committed(node) == 3
         assert len(node.broker.waiting_coordinators) == 0
-
-
-async def test_many_groups_load_in_turns_that_hold_nobody_up(tmp_path):
-    count = 3_000
-    async with running(tmp_path, offsets_partitions=2, **QUICK) as node:
-        await node.topic()
-        await find(node)
-        for number in range(count):
-            await commit(node, number, f"group-{number}")
-    async with running(tmp_path, **QUICK) as node:
-        assert await committed(node, "group-7") in (7, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        await until(lambda: all(shard.is_loaded for shard in node.server.groups.shards))
-        assert len((await node.ask(ListGroupsRequest(), 3)).groups) == count
-        assert [await committed(node, f"group-{number}") for number in (0, 1500, 2999)] == [0, 1500, 2999]
-
-
-async def test_groups_are_read_in_a_thread_and_replayed_in_turns(tmp_path, monkeypatch):
-    """However long the disk takes, and however many groups there are, others have their turn."""
-    monkeypatch.setattr(coordinator_runtime, "_RECORDS_PER_TURN", 10)
-    async with running(tmp_path, offsets_partitions=1, **QUICK) as node:
-        await node.topic()
-        for number in range(500):
-            await commit(node, number, f"group-{number}")
-        (shard,) = node.server.groups.shards
-        readers, turns = set(), 0
-        shard.start_over()
-        monkeypatch.setattr(coordinator_runtime, "_decoded", noting_threads(coordinator_runtime._decoded, readers))
-        loading = asyncio.ensure_future(shard.load())
-        while not loading.done():
-            await asyncio.sleep(0)
-            turns += 1
-        assert len((await node.ask(ListGroupsRequest(), 3)).groups) == 500
-        assert threading.main_thread() not in readers
-        assert readers
-        assert turns >= 50
-
-
-async def test_groups_that_a_bad_disk_kept_closed_are_tried_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(coordinator_runtime, "_RETRY_SECONDS", (0.01,))
-    async with running(tmp_path, **QUICK) as node:
-        await node.topic()
-        await commit(node, 7)
-    disk = StoryDisk()
-    async with running(tmp_path, disk=disk, **QUICK) as node:
-        await until(lambda: all(shard.is_loaded for shard in node.server.groups.shards))
-        tries = []
-
-        def break_offsets(path):
-            if OFFSETS_TOPIC not in path:
-                return None
-            tries.append(path)
-            return OSError(errno.EIO, "it broke")
-
-        disk.on_read = break_offsets
-        shard = node.server.groups.shards[partition_for("g", 16)]
-        shard.start_over()
-        await shard.load()
-        assert "it broke" in shard.failure
-        assert await committed(node) is ErrorCode.COORDINATOR_NOT_AVAILABLE
-        tries.clear()
-        retrying = asyncio.ensure_future(node.server.groups.runtime._load_until_done(node.server.groups.shards))
-        await until(lambda: len(tries) > 2)
-        assert not shard.is_loaded
-        disk.on_read = lambda path: None
-        await until(lambda: shard.is_loaded)
-        await retrying
-        assert await committed(node) == 7
-
-
-async def test_a_record_that_nobody_can_read_is_passed_over_and_what_was_said_before_holds(tmp_path):
-    async with running(tmp_path, offsets_partitions=1, **QUICK) as node:
-        await node.topic()
-        for group in ("g", "h"):
-            await commit(node, 7, group)
-        garbage = [
-            (encode_key(Key(1, "g", "t", 0)), b"\x7f\xff from the future", (), 0),
-            (encode_key(Key(2, "g")), b"\0\3", (), 0),
-            (b"\0", None, (), 0),
-            (b"", b"", (), 0),
-        ]
-        node.partition(OFFSETS_TOPIC).append_own(encode_batch(garbage), 0)
-        await commit(node, 8, "h")
-    async with running(tmp_path, offsets_partitions=1, **QUICK) as node:
-        (shard,) = node.server.groups.shards
-        await until(lambda: shard.is_loaded or shard.failure)
-        assert (await committed(node, "g"), await committed(node, "h")) == (7, 8)
-        assert await commit(node, 9, "g") == 0
 
 
 async def test_a_member_whose_end_met_a_full_disk_ends_when_there_is_room(tmp_path):

@@ -10,13 +10,6 @@ from clarion.wire.messages.groups import DescribeGroupsRequest, HeartbeatRequest
 from tests.groups.driver import LOST, ClassicClient, Driver, settle, subscription
 
 
-@pytest.fixture
-def driver():
-    driver = Driver()
-    yield driver
-    driver.close()
-
-
 def test_a_lone_member_joins_in_two_steps_leads_and_gets_its_work(driver):
     client = ClassicClient(driver).join()
     answer = client.joined()

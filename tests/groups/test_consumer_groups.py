@@ -18,13 +18,7 @@ from clarion.wire.messages.groups import (
 )
 from tests.groups.driver import LOST, ClassicClient, ConsumerClient, Driver, rounds, settle
 
-
-@pytest.fixture
-def driver():
-    driver = Driver()
-    driver.set_topics(t=4, u=2)
-    yield driver
-    driver.close()
+TOPICS = {"t": 4, "u": 2}
 
 
 def _described(driver: Driver, group: str = "g"):

@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from clarion.model.errors import ErrorCode
 from clarion.wire.messages.groups import DescribeGroupsRequest, LeaveGroupRequest, MemberIdentity
 from tests.groups.driver import ClassicClient, Driver, settle, subscription
-
-
-@pytest.fixture
-def driver():
-    driver = Driver()
-    yield driver
-    driver.close()
 
 
 def _pair(driver: Driver, **wishes) -> tuple[ClassicClient, ClassicClient]:
