@@ -175,6 +175,9 @@ def defaults(master: str | None, python: str | None = None) -> dict[str, str]:
         # A message's time means the same on every machine.
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
+        # What a Python function or a writer gets at once. Ten thousand rows (Spark's other limit) of a kilobyte leave
+        # the processor's cache, and stand in a worker three times: as Arrow, as objects, as results.
+        "spark.sql.execution.arrow.maxBytesPerBatch": "4m",
         "spark.ui.showConsoleProgress": "false",
         **_quiet_logs(),
     }

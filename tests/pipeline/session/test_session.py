@@ -126,7 +126,7 @@ def memory(_):
 
 package = spark.range(1).select(udf(lambda _: sys.modules["pyspark"].__file__, "string")("id")).first()[0]
 names = ("sql.shuffle.partitions", "sql.session.timeZone", "sql.ansi.enabled", "python.unix.domain.socket.enabled",
-         "sql.streaming.stateStore.providerClass", "app.name", "driver.host")
+         "sql.streaming.stateStore.providerClass", "app.name", "driver.host", "sql.execution.arrow.maxBytesPerBatch")
 found = {name: again.conf.get("spark." + name) for name in names}
 print(json.dumps({**found, "master": again.sparkContext.master, "python": python, "pyspark in workers": package,
                   "memory of workers": spark.range(1).select(memory("id")).first()[0],
@@ -149,6 +149,7 @@ def test_a_session_is_tuned_what_was_asked_for_wins_and_a_second_call_gives_it_a
         "sql.streaming.stateStore.providerClass": _STATE_STORE,
         "app.name": "look",
         "driver.host": "127.0.0.1",
+        "sql.execution.arrow.maxBytesPerBatch": "4m",
         "master": "local[2,4]",
         "python": sys.executable,
         "pyspark in workers": pyspark.__file__,  # compiled, as it is installed; not Spark's own zip
