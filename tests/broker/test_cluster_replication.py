@@ -99,3 +99,18 @@ async def test_a_client_that_calls_itself_a_replica_is_refused(three: Cluster) -
         three[leader].client.post(fetch_frame({place: 0}, version=version, replica_id=follower))
         answered = read_fetched(await three[leader].client.next_frame(), version)
         assert answered.error == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+@pytest.mark.parametrize("version", [10, 12, 13])
+async def test_who_asks_the_wrong_broker_hears_which_one_leads(three: Cluster, version: int) -> None:
+    leader = await make_topic(three)
+    other = next(one for one in (1, 2, 3) if one != leader)
+    place = PLACE if version < 13 else (three[1].broker.image.topics["t"].id, 0)
+    epoch = state(three, 1).leader_epoch
+    produced = await three[other].client.produce({place: batch(b"v")}, version=version)
+    assert produced[place].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert (produced[place].current_leader.leader_id, produced[place].current_leader.leader_epoch) == (leader, epoch)
+    fetched = await three[other].client.fetch({place: 0}, version=max(version, 12))
+    told = fetched.partitions[place]
+    assert told.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert (told.current_leader.leader_id, told.current_leader.leader_epoch) == (leader, epoch)

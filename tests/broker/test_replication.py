@@ -6,9 +6,12 @@ import asyncio
 from pathlib import Path
 
 from clarion.model.errors import ErrorCode
+from clarion.model.names import OFFSETS_TOPIC
+from clarion.replication import Membership
 from clarion.wire.messages.logs import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from tests.broker.harness import until
-from tests.broker.replicas import FOLLOWER, LIFE, NOW_MS, two_replicas
+from clarion.wire.messages.offsets import OffsetFetchRequest
+from tests.broker.harness import running, until
+from tests.broker.replicas import FOLLOWER, LIFE, NOW_MS, Agreement, two_replicas
 from tests.broker.talk import batch
 from tests.replication.bench import turns
 
@@ -149,3 +152,12 @@ async def test_a_quiet_partition_is_not_named_again(tmp_path: Path) -> None:
         await until(lambda: session.epoch >= epoch + 2)
         assert not asked.is_fresh
         assert not session.ready
+
+
+async def test_a_coordinator_whose_lease_is_over_answers_nothing(tmp_path: Path) -> None:
+    async with running(tmp_path, offsets_partitions=1) as node:
+        request = OffsetFetchRequest(group_id="g", topics=None)
+        await node.broker.groups.runtime.ensure_topic()
+        assert (await node.client.ask(request, 7)).error_code == 0
+        node.partition(OFFSETS_TOPIC).membership = Membership(lambda: False, Agreement())
+        assert (await node.client.ask(request, 7)).error_code == ErrorCode.NOT_COORDINATOR

@@ -240,6 +240,10 @@ class CoordinatorShard(Generic[C]):
         if not self._is_loaded:
             code = ErrorCode.COORDINATOR_NOT_AVAILABLE if self.failure else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             raise KafkaError(code)
+        try:
+            self.partition.check_leads()
+        except KafkaError as error:  # another broker may know better by now, and have said so
+            raise KafkaError(ErrorCode.NOT_COORDINATOR, error.message) from error
 
     async def call(self, method: Method, request: Any, context: RequestContext) -> Any:
         """What the coordinator answers, once it is safe to say."""

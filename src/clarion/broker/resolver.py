@@ -12,6 +12,7 @@ reason why they are not; and where it is asked whether the client may do what it
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from clarion.broker.authorizer import (
     THE_CLUSTER,
@@ -29,6 +30,7 @@ from clarion.model.ids import TopicId
 from clarion.replication import Partition
 
 ANY_EPOCH = -1
+_LED_BY_ANOTHER: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
 class Resolver:
@@ -122,6 +124,17 @@ class Resolver:
         check_leader_epoch(leader_epoch, partition)
         partition.check_leads()
         return partition
+
+    def leader_instead(self, code: int, name: str, topic_id: TopicId, index: int) -> tuple[int, int] | None:
+        """The broker that a client should have asked, and its epoch, where this one is not it (KIP-951)."""
+        if code not in _LED_BY_ANOTHER:
+            return None
+        image = self._registry.image
+        topic = image.topics.get(name) or image.topics_by_id.get(topic_id)
+        if topic is None or not 0 <= index < len(topic.partitions):
+            return None
+        state = topic.partitions[index]
+        return None if state.leader not in image.brokers else (state.leader, state.leader_epoch)
 
 
 def check_leader_epoch(asked: int, partition: Partition) -> None:

@@ -166,7 +166,8 @@ class Placed:
                 appended = partition.append(batch, self._now_ms)
         except KafkaError as error:
             self.has_failed = True
-            produced.append(refused(index, error))
+            leader = self._broker.resolver.leader_instead(error.code, topic.name, topic.topic_id, index)
+            produced.append(refused(index, error, leader))
             return
         if request.acks == ACKS_ALL and appended.last_offset >= partition.high_watermark.offset:
             self._uncommitted.append(Uncommitted(partition, appended.last_offset, produced, len(produced)))

@@ -344,7 +344,8 @@ class Fetch:
             self._cold.append(cold)
             return Found(asked, fetched_from(asked.index, partition, 0), [])
         except KafkaError as error:
-            return Found(asked, PartitionFetched(asked.index, int(error.code), -1, -1, -1, 0), [])
+            leader = self._broker.resolver.leader_instead(error.code, asked.name, asked.topic_id, asked.index)
+            return Found(asked, PartitionFetched(asked.index, int(error.code), -1, -1, -1, 0, None, leader), [])
         return Found(asked, fetched_from(asked.index, partition, sum([one.length for one in slices])), slices)
 
     def _read_for_replica(self, asked: SessionPartition, budget: int, *, is_first: bool) -> Found:

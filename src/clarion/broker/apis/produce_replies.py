@@ -23,8 +23,10 @@ def taken(partition: Partition, appended: Appended, index: int) -> PartitionProd
     return PartitionProduced(index, 0, appended.base_offset, appended.log_append_time_ms, partition.start_offset)
 
 
-def refused(index: int, error: KafkaError) -> PartitionProduced:
-    return PartitionProduced(index, int(error.code), -1, -1, -1, error.message or None, bad_records=error.records)
+def refused(index: int, error: KafkaError, leader: tuple[int, int] | None = None) -> PartitionProduced:
+    """`leader`: the one that should have been asked, and its epoch."""
+    code, message = int(error.code), error.message or None
+    return PartitionProduced(index, code, -1, -1, -1, message, leader, bad_records=error.records)
 
 
 def encode_reply(header: RequestHeader, results: list[TopicResult]) -> Reply:
