@@ -122,6 +122,15 @@ class ClusterNode:
         if self._lag_watch is not None:
             await self._lag_watch.close()
 
+    def abandon(self) -> None:
+        """As if the process had died: without a word to anybody."""
+        for task in (*self._altering, self._controlling):
+            if task is not None:
+                task.cancel()
+        if self.membership is not None:
+            self.membership.abandon()
+        self._following.abandon()
+
     async def close(self) -> None:
         for task in (*self._altering, *([self._controlling] if self._controlling else [])):
             task.cancel()

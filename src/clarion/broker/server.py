@@ -93,7 +93,7 @@ class BrokerServer:
         self._randomness = randomness or SystemRandomness()
         self._flush_threads = flush_threads
         self._open_store = open_store or (self._open_shared if config.cluster else self._open_sqlite)
-        self._node: ClusterNode | None = None  # where there are other brokers
+        self.node: ClusterNode | None = None  # where there are other brokers
         self._on_failure = on_failure
         self._intercept = intercept
         self.failure: Exception | None = None
@@ -155,14 +155,14 @@ class BrokerServer:
         if config.cluster:
             from clarion.broker.cluster_node import ClusterNode  # a broker that is alone starts without it
 
-            self._node = await ClusterNode.open(
+            self.node = await ClusterNode.open(
                 self.store,
                 self._registry,
                 self._settings,
                 lambda topic: self._partitions.rules_of(topic),
                 config.node_id,
             )
-            self._taken.push_async_callback(self._node.close)
+            self._taken.push_async_callback(self.node.close)
 
     async def _open_sqlite(self, on_failure: OnFailure) -> CoordinationStore:
         return await SqliteStore.open(os.path.join(self.config.data_dir, REGISTRY_FILE), on_failure)
@@ -196,7 +196,7 @@ class BrokerServer:
             ProducerLimits(config.limits.producers_max, config.limits.partition_producers_max),
             Room(config.reserve_bytes),
             config.node_id,
-            None if self._node is None else self._node.for_partitions,
+            None if self.node is None else self.node.for_partitions,
         )
         self._clean_shutdown = CleanShutdown(self._disk, config.data_dir)
         topics, deleted = list(self._registry.image.topics.values()), self._registry.being_deleted
@@ -208,7 +208,7 @@ class BrokerServer:
             deleted=deleted,
         )
         self._taken.push_async_callback(self._close_files)
-        if self._node is None:
+        if self.node is None:
             await self._registry.forget_deleted(deleted)
             await self._registry.forget_unclaimed()
             await self._begin_term()
@@ -226,9 +226,9 @@ class BrokerServer:
             self._partitions,
             self._dynamic,
         )
-        if self._node is not None:
-            self.broker.node = self._node
-            self._taken.push_async_callback(self._node.stop_replicas)
+        if self.node is not None:
+            self.broker.node = self.node
+            self._taken.push_async_callback(self.node.stop_replicas)
         self._taken.callback(self.broker.waiting_produces.close)
         self._taken.callback(self.broker.waiting_coordinators.close)
         self._taken.push_async_callback(self.broker.turns.stop)
@@ -262,14 +262,14 @@ class BrokerServer:
         for listener, tls in zip(self.config.listeners, contexts, strict=True):
             host, port = await self.net.listen(listener.host, listener.port, tls)
             self.addresses.append(Endpoint(host, port))
-            if self._node is None:
+            if self.node is None:
                 self._registry.announce(self._endpoints())
-        if self._node is None:
+        if self.node is None:
             await self._registry.register()
 
     async def _join(self) -> None:
         """The cluster hears of this broker, and gives it something to do."""
-        node, marked = self._node, self._clean_shutdown
+        node, marked = self.node, self._clean_shutdown
         if node is None:
             return
         from clarion.cluster.membership import Membership, Newcomer
@@ -310,7 +310,7 @@ class BrokerServer:
         try:
             self._offset_files.save(self._offset_files.take(partitions))
             if all(partition.failure is None for partition in partitions):
-                member = None if self._node is None else self._node.membership
+                member = None if self.node is None else self.node.membership
                 self._clean_shutdown.leave(
                     member.epoch if member else self._term, member.clean_since if member else None
                 )

@@ -23,6 +23,8 @@ commands = typer.Typer(help="Brokers, leaders, replicas, and what the cluster ma
 
 
 def add_to(app: typer.Typer) -> None:
+    from clarion.cli import cluster_moves  # noqa: F401  # the commands that change something
+
     app.add_typer(commands, name="cluster")
 
 
@@ -64,7 +66,7 @@ class ClusterView:
 @commands.command()
 def status(context: typer.Context, bootstrap: BootstrapOption = None, as_json: JsonOption = False) -> None:
     """Tell in a few sentences how the cluster is."""
-    view = _look(Link.of(context, bootstrap))
+    view = look(Link.of(context, bootstrap))
     if as_json:
         show_json(
             {
@@ -104,7 +106,7 @@ def sentences(view: ClusterView) -> list[str]:
 @commands.command()
 def brokers(context: typer.Context, bootstrap: BootstrapOption = None, as_json: JsonOption = False) -> None:
     """List the brokers that are there, and what each of them has."""
-    view = _look(Link.of(context, bootstrap))
+    view = look(Link.of(context, bootstrap))
     leads = Counter(one.leader for one in view.partitions)
     holds = Counter(replica for one in view.partitions for replica in one.replicas)
     in_sync = Counter(replica for one in view.partitions for replica in one.in_sync)
@@ -140,7 +142,7 @@ def partitions(
     as_json: JsonOption = False,
 ) -> None:
     """List partitions with their leaders, replicas and who is in sync."""
-    view = _look(Link.of(context, bootstrap))
+    view = look(Link.of(context, bootstrap))
     shown = [
         one
         for one in view.partitions
@@ -232,7 +234,7 @@ def _events(address: str) -> list[ClusterEvent]:
         raise CliError(f"the store {address} cannot be read: {error}") from error
 
 
-def _look(link: Link) -> ClusterView:
+def look(link: Link) -> ClusterView:
     """One picture of the whole cluster, as one broker sees it."""
     admin = link.admin()
     with plain_errors(link):

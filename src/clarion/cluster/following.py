@@ -58,6 +58,10 @@ class Following:
         await self._read_all()
         self._running = asyncio.get_running_loop().create_task(self._run())
 
+    def abandon(self) -> None:
+        if self._running is not None:
+            self._running.cancel()
+
     async def close(self) -> None:
         if self._running is not None:
             self._running.cancel()

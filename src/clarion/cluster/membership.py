@@ -116,6 +116,12 @@ class Membership:
         with suppress(StoreError, OSError):
             await self._register(self.epoch, self.secret)
 
+    def abandon(self) -> None:
+        """Nobody is told; the lease ends by itself."""
+        self._valid_until = self._elapsed()
+        if self._keeping is not None:
+            self._keeping.cancel()
+
     async def close(self) -> None:
         """The others need not wait for the end of its term."""
         if self._keeping is not None:

@@ -5,7 +5,8 @@
     with embedded(topics=["orders"]) as broker:
         producer = Producer({"bootstrap.servers": broker.bootstrap})
 
-`embedded` starts a broker in a thread of its own, `broker.faults` makes it misbehave, `plugin` gives both to pytest.
+`embedded` starts a broker in a thread of its own, `broker.faults` makes it misbehave, `plugin` gives both to pytest;
+`cluster` starts several that replicate.
 The names load on first use: pytest imports this room in every run, whether a test needs a broker or not.
 """
 
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from clarion.testing.content import Message
     from clarion.testing.embedded_broker import EmbeddedBroker, embedded
+    from clarion.testing.embedded_cluster import EmbeddedCluster, cluster
     from clarion.testing.errors import BrokerDownError, BrokerFailedError
     from clarion.testing.fault import Fault
     from clarion.testing.faults import Faults
@@ -26,10 +28,12 @@ __all__ = [
     "BrokerDownError",
     "BrokerFailedError",
     "EmbeddedBroker",
+    "EmbeddedCluster",
     "Event",
     "Fault",
     "Faults",
     "Message",
+    "cluster",
     "embedded",
 ]
 
@@ -37,10 +41,12 @@ _HOMES = {
     "BrokerDownError": "errors",
     "BrokerFailedError": "errors",
     "EmbeddedBroker": "embedded_broker",
+    "EmbeddedCluster": "embedded_cluster",
     "Event": "journal",
     "Fault": "fault",
     "Faults": "faults",
     "Message": "content",
+    "cluster": "embedded_cluster",
     "embedded": "embedded_broker",
 }
 

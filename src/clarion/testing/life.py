@@ -174,6 +174,8 @@ class Life:
         self.stop_listening()
         self.drop_connections(None)
         self._disk.cut_off()
+        if server.node is not None:
+            server.node.abandon()
         await server.groups.stop()
         server._flushers.abandon()
         await server.store.close()

@@ -1,0 +1,170 @@
+"""`clarion cluster rebalance` and `drain`: a plan of moves that can be seen first, and the moves.
+
+The plan is made here, from what the brokers say of themselves, by the rules that place new partitions
+(`clarion.cluster.placement`); it moves no more than must move. The cluster performs it: new replicas are filled before
+old ones go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Final, NamedTuple, TypeVar
+
+import typer
+
+from clarion.cli.cluster import ClusterView, commands, look
+from clarion.cli.errors import CliError
+from clarion.cli.link import BootstrapOption, JsonOption, Link
+from clarion.cli.table import Column, show_notice, show_rows
+from clarion.cli.units import plural
+from clarion.cluster.placement import spread
+
+Answer = TypeVar("Answer")
+
+_AT_ONCE: Final = 500  # moves in one request
+_LOOK_SECONDS: Final = 0.5
+_REASSIGN: Final = 45
+_LIST_REASSIGNMENTS: Final = 46
+
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show what would move, and move nothing.")]
+WaitOption = Annotated[bool, typer.Option("--wait/--no-wait", help="Return when everything has moved.")]
+
+
+class Move(NamedTuple):
+    topic: str
+    partition: int
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+
+    @property
+    def is_of_messages(self) -> bool:
+        """Not only of leadership."""
+        return set(self.before) != set(self.after)
+
+
+@commands.command()
+def rebalance(
+    context: typer.Context,
+    dry_run: DryRunOption = False,
+    wait: WaitOption = True,
+    bootstrap: BootstrapOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Spread replicas and leaders evenly over the brokers, moving no more than must move."""
+    link = Link.of(context, bootstrap)
+    view = look(link)
+    _carry_out(link, plan(view, [one["id"] for one in view.brokers]), dry_run=dry_run, wait=wait, as_json=as_json)
+
+
+@commands.command()
+def drain(
+    context: typer.Context,
+    broker: Annotated[int, typer.Argument(metavar="BROKER", help="The broker's id.")],
+    dry_run: DryRunOption = False,
+    wait: WaitOption = True,
+    bootstrap: BootstrapOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Move everything away from a broker, so that it can be taken out of the cluster."""
+    link = Link.of(context, bootstrap)
+    view = look(link)
+    left = [one["id"] for one in view.brokers if one["id"] != broker]
+    if not left:
+        raise CliError("there is no other broker to take over")
+    moves = [one for one in plan(view, left) if broker in one.before]
+    short = next((one for one in moves if len(one.after) < len(one.before)), None)
+    if short is not None:
+        raise CliError(
+            f"{short.topic}-{short.partition} has {plural(len(short.before), 'replica')}, and without broker {broker} "
+            f"there are {plural(len(left), 'broker')}: add one first (to stop a broker for a while needs no draining)"
+        )
+    _carry_out(link, moves, dry_run=dry_run, wait=wait, as_json=as_json)
+
+
+def plan(view: ClusterView, brokers: Sequence[int]) -> list[Move]:
+    """What has to move so that all is on these brokers, evenly."""
+    racks = {one["id"]: one["rack"] for one in view.brokers if one["id"] in brokers}
+    wanted = spread([tuple(one.replicas) for one in view.partitions], racks)
+    moves = [
+        Move(one.topic, one.partition, tuple(one.replicas), after)
+        for one, after in zip(view.partitions, wanted, strict=True)
+    ]
+    return [move for move in moves if move.before != move.after]
+
+
+def _carry_out(link: Link, moves: list[Move], *, dry_run: bool, wait: bool, as_json: bool) -> None:
+    rows = [{**move._asdict(), "messages": move.is_of_messages} for move in moves]
+    columns = [
+        Column("topic", "TOPIC", style="cyan"),
+        Column("partition", "PARTITION", right=True),
+        Column("before", "REPLICAS", _ids),
+        Column("after", "BECOME", _ids),
+        Column("messages", "MOVES", lambda one: "messages" if one else "its leader"),
+    ]
+    show_rows(rows, columns, as_json=as_json, none="nothing has to move")
+    if dry_run or not moves:
+        return
+    _with_channel(link, lambda channel: _reassign(channel, moves))
+    if wait:
+        _wait(link, len(moves))
+
+
+async def _reassign(channel: Any, moves: list[Move]) -> None:
+    from clarion.wire.messages.replicas import (
+        AlterPartitionReassignmentsRequest,
+        ReassignablePartition,
+        ReassignableTopic,
+    )
+
+    for at in range(0, len(moves), _AT_ONCE):
+        by_topic: dict[str, list[ReassignablePartition]] = {}
+        for move in moves[at : at + _AT_ONCE]:
+            by_topic.setdefault(move.topic, []).append(
+                ReassignablePartition(partition_index=move.partition, replicas=move.after)
+            )
+        topics = tuple(ReassignableTopic(name=name, partitions=tuple(some)) for name, some in by_topic.items())
+        answer = await channel.ask(_REASSIGN, AlterPartitionReassignmentsRequest(topics=topics))
+        for topic in answer.responses:
+            for one in topic.partitions:
+                if one.error_code:
+                    raise CliError(f"{topic.name}-{one.partition_index} cannot move: {one.error_message}")
+
+
+async def _moving(channel: Any) -> int:
+    from clarion.wire.messages.replicas import ListPartitionReassignmentsRequest
+
+    answer = await channel.ask(_LIST_REASSIGNMENTS, ListPartitionReassignmentsRequest())
+    return sum(len(topic.partitions) for topic in answer.topics)
+
+
+def _wait(link: Link, count: int) -> None:
+    told = -1
+    while left := _with_channel(link, _moving):
+        if left != told:
+            show_notice(f"{plural(left, 'partition')} of {count} on the way")
+            told = left
+        time.sleep(_LOOK_SECONDS)
+
+
+def _with_channel(link: Link, ask: Callable[[Any], Any]) -> Any:
+    """What a broker answers: any of them, for all can."""
+    from clarion.net.channel import Channel, ChannelLostError, ChannelSettings, ChannelUnusableError
+
+    async def run() -> Any:
+        host, _, port = link.bootstrap.split(",")[0].rpartition(":")
+        channel = await Channel.open(ChannelSettings(host.strip("[]"), int(port), "clarion"))
+        try:
+            return await ask(channel)
+        finally:
+            channel.close()
+
+    try:
+        return asyncio.run(run())
+    except (ChannelLostError, ChannelUnusableError) as error:
+        raise CliError(str(error)) from error
+
+
+def _ids(ids: Sequence[int]) -> str:
+    return ", ".join(map(str, ids))

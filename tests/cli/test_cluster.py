@@ -1,0 +1,105 @@
+"""`clarion cluster` against three brokers in this process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from clarion.cli.cluster import ClusterView, PartitionView, sentences
+from clarion.cli.cluster_moves import plan
+from clarion.testing import EmbeddedCluster, cluster
+from tests.cli.conftest import Shell
+
+
+@pytest.fixture(scope="module")
+def brokers() -> Iterator[EmbeddedCluster]:
+    with cluster(brokers=3, topics={"orders": 3}) as made:
+        made.wait_until_in_sync("orders")
+        yield made
+
+
+@pytest.fixture
+def clarion(brokers: EmbeddedCluster) -> Shell:
+    return Shell(",".join(brokers[number].bootstrap for number in brokers.running))
+
+
+def test_brokers_and_partitions_are_listed(brokers: EmbeddedCluster, clarion: Shell):
+    listed = json.loads(clarion("cluster", "brokers", "--json").out)
+    assert [(one["id"], one["address"]) for one in listed] == [(n, brokers[n].bootstrap) for n in (1, 2, 3)]
+    assert sum(one["controller"] for one in listed) == 1
+    assert sum(one["leads"] for one in listed) == 3
+    assert [one["replicas"] for one in listed] == [3, 3, 3]
+    partitions = json.loads(clarion("cluster", "partitions", "--topic", "orders", "--json").out)
+    assert [(one["partition"], sorted(one["replicas"]), one["missing"]) for one in partitions] == [
+        (index, [1, 2, 3], []) for index in (0, 1, 2)
+    ]
+    assert json.loads(clarion("cluster", "partitions", "--under-replicated", "--json").out) == []
+    assert "there is no topic" in clarion("cluster", "partitions", "--topic", "nowhere").one_line_error()
+
+
+def test_status_tells_in_sentences_what_is_missing(brokers: EmbeddedCluster, clarion: Shell):
+    calm = clarion("cluster", "status").out
+    assert "3 brokers" in calm
+    assert "every replica has everything" in calm
+    brokers.kill(3)
+    try:
+        brokers.wait_for(lambda: all(3 not in brokers.in_sync("orders", index) for index in (0, 1, 2)))
+        one_less = Shell(brokers[1].bootstrap)
+        told = json.loads(one_less("cluster", "status", "--json").out)
+        assert told["under_replicated"] == ["orders-0", "orders-1", "orders-2"]
+        assert told["brokers"] == [1, 2]
+        assert "replicas are missing" in one_less("cluster", "status").out
+    finally:
+        brokers.start(3)
+        brokers.wait_until_in_sync("orders")
+
+
+def test_what_was_decided_is_told_with_its_reason(brokers: EmbeddedCluster, clarion: Shell):
+    store = brokers[1].data_dir.parent / "cluster"
+    told = json.loads(clarion("cluster", "events", "--cluster", f"file:{store}", "--json").out)
+    assert any("is the controller" in one["event"] for one in told)
+    assert "write file:PATH or etcd" in clarion("cluster", "events", "--cluster", "nonsense").one_line_error()
+
+
+def test_partitions_move_as_planned_and_nothing_moves_in_a_dry_run(brokers: EmbeddedCluster, clarion: Shell):
+    brokers[1]._run(lambda broker: broker.create_topic("skewed", 6, {}, 1, [(1,)] * 6))
+    brokers.wait_for(lambda: all("skewed" in brokers._image(one).topics for one in (1, 2, 3)))
+    for number in range(6):
+        brokers.leader_of("skewed", number)
+        brokers[1].produce("skewed", b"%d" % number, partition=number)
+    planned = json.loads(clarion("cluster", "rebalance", "--dry-run", "--json").out)
+    assert sum(one["messages"] for one in planned) == 4
+    assert brokers.leader_of("skewed", 5) == 1
+    assert clarion("cluster", "rebalance").status == 0
+    brokers.wait_for(lambda: sorted(_leaders(brokers, "skewed")) == [1, 1, 2, 2, 3, 3])
+    assert sorted(int(one.value) for one in brokers.messages("skewed")) == list(range(6))
+    assert clarion("cluster", "rebalance", "--dry-run").out == "nothing has to move\n"
+    refused = clarion("cluster", "drain", "2").one_line_error()
+    assert "orders-0 has 3 replicas, and without broker 2 there are 2 brokers" in refused
+
+
+def _leaders(brokers: EmbeddedCluster, topic: str) -> list[int]:
+    return [one.leader for one in brokers._image(1).topics[topic].partitions]
+
+
+def view(*replicas: tuple[int, ...], leaders: tuple[int | None, ...] = ()) -> ClusterView:
+    known = [{"id": number, "address": f"h:{number}", "rack": None} for number in (1, 2, 3)]
+    leads = leaders or tuple(one[0] for one in replicas)
+    some = [PartitionView("t", at, leads[at], list(one), list(one)) for at, one in enumerate(replicas)]
+    return ClusterView("abc", 1, known, some)
+
+
+def test_nobody_leads_is_said_first_and_topics_on_one_broker_are_named():
+    told = sentences(view((1, 2), (3,), leaders=(1, None)))
+    assert told[1].startswith("nobody leads 1 partition (t-1)")
+    assert told[-1] == "on one broker alone: t"
+
+
+def test_draining_moves_only_what_is_on_the_broker():
+    moves = plan(view((1, 2), (2, 3), (3, 1)), [1, 2])
+    assert {(one.partition, frozenset(one.after)) for one in moves if 3 in one.before} == {
+        (1, frozenset({1, 2})),
+        (2, frozenset({1, 2})),
+    }
