@@ -27,7 +27,7 @@ COMPILED = (
     *(f"net/{name}.py" for name in ("replies", "reply_room", "server")),
     *(
         f"broker/{name}.py"
-        for name in ("dispatch", "door", "session", "resolver", "partitions", "preparing", "waiting")
+        for name in ("dispatch", "request_limits", "session", "resolver", "partitions", "preparing", "waiting")
     ),
     *(f"broker/apis/{name}.py" for name in ("k00_produce", "produce_replies")),
     *(f"broker/{name}.py" for name in ("fetch_sessions", "apis/k01_fetch", "apis/fetch_replies", "apis/leader_epochs")),

@@ -1,7 +1,7 @@
 """Retention and compaction of one partition: decided and worked out in a thread, applied in the loop.
 
 Both take segments out of the log, so they never run side by side on one partition; `Cleaner` remembers who is busy. A
-partition where nothing can have changed is passed over without a thread: ten thousand quiet ones cost nothing. What
+partition where nothing can have changed is passed over without a thread: ten thousand idle ones cost nothing. What
 goes wrong in one partition (a damaged segment, a full disk) is put off there, and the others are cleaned as ever.
 """
 
@@ -44,7 +44,7 @@ class Interrupted(Exception):
     """The partition or the broker goes, or the topic is compacted no longer: what the thread does is of no use."""
 
 
-class Quiet:
+class IdleMark:
     """What a look without result found: until one of these changes, the next one would find the same."""
 
     __slots__ = ("first_timestamp_ms", "next_offset", "settings", "start_offset")
@@ -56,16 +56,25 @@ class Quiet:
         self.first_timestamp_ms = first_timestamp_ms  # of the oldest message
 
 
-class Memory:
+class CleanerState:
     """What the cleaner remembers of one partition between two looks."""
 
-    __slots__ = ("arrivals", "damage", "first_dirty", "held_by", "next_horizon_ms", "noticed", "quiet", "unreadable")
+    __slots__ = (
+        "arrivals",
+        "damage",
+        "first_dirty",
+        "held_by",
+        "idle_mark",
+        "next_horizon_ms",
+        "noticed",
+        "unreadable",
+    )
 
     def __init__(self) -> None:
         self.arrivals = Arrivals()
         self.damage = ""  # the one that was told of last
         self.noticed: Noticed | None = None
-        self.quiet: Quiet | None = None
+        self.idle_mark: IdleMark | None = None
         self.held_by: tuple[str, ...] = ()
         self.first_dirty = 0
         self.next_horizon_ms: int | None = None
@@ -76,7 +85,7 @@ class Cleaner:
     def __init__(self, broker: Broker, disk: Disk) -> None:
         self._broker = broker
         self._disk = disk
-        self._memories: dict[Partition, Memory] = {}
+        self._states: dict[Partition, CleanerState] = {}
         self._busy: dict[Partition, asyncio.Future[None]] = {}
         self._is_stopping = False
         self._to_trim: set[Partition] = set()  # whose start has been raised since their first file was last looked at
@@ -85,8 +94,8 @@ class Cleaner:
         self.compaction_saved_bytes_total = 0
 
     def forget_gone(self) -> None:
-        for partition in [one for one in self._memories if one.is_gone]:
-            del self._memories[partition]
+        for partition in [one for one in self._states if one.is_gone]:
+            del self._states[partition]
             self._to_trim.discard(partition)
             self._told_of_old.discard(partition.topic_id)
 
@@ -109,11 +118,11 @@ class Cleaner:
         """
         if not self._may_touch(partition):
             return False
-        memory = self._memories.setdefault(partition, Memory())
+        state = self._states.setdefault(partition, CleanerState())
         await self._remove_deleted(partition, now_ms, at_once)
-        memory.arrivals.note(partition.next_offset, now_ms, partition.settings.retention_grace_ms)
-        if partition.settings.is_deleted and not self._is_quiet(partition, memory, now_ms, by_time):
-            await self._alone(partition, "retention", self._retain(partition, memory, now_ms, by_time))
+        state.arrivals.note(partition.next_offset, now_ms, partition.settings.retention_grace_ms)
+        if partition.settings.is_deleted and not self._is_idle(partition, state, now_ms, by_time):
+            await self._alone(partition, "retention", self._retain(partition, state, now_ms, by_time))
         return self._is_alive(partition) and (partition.has_files_below_start or partition in self._to_trim)
 
     async def drop_expired(
@@ -134,7 +143,7 @@ class Cleaner:
         if deleted := partition.take_deleted(now_ms, at_once=at_once):
             await self._alone(partition, "removal", in_thread(partial(_remove, self._disk, deleted)))
 
-    async def _retain(self, partition: Partition, memory: Memory, now_ms: int, by_time: bool) -> None:
+    async def _retain(self, partition: Partition, state: CleanerState, now_ms: int, by_time: bool) -> None:
         view = partition.view()
         settings = partition.settings
         limit, holds = partition.high_watermark.offset, self._holds(partition)
@@ -146,10 +155,10 @@ class Cleaner:
                 now_ms,
                 limit_offset=limit,
                 holds=holds,
-                noticed=memory.noticed,
-                arrivals=memory.arrivals,
+                noticed=state.noticed,
+                arrivals=state.arrivals,
                 by_time=by_time,
-                unreadable=memory.unreadable,
+                unreadable=state.unreadable,
             )
             is_inside = plan.boundary_ms >= 0 and plan.new_start_offset == view.start_offset
             return plan, plan.boundary_ms if is_inside else _first_timestamp(view)
@@ -157,19 +166,19 @@ class Cleaner:
         plan, first_timestamp = await in_thread(decide)
         if not self._is_alive(partition) or partition.settings is not settings:
             return  # what was decided by other settings is void: somebody has been told that the new ones hold
-        memory.noticed, memory.held_by = plan.noticed, plan.held_by
+        state.noticed, state.held_by = plan.noticed, plan.held_by
         if plan.arrived_expired:
             self._tell_of_old(partition)
-        if plan.damage is not None and memory.damage != str(plan.damage):
-            memory.damage = str(plan.damage)
-            log.error("segment_damaged", partition=partition.tp, reason=memory.damage)
+        if plan.damage is not None and state.damage != str(plan.damage):
+            state.damage = str(plan.damage)
+            log.error("segment_damaged", partition=partition.tp, reason=state.damage)
         if plan.reason:
             if plan.roll:
                 await self._sync_names(partition)
             self._apply(partition, plan, now_ms)
             self._to_trim.add(partition)
         elif first_timestamp >= 0 and not plan.noticed and not plan.held_by:
-            memory.quiet = Quiet(view, settings, first_timestamp)
+            state.idle_mark = IdleMark(view, settings, first_timestamp)
 
     def _tell_of_old(self, partition: Partition) -> None:
         """Once per topic: whoever writes such messages should know that they will not stay."""
@@ -207,17 +216,17 @@ class Cleaner:
         await self._swap(partition, view, cleaned)
 
     @staticmethod
-    def _is_quiet(partition: Partition, memory: Memory, now_ms: int, by_time: bool) -> bool:
-        settings, start, quiet = partition.settings, partition.start_offset, memory.quiet
+    def _is_idle(partition: Partition, state: CleanerState, now_ms: int, by_time: bool) -> bool:
+        settings, start, mark = partition.settings, partition.start_offset, state.idle_mark
         if start == partition.next_offset:
             return True
-        is_known = quiet is not None and quiet.start_offset == start and quiet.settings is settings
+        is_known = mark is not None and mark.start_offset == start and mark.settings is settings
         is_too_large = 0 <= settings.retention_bytes < partition.size_bytes
-        if is_too_large and not (is_known and quiet is not None and quiet.next_offset == partition.next_offset):
+        if is_too_large and not (is_known and mark is not None and mark.next_offset == partition.next_offset):
             return False
         if settings.retention_ms < 0 or not by_time:
             return True
-        return is_known and quiet is not None and now_ms <= quiet.first_timestamp_ms + settings.retention_ms
+        return is_known and mark is not None and now_ms <= mark.first_timestamp_ms + settings.retention_ms
 
     def _holds(self, partition: Partition) -> Mapping[str, int | None]:
         return {
@@ -230,29 +239,29 @@ class Cleaner:
     async def compact(self, partition: Partition, now_ms: int) -> None:
         if not self._may_touch(partition) or not partition.settings.is_compacted:
             return
-        memory = self._memories.setdefault(partition, Memory())
-        if not self._is_clean(partition, memory, now_ms):
-            await self._alone(partition, "compaction", self._compact(partition, memory, now_ms))
+        state = self._states.setdefault(partition, CleanerState())
+        if not self._is_clean(partition, state, now_ms):
+            await self._alone(partition, "compaction", self._compact(partition, state, now_ms))
 
     @staticmethod
-    def _is_clean(partition: Partition, memory: Memory, now_ms: int) -> bool:
+    def _is_clean(partition: Partition, state: CleanerState, now_ms: int) -> bool:
         """Whether a look cannot find anything to do: no sealed segment is dirty, and nothing falls due by time."""
         end = partition.end
         may_roll = end.position > 0 and partition.settings.max_compaction_lag_ms <= now_ms
-        is_horizon_due = memory.next_horizon_ms is not None and memory.next_horizon_ms <= now_ms
-        has_dirty = partition.segment_count > 1 and memory.first_dirty < end.segment
+        is_horizon_due = state.next_horizon_ms is not None and state.next_horizon_ms <= now_ms
+        has_dirty = partition.segment_count > 1 and state.first_dirty < end.segment
         return not (may_roll or is_horizon_due or has_dirty)
 
-    async def _compact(self, partition: Partition, memory: Memory, now_ms: int) -> None:
+    async def _compact(self, partition: Partition, state: CleanerState, now_ms: int) -> None:
         view, settings, limit = partition.view(), partition.settings, partition.high_watermark
         plan = await in_thread(
             lambda: plan_compaction(
                 view,
                 settings,
                 now_ms,
-                first_dirty=memory.first_dirty,
+                first_dirty=state.first_dirty,
                 limit=limit,
-                next_horizon_ms=memory.next_horizon_ms,
+                next_horizon_ms=state.next_horizon_ms,
             )
         )
         if plan.roll and self._is_alive(partition):
@@ -261,7 +270,7 @@ class Cleaner:
             partition.roll(now_ms)  # the next look finds it sealed
         if not plan.reason or not self._is_flushed(partition, plan.uncleanable):
             return
-        result = CompactionResult(next_dirty=plan.first_dirty, unreadable=memory.unreadable)
+        result = CompactionResult(next_dirty=plan.first_dirty, unreadable=state.unreadable)
         rewritten = compact(
             view,
             plan,
@@ -272,7 +281,7 @@ class Cleaner:
             give_way=partial(self._give_way, partition),
         )
         if await self._swap_all(partition, view, rewritten) and result.is_done:
-            memory.first_dirty, memory.next_horizon_ms = result.next_dirty, result.next_horizon_ms
+            state.first_dirty, state.next_horizon_ms = result.next_dirty, result.next_horizon_ms
             self.compaction_saved_bytes_total += max(0, result.bytes_read - result.bytes_written)
             log.info("compacted", partition=partition.tp, why=plan.reason, dropped=result.records_dropped)
 

@@ -17,7 +17,7 @@ from clarion.world import Clock, Disk, event_log, read_file, replace_file
 log = event_log("broker")
 
 CLOCK_FILE: Final = "clock-checkpoint"
-_TELL_AGAIN_MS: Final = 3_600_000
+_LOG_INTERVAL_MS: Final = 3_600_000
 
 
 class ClockTrust:
@@ -26,16 +26,16 @@ class ClockTrust:
         self._monotonic_seconds = monotonic_seconds
         self._disk = disk
         self._path = os.path.join(data_dir, CLOCK_FILE)
-        self._told_ms: int | None = None  # when the doubt was last logged, on the monotonic clock
+        self._last_logged_ms: int | None = None  # when the doubt was last logged, on the monotonic clock
         self._watch = watch_after_start(_load(disk, self._path), clock.now_ms(), self._monotonic_ms())
 
     def is_trusted(self) -> bool:
         """Asked before anything goes because its time is over."""
         self._watch = watch = watch_clock(self._watch, self._clock.now_ms(), self._monotonic_ms())
         if watch.is_trusted:
-            self._told_ms = None
-        elif self._told_ms is None or watch.monotonic_ms - self._told_ms >= _TELL_AGAIN_MS:
-            self._told_ms = watch.monotonic_ms
+            self._last_logged_ms = None
+        elif self._last_logged_ms is None or watch.monotonic_ms - self._last_logged_ms >= _LOG_INTERVAL_MS:
+            self._last_logged_ms = watch.monotonic_ms
             log.warning("deletion_paused", reason=watch.sentence)
         return watch.is_trusted
 

@@ -67,7 +67,7 @@ class Limits:
     )
     small_frame_bytes_max: int = setting(
         "clarion.request.small.max.bytes",
-        4 * 1024 * 1024,  # broker/door.py says who has a reason to send more
+        4 * 1024 * 1024,  # broker/request_limits.py says who has a reason to send more
         Kind.INT,
         "The largest request that is no Produce or Fetch; those that speak for a whole group may have a quarter of "
         "`socket.request.max.bytes`.",

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from clarion.broker.apis import k00_produce, k01_fetch
 from clarion.broker.broker import Broker, RequestContext
-from clarion.broker.door import frame_bytes_max, is_answered_alone
+from clarion.broker.request_limits import frame_bytes_max, is_answered_alone
 from clarion.broker.session import Session
 from clarion.model.errors import ErrorCode, KafkaError, MalformedError
 from clarion.net import Connection, PendingReply, Reply
@@ -191,7 +191,7 @@ def _reply(api: Api, header: RequestHeader, pending: PendingReply, body: bytes) 
 def _answer_unknown_version(api: Api, header: RequestHeader) -> Reply:
     if api.key != API_VERSIONS:
         raise MalformedError(f"{api.name} v{header.api_version} is not supported")
-    # Trap 4: the client learns from a reply in version 0 what it may ask.
+    # The client learns from a reply in version 0 what it may ask.
     from clarion.wire.api_versions import encode_reply
 
     body = encode_reply(header.api_version)

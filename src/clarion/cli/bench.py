@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from clarion.cli.errors import CliError, UsageError
-from clarion.cli.link import BootstrapOption, JsonOption, Link, admin_api, explain, result_of, whatever_is_there
+from clarion.cli.link import BootstrapOption, JsonOption, Link, admin_api, explain, poll_available, result_of
 from clarion.cli.table import Column, show_notice, show_rows
 from clarion.cli.units import bytes_text, count_text, duration_text
 
@@ -204,7 +204,7 @@ def _reader(link: Link, topic: str, settings: dict[str, Any], *, from_end: bool 
 
 
 def _values(consumer: Consumer, link: Link, most: int) -> list[bytes]:
-    found = whatever_is_there(consumer, most, 0.1)
+    found = poll_available(consumer, most, 0.1)
     for each in found:
         error = each.error()
         if error is not None and not error.retriable():

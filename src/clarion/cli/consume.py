@@ -16,7 +16,7 @@ import typer
 
 from clarion.cli.errors import CliError, UsageError
 from clarion.cli.interrupt import terminate_interrupts
-from clarion.cli.link import BootstrapOption, Link, explain, plain_errors, whatever_is_there
+from clarion.cli.link import BootstrapOption, Link, explain, plain_errors, poll_available
 from clarion.cli.message import TEMPLATE_FIELDS, Message, Template, for_terminal, to_json
 from clarion.cli.offsets import Place, all_partitions, end_offsets, offsets_at, start_offsets
 from clarion.cli.table import show_notice
@@ -116,7 +116,7 @@ class Reader:
     def messages(self) -> Iterator[Any]:
         """What one poll brings, without what lies behind the place to stop."""
         with plain_errors(self.link):
-            found = whatever_is_there(self.consumer, _BATCH, _POLL_SECONDS)
+            found = poll_available(self.consumer, _BATCH, _POLL_SECONDS)
         for each in found:
             if each.error() is not None:
                 self._on_error(each)

@@ -138,7 +138,7 @@ def admin_api() -> Any:
     return confluent_kafka.admin
 
 
-def whatever_is_there(consumer: Consumer, most: int, seconds: float) -> list[Any]:
+def poll_available(consumer: Consumer, most: int, seconds: float) -> list[Any]:
     """Wait for one message, then take what has come with it. (`consume` alone would wait for `most` of them.)"""
     first = consumer.poll(seconds)
     return [] if first is None else [first, *consumer.consume(most - 1, 0)]

@@ -16,7 +16,7 @@ import typer
 from clarion.cli.errors import CliError, UsageError
 from clarion.cli.link import BootstrapOption, JsonOption, Link
 from clarion.cli.message import for_terminal, to_json
-from clarion.cli.quarantine_shelf import RECORDS_MAX, BadRecord, Shelf, parse_place, quarantines, unique
+from clarion.cli.quarantine_topic import RECORDS_MAX, BadRecord, QuarantineTopic, parse_place, quarantines, unique
 from clarion.cli.table import Column, clean, show_json, show_notice, show_rows
 from clarion.cli.units import count_text, plural, time_text
 
@@ -55,8 +55,8 @@ def list_records(
     if name is None:
         _list_topics(link, as_json)
         return
-    with Shelf(link, name) as shelf:
-        records = unique(shelf.last(limit))
+    with QuarantineTopic(link, name) as quarantine:
+        records = unique(quarantine.last(limit))
     rows = [
         {
             "place": each.place,
@@ -75,7 +75,7 @@ def list_records(
         Column("redriven", "REDRIVEN", lambda yes: "yes" if yes else ""),
         Column("reason", "REASON"),
     ]
-    show_rows(rows, columns, as_json=as_json, none=f"{shelf.topic} is empty")
+    show_rows(rows, columns, as_json=as_json, none=f"{quarantine.topic} is empty")
 
 
 def show(
@@ -87,8 +87,8 @@ def show(
     bootstrap: BootstrapOption = None,
 ) -> None:
     """Show one bad record whole: why it is here, where it was, its key and its value."""
-    with Shelf(Link.of(context, bootstrap), name) as shelf:
-        record = shelf.at(parse_place(place))
+    with QuarantineTopic(Link.of(context, bootstrap), name) as quarantine:
+        record = quarantine.at(parse_place(place))
     message = record.message
     if as_json:
         print(to_json(message))
@@ -128,21 +128,21 @@ def redrive(
     if through is not None and (into is not None or places):
         raise UsageError("--through takes every record that was not redriven yet: leave out --into and places")
     link = Link.of(context, bootstrap)
-    with Shelf(link, name) as shelf:
+    with QuarantineTopic(link, name) as quarantine:
         chosen = [parse_place(each) for each in places or ()]
-        records = [shelf.at(each) for each in chosen] if chosen else shelf.waiting(again=again)
+        records = [quarantine.at(each) for each in chosen] if chosen else quarantine.waiting(again=again)
         records = unique(records)
         where = f"through {through}" if through else f"into {into or 'the topics they came from'}"
         if records and not yes and not typer.confirm(f"Send {plural(len(records), 'record')} {where}?"):
             raise CliError("nothing was sent")
         if through is not None and records:
-            _through(pipeline_of(shelf.topic, through), shelf, link, again)
+            _through(pipeline_of(quarantine.topic, through), quarantine, link, again)
             sent, cut = list(records), list[BadRecord]()
         else:
-            sent, cut = shelf.send(records, into)
+            sent, cut = quarantine.send(records, into)
         if not chosen:
-            shelf.remember(records)
-    result = {"quarantine": shelf.topic, "redriven": len(sent), "truncated": [each.place for each in cut]}
+            quarantine.remember(records)
+    result = {"quarantine": quarantine.topic, "redriven": len(sent), "truncated": [each.place for each in cut]}
     if as_json:
         show_json(result)
     else:
@@ -155,10 +155,10 @@ def redrive(
 def _list_topics(link: Link, as_json: bool) -> None:
     rows = []
     for name in quarantines(link):
-        with Shelf(link, name) as shelf:
-            begin, end = shelf.range()
+        with QuarantineTopic(link, name) as quarantine:
+            begin, end = quarantine.range()
             waiting = sum(end[number] - begin[number] for number in end)
-            rows.append({"quarantine": name, "records": shelf.count, "waiting": waiting})
+            rows.append({"quarantine": name, "records": quarantine.count, "waiting": waiting})
     columns = [
         Column("quarantine", "QUARANTINE", style="cyan"),
         Column("records", "RECORDS", count_text, right=True),
@@ -189,7 +189,7 @@ def pipeline_of(topic: str, path: Path) -> Pipeline:
     raise CliError(f"{path}: none of its pipelines has the quarantine {topic}")
 
 
-def _through(one: Pipeline, shelf: Shelf, link: Link, again: bool) -> None:
+def _through(one: Pipeline, quarantine: QuarantineTopic, link: Link, again: bool) -> None:
     import json
     from tempfile import TemporaryDirectory
 
@@ -197,12 +197,12 @@ def _through(one: Pipeline, shelf: Shelf, link: Link, again: bool) -> None:
     from clarion.cli.pipeline_performance import perform
     from clarion.pipeline.definition import BATCH, Plan
 
-    begin, end = shelf.range(again=again)
+    begin, end = quarantine.range(again=again)
     with TemporaryDirectory(prefix="clarion-redrive-") as aside:
         plan = Plan(
             link.bootstrap, BATCH, connector_options(link),
-            starting={"startingOffsets": json.dumps({shelf.topic: begin})},
-            ending={"endingOffsets": json.dumps({shelf.topic: end})},
+            starting={"startingOffsets": json.dumps({quarantine.topic: begin})},
+            ending={"endingOffsets": json.dumps({quarantine.topic: end})},
             state_dir=Path(aside), must_wait=False,
         )  # fmt: skip
         perform([one], plan)

@@ -1,10 +1,10 @@
 """One gate for the large replies of all connections: the next is made when those before it have left enough room.
 
-A reply lies in our memory until its client has read it. One connection has one such reply at a time (`broker/door`);
-a thousand connections have a thousand. So they are made one after the other, which costs nothing, because there is one
-thread to make them, and none is begun while more than `bytes_max` of them are unsent. Whoever does not read its replies
-meanwhile is closed by the budget's rule for the slow (`net/budget`), so that the gate opens again. That rule spares who
-holds little, so what every connection may hold anyway does not count here.
+A reply lies in our memory until its client has read it. One connection has one such reply at a time
+(`broker/request_limits`); a thousand connections have a thousand. So they are made one after the other, which costs
+nothing, because there is one thread to make them, and none is begun while more than `bytes_max` of them are unsent.
+Whoever does not read its replies meanwhile is closed by the budget's rule for the slow (`net/budget`), so that the gate
+opens again. That rule spares who holds little, so what every connection may hold anyway does not count here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A real disk with trouble on order: full, broken, slow; and deaf once its broker has been killed.
+"""A real disk with faults on order: full, broken, slow; and deaf once its broker has been killed.
 
 It is a RealDisk, so the data directory is locked as ever. While no fault is set, every call goes straight through.
 """
@@ -72,7 +72,7 @@ class SlowDisk(DiskFault):
         self._over.set()
 
 
-class Trouble:
+class DiskFaults:
     """The faults of one broker's disk, whatever lives it goes through."""
 
     def __init__(self) -> None:
@@ -92,11 +92,11 @@ class Trouble:
         return min((fault.free_bytes for fault in self.faults if isinstance(fault, FullDisk)), default=None)
 
 
-class TroubledDisk(RealDisk):
+class FaultyDisk(RealDisk):
     """The disk of one life of a broker."""
 
-    def __init__(self, trouble: Trouble) -> None:
-        self._trouble = trouble
+    def __init__(self, faults: DiskFaults) -> None:
+        self._faults = faults
         self._cut_off = threading.Event()
 
     def cut_off(self) -> None:
@@ -104,8 +104,8 @@ class TroubledDisk(RealDisk):
         self._cut_off.set()
 
     def before(self, operation: Operation) -> None:
-        if self._trouble.faults:
-            self._trouble.before(operation, self._cut_off)
+        if self._faults.faults:
+            self._faults.before(operation, self._cut_off)
 
     def check(self) -> None:
         if self._cut_off.is_set():
@@ -115,7 +115,7 @@ class TroubledDisk(RealDisk):
         self.check()
         if create and not self.exists(path):
             self._need_room()
-        return TroubledFile(self, self._trouble, super().open(path, create=create))
+        return FaultyFile(self, self._faults, super().open(path, create=create))
 
     def make_folder(self, path: str) -> None:
         self.check()
@@ -141,32 +141,32 @@ class TroubledDisk(RealDisk):
         super().sync_folder(path)
 
     def free_bytes(self, path: str) -> int:
-        free = self._trouble.free_bytes
+        free = self._faults.free_bytes
         return super().free_bytes(path) if free is None else free
 
     def _need_room(self) -> None:
         """A new name needs a block; how much is the file system's secret, so one byte stands for it."""
-        if self._trouble.faults and not self._trouble.room_for(1):
+        if self._faults.faults and not self._faults.room_for(1):
             raise _no_room()
 
 
-class TroubledFile:
+class FaultyFile:
     """Implements `world.DiskFile`."""
 
-    __slots__ = ("_disk", "_file", "_trouble", "path")
+    __slots__ = ("_disk", "_faults", "_file", "path")
 
-    def __init__(self, disk: TroubledDisk, trouble: Trouble, file: DiskFile) -> None:
+    def __init__(self, disk: FaultyDisk, faults: DiskFaults, file: DiskFile) -> None:
         self._disk = disk
-        self._trouble = trouble
+        self._faults = faults
         self._file = file
         self.path = file.path
 
     def write(self, buffers: Sequence[Buffer], position: int) -> None:
         self._disk.before("write")
         self._disk.check()
-        if self._trouble.faults:
+        if self._faults.faults:
             size = sum(map(len, buffers))
-            room = self._trouble.room_for(size)
+            room = self._faults.room_for(size)
             if room < size:
                 # As on a real disk: what still fitted is there, and the reader after a crash must cope.
                 self._file.write([memoryview(b"".join(buffers))[:room]], position)
@@ -178,7 +178,7 @@ class TroubledFile:
         return self._file.read(length, position)
 
     def read_into(self, view: memoryview, position: int) -> int | None:
-        return None if self._trouble.faults else self._file.read_into(view, position)
+        return None if self._faults.faults else self._file.read_into(view, position)
 
     def size(self) -> int:
         return self._file.size()

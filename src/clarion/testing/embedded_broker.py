@@ -19,12 +19,12 @@ from clarion.model.errors import KafkaError
 from clarion.model.ids import TopicPartition
 from clarion.model.names import is_internal
 from clarion.testing import content
+from clarion.testing.broker_thread import BrokerThread
 from clarion.testing.clock import ShiftedClock
 from clarion.testing.content import Headers, Message
 from clarion.testing.errors import BrokerDownError, BrokerFailedError
 from clarion.testing.faults import Faults
 from clarion.testing.journal import Event, Journal
-from clarion.testing.life import Life
 from clarion.testing.options import Topics, broker_options, topic_settings, topic_sizes
 from clarion.testing.place import HOST, Place
 
@@ -90,7 +90,7 @@ class EmbeddedBroker:
         self._name = f"clarion-embedded-{next(_numbers)}"
         self._journal = Journal(self._name)
         self._place: Place | None = None
-        self._life: Life | None = None
+        self._life: BrokerThread | None = None
         self.clock = ShiftedClock()
         self.clock.on_shift = self._trust_clock
         self.faults = Faults(lambda: self._life)
@@ -165,7 +165,9 @@ class EmbeddedBroker:
             _started.add(self)
         listener = ListenerConfig(HOST, self._place.port)
         config = broker_config(str(self._place.data_dir), listeners=(listener,), **self._options)
-        life = Life(self._name, config, self.clock, self.faults.trouble, self.faults.requests, self._journal)
+        life = BrokerThread(
+            self._name, config, self.clock, self.faults.disk_faults, self.faults.requests, self._journal
+        )
         life.start()
         self._life = life
         self._place.port = life.server.addresses[0].port
@@ -355,7 +357,7 @@ class EmbeddedBroker:
 
     # On the broker's loop
 
-    def _living(self) -> Life:
+    def _living(self) -> BrokerThread:
         self._check_alive()
         if self._life is None:
             raise BrokerDownError("the broker is down: `start()` or `restart()` brings it back")
@@ -378,7 +380,7 @@ class EmbeddedBroker:
         return f"<EmbeddedBroker {state}>"
 
 
-async def _keep_house(life: Life) -> None:
+async def _keep_house(life: BrokerThread) -> None:
     server = life.server
     life.trust_clock()
     await server.housekeeping.retain()

@@ -12,11 +12,11 @@ from difflib import get_close_matches
 from typing import Final
 
 from clarion.model.errors import ErrorCode
-from clarion.testing.disk import BrokenDisk, DiskFault, FullDisk, Operation, SlowDisk, Trouble
+from clarion.testing.broker_thread import BrokerThread
+from clarion.testing.disk import BrokenDisk, DiskFault, DiskFaults, FullDisk, Operation, SlowDisk
 from clarion.testing.errors import BrokerDownError
 from clarion.testing.fault import Fault
 from clarion.testing.interception import Delay, LostReply, Refusal, RequestFault
-from clarion.testing.life import Life
 from clarion.wire.apis import APIS
 
 __tracebackhide__: Final = True  # by pytest, as in embedded_broker
@@ -29,14 +29,14 @@ _FREEZE_SECONDS_MAX: Final = 5.0  # to reach the broker's loop; it takes less th
 class Faults:
     """Made by the broker; its methods may be called from any thread."""
 
-    def __init__(self, life: Callable[[], Life | None]) -> None:
+    def __init__(self, life: Callable[[], BrokerThread | None]) -> None:
         self._life_if_any = life
         self._lock = threading.RLock()
         self._lasting: list[Fault] = []  # freezes and refused connections: they end with the broker's life
         self.requests: list[RequestFault] = []
-        self.trouble = Trouble()
+        self.disk_faults = DiskFaults()
 
-    def _life(self) -> Life:
+    def _life(self) -> BrokerThread:
         life = self._life_if_any()
         if life is None:
             raise BrokerDownError("the broker is down: `broker.start()` or `broker.restart()` brings it back")
@@ -111,7 +111,7 @@ class Faults:
     @property
     def active(self) -> list[Fault]:
         with self._lock:
-            return [*self.requests, *self.trouble.faults, *self._lasting]
+            return [*self.requests, *self.disk_faults.faults, *self._lasting]
 
     def clear(self) -> None:
         """End every fault."""
@@ -132,7 +132,7 @@ class Faults:
     def _add_disk(self, fault: DiskFault) -> Fault:
         with self._lock:
             fault.on_over = self._remove
-            self.trouble.faults = (*self.trouble.faults, fault)
+            self.disk_faults.faults = (*self.disk_faults.faults, fault)
         return fault
 
     def _add_lasting(self, fault: Fault) -> Fault:
@@ -146,7 +146,7 @@ class Faults:
             for faults in (self.requests, self._lasting):
                 if fault in faults:
                     faults.remove(fault)  # type: ignore[arg-type]
-            self.trouble.faults = tuple(one for one in self.trouble.faults if one is not fault)
+            self.disk_faults.faults = tuple(one for one in self.disk_faults.faults if one is not fault)
 
     def _release(self, fault: Fault) -> None:
         life = self._life_if_any()
@@ -160,7 +160,7 @@ class Freeze(Fault):
         self.seconds = seconds
         self._thaw = threading.Event()
 
-    def begin(self, life: Life) -> None:
+    def begin(self, life: BrokerThread) -> None:
         """Returns when the broker's loop has come to a stop."""
         is_frozen = threading.Event()
         life.soon(lambda: self._hold(is_frozen))
@@ -180,7 +180,7 @@ class Freeze(Fault):
 
 
 class _Closed(Fault):
-    def __init__(self, life: Life) -> None:
+    def __init__(self, life: BrokerThread) -> None:
         super().__init__("refuse_connections()")
         self._life = life
         life.call(lambda one: one.stop_listening())

@@ -104,7 +104,7 @@ class Api:
 
 
 _TABLE: Final = (
-    # Trap 1: librdkafka drops compression and idempotence unless Produce is advertised from 0; below 3 is refused.
+    # librdkafka drops compression and idempotence unless Produce is advertised from 0; below 3 is refused.
     Api(PRODUCE, "Produce", 3, 13, 9, advertised_min=0),
     Api(FETCH, "Fetch", 4, 18, 12),
     Api(LIST_OFFSETS, "ListOffsets", 1, 11, 6, messages="logs"),

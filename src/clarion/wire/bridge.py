@@ -1,7 +1,7 @@
 """The bridge between bytes of any version and one neutral message per API.
 
 `plan` tells what each version looks like, `reader` and `writer` compile that into functions on first use. This is
-the door for every request that is not hand-written: whatever the bytes are, the outcome is a message or MalformedError.
+the way of every request that is not hand-written: whatever the bytes are, the outcome is a message or MalformedError.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from threading import Event, Thread
 from typing import Any
 
 from clarion.cli.demo.ledger import OrderWatch, SeenCounts
-from clarion.cli.link import Link, explain, whatever_is_there
+from clarion.cli.link import Link, explain, poll_available
 
 TOPIC = "orders"
 PARTITIONS = 6
@@ -206,7 +206,7 @@ class OrderReader:
         self._join(consumer)
         committed_at = time.monotonic()
         while not self._stopping.is_set():
-            self._take([each for each in whatever_is_there(consumer, _BATCH, _POLL_SECONDS) if self._is_message(each)])
+            self._take([each for each in poll_available(consumer, _BATCH, _POLL_SECONDS) if self._is_message(each)])
             if self.role.group and time.monotonic() - committed_at > _COMMIT_SECONDS:
                 self._commit(consumer, asynchronous=True)
                 committed_at = time.monotonic()

@@ -22,7 +22,7 @@ from typing import Any
 from clarion.cli.demo.clients import Publisher
 from clarion.cli.demo.ledger import ReaderVerdict, SeenCounts, verdict
 from clarion.cli.errors import CliError
-from clarion.cli.link import Link, whatever_is_there
+from clarion.cli.link import Link, poll_available
 
 LOGS, HEALTH = "logs", "service_health"
 PARTITIONS = 3
@@ -92,7 +92,7 @@ class HealthReader(Thread):
         consumer = self._link.consumer({"group.id": "demo-health", "auto.offset.reset": "earliest"})
         consumer.subscribe([HEALTH])
         while not self.stopping.is_set():
-            for message in whatever_is_there(consumer, 500, 0.1):
+            for message in poll_available(consumer, 500, 0.1):
                 if message.error() is None:
                     self._take(json.loads(message.value()))
         consumer.close()

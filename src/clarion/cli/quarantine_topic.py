@@ -45,7 +45,7 @@ class BadRecord:
         return (found or b"").decode(errors="replace")
 
 
-class Shelf:
+class QuarantineTopic:
     """One quarantine, read from the broker."""
 
     def __init__(self, link: Link, name: str) -> None:
@@ -54,7 +54,7 @@ class Shelf:
         self._ends: dict[int, tuple[int, int]] = {}
         self._redriven: dict[int, int] = {}
 
-    def __enter__(self) -> Shelf:
+    def __enter__(self) -> QuarantineTopic:
         with plain_errors(self._link):
             there = self._link.admin().list_topics(timeout=_ANSWER_SECONDS_MAX).topics
             self.topic = _known(self.topic, there)

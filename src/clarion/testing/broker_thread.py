@@ -21,7 +21,7 @@ from clarion.broker.config import BrokerConfig
 from clarion.broker.server import BrokerServer
 from clarion.net import Service
 from clarion.testing.clock import ShiftedClock
-from clarion.testing.disk import Trouble, TroubledDisk
+from clarion.testing.disk import DiskFaults, FaultyDisk
 from clarion.testing.errors import BrokerDownError
 from clarion.testing.fault import Fault
 from clarion.testing.interception import Interceptor, RequestFault
@@ -38,20 +38,20 @@ _LOOK_SECONDS: Final = 0.1  # how often somebody who waits makes sure that the b
 Result = TypeVar("Result")
 
 
-class Life:
+class BrokerThread:
     def __init__(
         self,
         name: str,
         config: BrokerConfig,
         clock: ShiftedClock,
-        trouble: Trouble,
+        disk_faults: DiskFaults,
         faults: list[RequestFault],
         journal: Journal,
     ) -> None:
         self._name = name
         self._config = config
         self._clock = clock
-        self._disk = TroubledDisk(trouble)
+        self._disk = FaultyDisk(disk_faults)
         self._faults = faults
         self._journal = journal
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -94,7 +94,7 @@ class Life:
             return False
         return True
 
-    def call(self, function: Callable[[Life], Result]) -> Result:
+    def call(self, function: Callable[[BrokerThread], Result]) -> Result:
         async def call() -> Result:
             return function(self)
 

@@ -1,4 +1,4 @@
-"""What the door asks of a request before its body is read: how large it may be, and whether others may follow it.
+"""What is asked of a request before its body is read: how large it may be, and whether others may follow it.
 
 Only few requests have a reason to be large: Produce and Fetch, and what speaks for a whole group. For all others a
 small limit keeps decoding short. And where a few bytes may ask for a large reply, a connection's next request waits
