@@ -21,8 +21,8 @@ from clarion.broker.identity import WrongFolderError
 from clarion.broker.server import REGISTRY_FILE, BrokerServer, connections_max
 from clarion.broker.settings import broker_config
 from clarion.cluster import SqliteStore
-from clarion.cluster.broker_epoch import BROKER_EPOCH
 from clarion.cluster.coordination import Compare, Operation, Outcome, Put
+from clarion.cluster.counters import BROKER_EPOCH
 from clarion.cluster.schema import PARTITIONS, partition_key, write_partition
 from clarion.log.checkpoints import PARTITION_OFFSETS, CleanShutdown
 from clarion.model.errors import ErrorCode

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 from collections.abc import Iterable
 
@@ -89,10 +90,24 @@ def test_producer_ids_are_given_out_although_the_store_was_silent_once(loop):
     store = SimulatedStore(SimulatedService(), Script(True, False, True), UNRELIABLE)
 
     async def take() -> list[int]:
-        ids = ProducerIds(store)
+        ids = ProducerIds(store, "one")
         return [await ids.next(), await ids.next()]
 
     assert loop.run_until_complete(take()) == [0, 1]
+
+
+def test_a_number_that_another_broker_took_is_not_ours_although_it_is_the_one_we_wanted(loop):
+    """Our request is lost; meanwhile the other takes the very block that we asked for."""
+    service = SimulatedService()
+    ours = SimulatedStore(service, Script(*(False, False) * 2, True), UNRELIABLE)
+
+    async def take() -> list[int]:
+        taking = loop.create_task(ProducerIds(ours, "one").next())
+        await asyncio.sleep(0.5)  # it waits for an answer
+        other = await ProducerIds(SimulatedStore(service, Script()), "two").next()
+        return [other, await taking]
+
+    assert loop.run_until_complete(take()) == [0, 1000]
 
 
 def test_a_change_of_many_keys_is_looked_up_although_every_other_answer_is_lost(loop):

@@ -24,8 +24,8 @@ import pytest
 
 from clarion.cluster import ProducerIds, SettingsRegistry, SqliteStore, TopicRegistry
 from clarion.cluster import sqlite_database as database_module
-from clarion.cluster.broker_epoch import next_broker_epoch
 from clarion.cluster.coordination import Entry
+from clarion.cluster.counters import next_broker_epoch
 from clarion.cluster.sqlite_database import Database
 from tests.cluster.stores import no_failure
 
@@ -58,7 +58,7 @@ async def live(folder: Path, changes: int, chance: random.Random) -> list[Moment
     """One life of a registry; a moment after every change that was answered."""
     store = await SqliteStore.open(str(folder / FILES[0]), no_failure)
     registry = await TopicRegistry.load(store, uuid4, partitions_max=10_000)
-    settings, ids = await SettingsRegistry.load(store), ProducerIds(store)
+    settings, ids = await SettingsRegistry.load(store), ProducerIds(store, "one")
     producer_id, epoch = -1, -1
     moments = []
     for number in range(changes):
@@ -66,10 +66,10 @@ async def live(folder: Path, changes: int, chance: random.Random) -> list[Moment
         known = registry.image.topic(name)
         match chance.randrange(8):
             case 0:
-                ids = ProducerIds(store)  # as a restart does: the next id takes a new block
+                ids = ProducerIds(store, "one")  # as a restart does: the next id takes a new block
                 producer_id = await ids.next()
             case 1:
-                epoch = await next_broker_epoch(store, -1)
+                epoch = await next_broker_epoch(store, -1, "one")
             case 2:
                 await settings.change("group", name, lambda now, n=number: {} if now else {"k": str(n)})
             case 3 if registry.being_deleted:
@@ -137,8 +137,8 @@ async def check_registries(folder: Path, moment: Moment) -> None:
     assert told(registry) == moment.topics
     assert registry.image.partition_total == sum(count for _, count, _ in moment.topics.values())
     assert {one: dict(settings.get("group", one)) for one in settings.names("group")} == moment.settings
-    assert await ProducerIds(store).next() > moment.producer_id
-    assert await next_broker_epoch(store, -1) > moment.epoch
+    assert await ProducerIds(store, "one").next() > moment.producer_id
+    assert await next_broker_epoch(store, -1, "one") > moment.epoch
     await store.close()
     for name in FILES:
         (folder / name).unlink(missing_ok=True)

@@ -9,7 +9,6 @@ from uuid import uuid4
 import pytest
 
 from clarion.cluster import BrokerRegistration, ClusterImage, Endpoint, PartitionState, TopicRegistry
-from clarion.cluster.broker_epoch import BROKER_EPOCH
 from clarion.cluster.coordination import (
     OPERATIONS_MAX,
     Change,
@@ -22,6 +21,7 @@ from clarion.cluster.coordination import (
     Revision,
     in_transactions,
 )
+from clarion.cluster.counters import BROKER_EPOCH
 from clarion.cluster.schema import (
     TopicEntry,
     broker_key,

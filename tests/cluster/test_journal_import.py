@@ -10,8 +10,8 @@ import pytest
 from crc32c import crc32c
 
 from clarion.cluster import ProducerIds, StoreDamagedError, TopicRegistry
-from clarion.cluster.broker_epoch import next_broker_epoch
 from clarion.cluster.coordination import CoordinationStore, Put
+from clarion.cluster.counters import next_broker_epoch
 from clarion.cluster.journal_import import IMPORTED, JOURNAL, import_journal, read_journal
 from clarion.cluster.simulated_store import SimulatedService, SimulatedStore
 from clarion.world import make_lasting_folder, read_file, replace_file
@@ -75,8 +75,8 @@ async def check_everything_is_there(store: CoordinationStore, topics: int = 300)
     assert (orders.id, orders.partition_count, dict(orders.overrides)) == (ORDERS, 5, {"retention.ms": "1000"})
     assert len(registry.image.topics) == topics + 1
     assert registry.being_deleted == {GONE}
-    assert await ProducerIds(store).next() == 2000
-    assert await next_broker_epoch(store, -1) == 42
+    assert await ProducerIds(store, "one").next() == 2000
+    assert await next_broker_epoch(store, -1, "one") == 42
 
 
 async def test_everything_in_the_journal_is_in_the_store_afterwards():

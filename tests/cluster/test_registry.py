@@ -12,8 +12,8 @@ from uuid import UUID, uuid4
 import pytest
 
 from clarion.cluster import CoordinationStore, ProducerIds, TopicRegistry
-from clarion.cluster.broker_epoch import next_broker_epoch
 from clarion.cluster.coordination import OutcomeUnknownError, Put
+from clarion.cluster.counters import next_broker_epoch
 from clarion.cluster.simulated_store import SimulatedService, SimulatedStore, Weather
 from clarion.model.errors import ErrorCode, KafkaError
 from tests.cluster.stores import OpenStore, simulated, sqlite_in
@@ -115,7 +115,7 @@ async def test_producer_ids_never_repeat_over_restarts(open_store):
     given_out = []
     for count in (1, 1, 1, 1_500):
         store = await open_store()
-        ids = ProducerIds(store)
+        ids = ProducerIds(store, "one")
         given_out += [await ids.next() for _ in range(count)]
         await store.close()
     assert len(set(given_out)) == len(given_out)
@@ -123,7 +123,7 @@ async def test_producer_ids_never_repeat_over_restarts(open_store):
 
 async def test_two_who_take_producer_ids_at_once_get_different_ones(open_store):
     store = await open_store()
-    sources = [ProducerIds(store), ProducerIds(store)]
+    sources = [ProducerIds(store, "one"), ProducerIds(store, "two")]
     given_out = await asyncio.gather(*(sources[number % 2].next() for number in range(2_500)))
     assert len(set(given_out)) == len(given_out)
     await store.close()
@@ -131,7 +131,7 @@ async def test_two_who_take_producer_ids_at_once_get_different_ones(open_store):
 
 async def test_every_start_has_an_epoch_above_all_before_it(open_store):
     store = await open_store()
-    assert [await next_broker_epoch(store, latest) for latest in (-1, -1, 0, 17, 3)] == [0, 1, 2, 18, 19]
+    assert [await next_broker_epoch(store, latest, "one") for latest in (-1, -1, 0, 17, 3)] == [0, 1, 2, 18, 19]
     await store.close()
 
 
@@ -163,7 +163,10 @@ async def _change_topics_in_bad_weather(chance: random.Random) -> None:
     weather = Weather((0.0, 0.1), lost_requests=0.1, lost_replies=0.1, late_requests=0.5, timeout_seconds=0.2)
     service = SimulatedService()
     store, calm = SimulatedStore(service, chance, weather), SimulatedStore(service, chance)
-    registry, ids = await TopicRegistry.load(_Patient(store), uuid4, partitions_max=1000), ProducerIds(_Patient(store))
+    registry, ids = (
+        await TopicRegistry.load(_Patient(store), uuid4, partitions_max=1000),
+        ProducerIds(_Patient(store), "one"),
+    )
     given_out = []
     for number in range(40):
         name = f"t{number % 7}"

@@ -34,7 +34,11 @@ TRY_AGAIN = {
     ErrorCode.KAFKA_STORAGE_ERROR,
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
 }
+LEADS_NO_LONGER = {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.FENCED_LEADER_EPOCH}
 MESSAGES_MAX = 600  # of one producer: enough for many rolls, few enough for many seeds
 OUT_OF_ORDER_MAX = 20  # in a row and with nothing before it under way: the broker has forgotten or invented something
 
@@ -92,11 +96,13 @@ class Producer:
         *,
         connect: Connect = Link.open,
         partitions: Sequence[int] | None = None,
+        messages_max: int = MESSAGES_MAX,
     ) -> None:
         """`connect`: to the leader of these partitions."""
         self._world = world
         self.name = name
         self._connect = connect
+        self._messages_max = messages_max
         self._partitions = partitions or range(world.partitions)
         self._gap_seconds = gap_seconds
         self._window = window
@@ -119,7 +125,7 @@ class Producer:
 
     @property
     def _has_more(self) -> bool:
-        return not self._world.is_calm and self._number < MESSAGES_MAX
+        return not self._world.is_calm and self._number < self._messages_max
 
     async def _produce(self, link: Link) -> None:
         if self._id is None:
@@ -226,6 +232,8 @@ class Consumer:
         for found in await link.fetch(self._world.topic, self.offsets, max_wait_ms=200, max_bytes=max_bytes):
             if found.error == ErrorCode.OFFSET_OUT_OF_RANGE:
                 raise Violation(f"{self._name} had read up to {self.offsets[found.index]}, and the log ends before")
+            if found.error in LEADS_NO_LONGER:
+                raise ConnectionResetError("another broker leads")
             if found.error == 0:
                 self.high_watermarks[found.index] = found.high_watermark
                 self._take(found.index, found.records)

@@ -107,6 +107,10 @@ class SimDisk:
         """Every file, by its path."""
         return sorted(_files("", self.root))
 
+    def content(self, path: str) -> bytes:
+        """As a process would read it."""
+        return bytes(self._inode(path).content)
+
     def flip_bit(self, path: str, bit: int) -> None:
         """The device changes one bit, in what it holds and in what everybody sees."""
         inode = self._inode(path)

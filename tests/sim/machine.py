@@ -80,6 +80,7 @@ class Machine:
             self._config,
             disk=self.drive,
             clock=self.clock,
+            elapsed=self._loop.time,
             randomness=randomness,
             flush_threads=LoopThreads(),
             open_store=self._open_store,

@@ -22,7 +22,7 @@ from clarion.broker.offset_files import OffsetFiles
 from clarion.broker.waiting import reply_to_all
 from clarion.cluster import Topic, TopicRegistry, changes
 from clarion.cluster.coordination import Outcome, Revision
-from clarion.cluster.producer_ids import ProducerIds
+from clarion.cluster.counters import ProducerIds
 from clarion.groups import consumer_heartbeat, offset_requests
 from clarion.groups.reconciliation import reconcile
 from clarion.log import log, recovery, retention

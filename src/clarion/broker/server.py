@@ -46,6 +46,7 @@ from clarion.world import (
     RealDisk,
     SystemClock,
     SystemRandomness,
+    boot_seconds,
     event_log,
     make_lasting_folder,
     new_uuid,
@@ -76,13 +77,15 @@ class BrokerServer:
         *,
         disk: Disk | None = None,
         clock: Clock | None = None,
+        elapsed: Callable[[], float] = boot_seconds,
         randomness: Randomness | None = None,
         flush_threads: Threads | None = None,
         open_store: OpenStore | None = None,
         on_failure: Callable[[], None] = lambda: None,
         intercept: Callable[[Service], Service] | None = None,
     ) -> None:
-        """`open_store` opens another coordination store than the one that the settings name.
+        """`elapsed`: seconds that only grow, also while the machine sleeps, as leases need them.
+        `open_store` opens another coordination store than the one that the settings name.
 
         `on_failure` is called when the broker has to end: `failure` says why, and `stop` is what is left to do.
         `intercept` may stand between the sockets and the broker, as a test that injects faults does.
@@ -90,6 +93,7 @@ class BrokerServer:
         self.config = config
         self._disk = disk or RealDisk()
         self._clock = clock or SystemClock()
+        self._elapsed = elapsed
         self._randomness = randomness or SystemRandomness()
         self._flush_threads = flush_threads
         self._open_store = open_store or (self._open_shared if config.cluster else self._open_sqlite)
@@ -222,7 +226,11 @@ class BrokerServer:
             self._randomness,
             self._registry,
             self._settings,
-            ProducerIds(self.store, (one.id for partition in self._partitions for one in partition.producers)),
+            ProducerIds(
+                self.store,
+                self._directory or f"broker {self.config.node_id}",
+                (one.id for partition in self._partitions for one in partition.producers),
+            ),
             self._partitions,
             self._dynamic,
         )
@@ -287,6 +295,7 @@ class BrokerServer:
             newcomer,
             lambda: self._randomness.bytes(_SECRET_BYTES).hex(),
             term_seconds=self.config.session_seconds,
+            elapsed=self._elapsed,
         )
         await node.join(membership, self.broker, tuple(self._endpoints()))
         self._term = membership.epoch

@@ -6,8 +6,8 @@ reading asks nobody. This room never touches messages.
 """
 
 from clarion.cluster.coordination import CoordinationStore, StoreError
+from clarion.cluster.counters import ProducerIds
 from clarion.cluster.image import ClusterImage, Topic
-from clarion.cluster.producer_ids import ProducerIds
 from clarion.cluster.registry import TopicRegistry
 from clarion.cluster.schema import BrokerRegistration, Endpoint, PartitionState
 from clarion.cluster.settings import SettingsRegistry

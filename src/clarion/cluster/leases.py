@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextvars import copy_context
 
 from clarion.cluster.coordination import LeaseId, LeaseNotFoundError, StoreFailedError
 
 
 class LeaseClock:
     def __init__(self, end: Callable[[LeaseId], Awaitable[None]]) -> None:
-        """`end` is awaited when a lease's time is over."""
+        """`end` is awaited when a lease's time is over, on behalf of whoever made this clock."""
         self._end = end
+        self._context = copy_context()
         self._loop = asyncio.get_running_loop()
         self._ttls: dict[LeaseId, float] = {}
         self._timers: dict[LeaseId, asyncio.TimerHandle] = {}
@@ -22,7 +24,7 @@ class LeaseClock:
 
     def start(self, lease: LeaseId, ttl_seconds: float) -> None:
         self._ttls[lease] = ttl_seconds
-        self._timers[lease] = self._loop.call_later(ttl_seconds, self._expire, lease)
+        self._timers[lease] = self._loop.call_later(ttl_seconds, self._expire, lease, context=self._context)
 
     def restart(self, lease: LeaseId) -> None:
         self.check(lease)

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from clarion.cluster.broker_epoch import next_broker_epoch
 from clarion.cluster.changes import change, until_answered
 from clarion.cluster.coordination import (
     CoordinationStore,
@@ -29,6 +28,7 @@ from clarion.cluster.coordination import (
     absent,
     unchanged,
 )
+from clarion.cluster.counters import next_broker_epoch
 from clarion.cluster.schema import (
     FEATURE_LEVEL,
     NO_EPOCH,
@@ -140,7 +140,7 @@ class Membership:
             sent = self._elapsed()
             lease = await until_answered(lambda: self._store.grant_lease(self._term_seconds))
             # The epoch comes before anybody hears of it: what this life does is fenced by it from the beginning.
-            epoch = await next_broker_epoch(self._store, self._newcomer.latest_in_logs)
+            epoch = await next_broker_epoch(self._store, self._newcomer.latest_in_logs, self._newcomer.directory)
             self.lease = lease
             with suppress(LeaseNotFoundError):  # the store has taken longer than a term
                 if await self._register(epoch, self._new_secret()):

@@ -17,7 +17,6 @@ from functools import partial
 from typing import Final
 from uuid import UUID
 
-from clarion.cluster.broker_epoch import BROKER_EPOCH, next_broker_epoch
 from clarion.cluster.changes import change
 from clarion.cluster.coordination import (
     ABSENT,
@@ -35,6 +34,7 @@ from clarion.cluster.coordination import (
     in_transactions,
     unchanged,
 )
+from clarion.cluster.counters import BROKER_EPOCH, next_broker_epoch
 from clarion.cluster.following import Following
 from clarion.cluster.image import EMPTY, ClusterImage, Topic
 from clarion.cluster.placement import Load, Replicas, place
@@ -336,7 +336,8 @@ class TopicRegistry:
             for index in topic.led_by(self._node_id)
         ]
         highest = max((state.leader_epoch - 1 for _, state in raised), default=NO_EPOCH)
-        self.broker_epoch = await next_broker_epoch(self._store, max(highest, NO_EPOCH if marked is None else marked))
+        latest = max(highest, NO_EPOCH if marked is None else marked)
+        self.broker_epoch = await next_broker_epoch(self._store, latest, f"broker {self._node_id}")
         await self._change([Put(key, write_partition(state)) for key, state in raised])
 
     def _next_term(self, topic: Topic, index: int, in_log: int, last_life: int) -> PartitionState:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from clarion.cluster.coordination import (
     Change,
@@ -34,6 +35,8 @@ from clarion.cluster.history import History
 from clarion.cluster.leases import LeaseClock
 
 Result = TypeVar("Result")
+
+_LOOK_SECONDS: Final = 0.05  # at whether a way that carried nothing is open again
 
 
 class Chance(Protocol):
@@ -166,8 +169,14 @@ class SimulatedStore:
         check_size(compares, operations)
         return await self._ask(lambda: self._change(lambda: self._service.transact(compares, operations)))
 
-    def watch(self, prefix: str, from_revision: int) -> AsyncGenerator[Change, None]:
-        return self._service.history.watch(prefix, from_revision)
+    async def watch(self, prefix: str, from_revision: int) -> AsyncGenerator[Change, None]:
+        """Where nothing comes through it is silent, and tells everything later, in its order."""
+        async with aclosing(self._service.history.watch(prefix, from_revision)) as changes:
+            async for change in changes:
+                await self._travel()
+                while self.weather.lost_replies >= 1:  # noqa: ASYNC110
+                    await asyncio.sleep(_LOOK_SECONDS)
+                yield change
 
     async def compact(self, revision: int) -> None:
         await self._ask(lambda: self._service.history.compact(revision))
