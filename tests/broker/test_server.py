@@ -221,6 +221,22 @@ async def test_a_stop_while_groups_are_loading(tmp_path):
         assert len(list(node.server.groups.summaries())) == 50
 
 
+async def test_a_killed_server_leaves_its_folder_as_a_dead_process_does(tmp_path):
+    server = BrokerServer(config(tmp_path, **QUICK))
+    await server.start()
+    await server.broker.create_topic("t", 1, {})
+    client = await Client.connect(*server.addresses[0])
+    await client.produce({("t", 0): batch(b"kept")})
+    await server.kill()
+    assert not server.net.connections
+    with pytest.raises(ConnectionError):
+        await Client.connect(*server.addresses[0])
+    client.close()
+    assert not was_left_cleanly(tmp_path), "nothing was closed, and no mark was left"
+    async with running(tmp_path, **QUICK) as node:  # the lock is free
+        assert (await node.client.fetch({("t", 0): 0})).values() == [b"kept"]
+
+
 async def commit(client: Client, group: str, offset: int = 1) -> None:
     await client.ask(FindCoordinatorRequest(key=group, key_type=0), 2)
     asked = OffsetCommitRequestTopic(

@@ -181,13 +181,20 @@ class Server:
             self._sweep_out(connection, "too slow")
         self.settle()
 
-    async def stop_listening(self) -> None:
+    def stop_listening(self) -> None:
         for server in self._listening:
             server.close()
+        self._listening.clear()
+
+    def abort(self) -> None:
+        """As if the process had died: nobody gets another byte."""
+        self.stop_listening()
+        for connection in list(self.connections):
+            connection.abort()
 
     async def stop(self, drain_seconds: float) -> None:
         """No new connections, no new requests; give those in flight a moment; then end every connection."""
-        await self.stop_listening()
+        self.stop_listening()
         for timer in (self._sweeping, self._looking):
             if timer is not None:
                 timer.cancel()

@@ -169,17 +169,9 @@ class BrokerThread:
         return self._interceptor
 
     async def _die(self) -> None:
-        """The sockets and the lock go, as with a process, and nothing reaches the disk any more."""
-        server = self.server
-        self.stop_listening()
-        self.drop_connections(None)
+        """Nothing reaches the disk any more; then the rest goes, as with a process."""
         self._disk.cut_off()
-        if server.node is not None:
-            server.node.abandon()
-        await server.groups.stop()
-        server._flushers.abandon()
-        await server.store.close()
-        server._claim.release()
+        await self.server.kill()
 
     def _on_failure(self) -> None:
         assert self.server.failure is not None
@@ -207,10 +199,7 @@ class BrokerThread:
         self.server.broker.clock_trust.trust()
 
     def stop_listening(self) -> None:
-        net = self.server.net
-        for listening in net._listening:
-            listening.close()
-        net._listening.clear()
+        self.server.net.stop_listening()
 
     async def _listen(self) -> None:
         for address in self.server.addresses:
