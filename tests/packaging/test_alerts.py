@@ -1,0 +1,180 @@
+"""Every alert fires in the trouble it is about, and in no calm broker."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+import socket
+import subprocess
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from clarion.broker import metrics_page
+from clarion.broker.config import ListenerConfig, TlsConfig
+from clarion.model.errors import KafkaError
+from clarion.testing import EmbeddedBroker, embedded
+from tests.broker.harness import running
+
+from .test_files import alert_rules
+
+Numbers = dict[str, float]
+LOG_DIRS = bytes.fromhex("0023 0002 00000001 ffff 00 00 00")  # DescribeLogDirs v2 of everything
+RULES = {rule["alert"]: rule["expr"] for rule in alert_rules()}
+
+
+@pytest.fixture(autouse=True)
+def fresh_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """These stories look again at once."""
+    monkeypatch.setattr(metrics_page, "FRESH_SECONDS", 0.0)
+
+
+def scrape(address: tuple[str, int]) -> Numbers:
+    with urllib.request.urlopen(f"http://{address[0]}:{address[1]}/metrics", timeout=30) as page:
+        lines = [line.rpartition(" ") for line in page.read().decode().splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, _, value in lines if name}
+
+
+def numbers(broker: EmbeddedBroker) -> Numbers:
+    return scrape(broker._life.server.metrics_address)
+
+
+def fires(alert: str, before: Numbers, after: Numbers) -> bool:
+    """The few forms of Prometheus's language that our rules are written in."""
+    left, comparison, right = re.fullmatch(r"(.+) (<|>|==) (.+)", RULES[alert]).groups()
+    one, other = _value(left, before, after), _value(right, before, after)
+    return {"<": one < other, ">": one > other, "==": one == other}[comparison]
+
+
+def _value(text: str, before: Numbers, after: Numbers) -> float:
+    if found := re.fullmatch(r"increase\((\w+)\[5m\]\)", text):
+        return _total(found[1], after) - _total(found[1], before)
+    if found := re.fullmatch(r"sum by \([\w, ]+\) \((\w+)\)|(\w*[a-z]\w*)", text):
+        return _total(found[1] or found[2], after)
+    if found := re.fullmatch(r"([\d.]+) \* (\w+)", text):
+        return float(found[1]) * _total(found[2], after)
+    return float(text)
+
+
+def _total(name: str, page: Numbers) -> float:
+    found = [value for series, value in page.items() if series == name or series.startswith(name + "{")]
+    return sum(found)
+
+
+def offline(broker: EmbeddedBroker, _: pytest.MonkeyPatch) -> None:
+    broker.produce("t", "x")
+    with broker.faults.disk_error("write"), pytest.raises(KafkaError):
+        broker.produce("t", "y")
+
+
+def refused(broker: EmbeddedBroker, _: pytest.MonkeyPatch) -> None:
+    first = socket.create_connection((broker.host, broker.port))
+    broker.wait_for(lambda: broker._life.server.net.connections)
+    with socket.create_connection((broker.host, broker.port)) as second:
+        assert second.recv(1) == b""
+    first.close()
+
+
+def malformed(broker: EmbeddedBroker, _: pytest.MonkeyPatch) -> None:
+    for _number in range(6):
+        with socket.create_connection((broker.host, broker.port)) as browser:
+            browser.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            assert browser.recv(1) == b""
+
+
+def behind(broker: EmbeddedBroker, _: pytest.MonkeyPatch) -> None:
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "g"})
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 100})
+    for _number in range(100_001):
+        producer.produce("t", b"x")
+        producer.poll(0)
+    producer.flush()
+    consumer.commit(offsets=[TopicPartition("t", 0, 0)], asynchronous=False)
+    consumer.close()
+
+
+def late(broker: EmbeddedBroker, _: pytest.MonkeyPatch) -> None:
+    broker.faults.freeze(seconds=1.0)
+    broker.wait_for(lambda: not broker.faults.is_frozen)
+    broker.wait_for(lambda: _total("clarion_event_loop_lag_seconds", numbers(broker)) > 0.5)
+
+
+def nothing(_: EmbeddedBroker, __: pytest.MonkeyPatch) -> None:
+    """The broker was started in trouble."""
+
+
+TROUBLES: dict[str, tuple[dict[str, Any], Callable[[EmbeddedBroker, pytest.MonkeyPatch], None]]] = {
+    "ClarionPartitionOffline": ({}, offline),
+    "ClarionDiskFull": ({"reserve_bytes": 1 << 60}, nothing),
+    "ClarionDiskFillsUp": ({"reserve_bytes": 1 << 60}, nothing),
+    "ClarionConnectionsRefused": ({"max_connections": 1}, refused),
+    "ClarionMisbehavingClient": ({}, malformed),
+    "ClarionGroupLag": ({}, behind),
+    "ClarionEventLoopLate": ({}, late),
+}
+# Prometheus knows by itself; the other two have stories of their own below.
+ELSEWHERE = {"ClarionDown", "ClarionRequestErrors", "ClarionTlsHandshakesFail"}
+
+
+def test_every_alert_has_a_story() -> None:
+    assert {*RULES} == {*TROUBLES} | ELSEWHERE
+
+
+@pytest.mark.parametrize("alert", TROUBLES)
+def test_the_alert_fires_in_its_trouble(alert: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, make_trouble = TROUBLES[alert]
+    with embedded(topics=["t"], metrics_port=0, **config) as broker:
+        before = numbers(broker)
+        make_trouble(broker, monkeypatch)
+        assert fires(alert, before, numbers(broker))
+        broker.faults.clear()
+
+
+def test_a_calm_broker_fires_none() -> None:
+    with embedded(topics=["t"], metrics_port=0) as broker:
+        before = numbers(broker)
+        broker.produce("t", "x")
+        after = numbers(broker)
+    calm = {*RULES} - {"ClarionDown", "ClarionEventLoopLate"}  # a busy machine may be late
+    assert [alert for alert in calm if fires(alert, before, after)] == []
+
+
+def test_an_error_inside_the_broker_fires_an_alert(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: str) -> None:
+        raise RuntimeError("an error of our own")
+
+    broker = embedded(topics=["t"], metrics_port=0).start()
+    before = numbers(broker)
+    with monkeypatch.context() as patch, socket.create_connection((broker.host, broker.port)) as client:
+        patch.setattr(shutil, "disk_usage", broken)  # DescribeLogDirs asks it, and expects only OSError
+        client.sendall(len(LOG_DIRS).to_bytes(4, "big") + LOG_DIRS)
+        client.recv(1)
+    assert fires("ClarionRequestErrors", before, numbers(broker))
+    broker.close()
+    assert "an error of our own" in str(broker.failures)
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> tuple[str, str]:
+    certificate, key = tmp_path / "broker.pem", tmp_path / "broker.key"
+    words = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
+    names = ["-subj", "/CN=broker", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(["openssl", *words, *names], check=True, capture_output=True)
+    return str(certificate), str(key)
+
+
+async def test_clients_without_tls_fire_an_alert(tmp_path: Path, certificate: tuple[str, str]) -> None:
+    listener = ListenerConfig("127.0.0.1", 0, tls=TlsConfig(*certificate, None))
+    async with running(tmp_path / "data", listeners=(listener,), metrics_port=0) as node:
+        before = await asyncio.to_thread(scrape, node.server.metrics_address)
+        for _number in range(6):
+            reader, writer = await asyncio.open_connection(*node.server.addresses[0])
+            writer.write(b"no TLS at all, but plain text")
+            assert await reader.read(1) in (b"", b"\x15")  # nothing, or an alert of TLS
+            writer.close()
+        assert fires("ClarionTlsHandshakesFail", before, await asyncio.to_thread(scrape, node.server.metrics_address))
