@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from clarion.cli import (
+    backup,
     bench,
     cluster,
     consume,
@@ -34,7 +35,21 @@ app = typer.Typer(
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _command in (serve_command, topic, produce, consume, group, cluster, profile, pipeline, dump, bench, doctor, demo):
+for _command in (
+    serve_command,
+    topic,
+    produce,
+    consume,
+    group,
+    cluster,
+    profile,
+    pipeline,
+    dump,
+    backup,
+    bench,
+    doctor,
+    demo,
+):
     _command.add_to(app)
 
 # Typer carries its own copy of Click now; these are its exceptions in every version.
