@@ -7,7 +7,6 @@ old ones go.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Final, NamedTuple, TypeVar
@@ -19,7 +18,6 @@ from clarion.cli.errors import CliError
 from clarion.cli.link import BootstrapOption, JsonOption, Link
 from clarion.cli.table import Column, show_notice, show_rows
 from clarion.cli.units import plural
-from clarion.cluster.placement import spread
 
 Answer = TypeVar("Answer")
 
@@ -85,6 +83,8 @@ def drain(
 
 def plan(view: ClusterView, brokers: Sequence[int]) -> list[Move]:
     """What has to move so that all is on these brokers, evenly."""
+    from clarion.cluster.placement import spread
+
     racks = {one["id"]: one["rack"] for one in view.brokers if one["id"] in brokers}
     wanted = spread([tuple(one.replicas) for one in view.partitions], racks)
     moves = [
@@ -150,6 +150,8 @@ def _wait(link: Link, count: int) -> None:
 
 def _with_channel(link: Link, ask: Callable[[Any], Any]) -> Any:
     """What a broker answers: any of them, for all can."""
+    import asyncio
+
     from clarion.net.channel import Channel, ChannelLostError, ChannelSettings, ChannelUnusableError
 
     async def run() -> Any:
