@@ -39,6 +39,9 @@ $(READY): requirements.lock pyproject.toml
 demo: setup ## Start a broker, publish a live stream, watch several readers follow it (SECONDS=20 ends by itself)
 	@$(BIN)/clarion demo $(if $(SECONDS),--seconds $(SECONDS))
 
+cluster: setup ## Run three brokers of one cluster on this machine, over a real etcd where there is one; Ctrl-C ends all
+	@$(BIN)/python -m tools.cluster
+
 test: setup check unit test-pipeline ## Everything CI runs: checks and tests (about a quarter of an hour)
 
 check: setup lint types rooms ## Linters, types, and the rule that rooms import downwards only

@@ -29,14 +29,15 @@ QUICK = {"durability": Durability.PAGE_CACHE, "offsets_partitions": 3, "session_
 class Cluster:
     """Brokers by id; `stop` and `start` them one by one."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, store: str | None = None) -> None:
         self.folder = folder
+        self.store = store or f"file:{folder / 'store'}"
         self.nodes: dict[int, Node] = {}
         self._lives: dict[int, AsyncExitStack] = {}
 
     async def start(self, number: int, **settings: Any) -> Node:
         stack = AsyncExitStack()
-        how = {**QUICK, "node_id": number, "cluster": f"file:{self.folder / 'store'}", **settings}
+        how = {**QUICK, "node_id": number, "cluster": self.store, **settings}
         self.nodes[number] = await stack.enter_async_context(running(self.folder / f"broker-{number}", **how))
         self._lives[number] = stack
         return self.nodes[number]

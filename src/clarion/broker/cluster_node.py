@@ -105,9 +105,9 @@ class ClusterNode:
     async def hand_over(self) -> None:
         """Before a stop: returns when others lead all that they can."""
         assert self.membership is not None
-        await self.membership.announce_leaving()
         try:
             async with asyncio.timeout(_HAND_OVER_SECONDS):
+                await self.membership.announce_leaving()
                 while self._could_be_led_by_others():  # noqa: ASYNC110
                     await asyncio.sleep(_LOOK_SECONDS)
         except TimeoutError:

@@ -1,9 +1,9 @@
 """`clarion serve --brokers N`: a cluster of N brokers on this machine, each a process of its own.
 
-This process owns the store in which they agree, starts them, starts anew what dies, and stops all of them. It serves no
-client. Broker 1 listens where one broker would, the others on the ports after it; their folders are `broker-1`,
-`broker-2` … in the data directory, beside the store. A broker whose supervisor is gone stops cleanly by itself: it
-finds its standard input closed.
+This process owns the store in which they agree, unless `--cluster` names another; it starts them, starts anew what
+dies, and stops all of them. It serves no client. Broker 1 listens where one broker would, the others on the ports after
+it; their folders are `broker-1`, `broker-2` … in the data directory, beside the store. One whose supervisor is gone
+stops cleanly by itself: it finds its standard input closed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import re
 import signal
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -72,11 +72,11 @@ class Supervisor:
     async def run(self) -> None:
         lock = self._claim_folder()
         try:
-            store = await open_store(self._store_address(), self._fail)
-            try:
+            async with AsyncExitStack() as taken:
+                if not self._config.cluster:
+                    store = await open_store(self._store_address(), self._fail)
+                    taken.push_async_callback(store.close)
                 await self._run_children()
-            finally:
-                await store.close()
         finally:
             lock.release()
         if self._failure is not None:
@@ -84,8 +84,6 @@ class Supervisor:
 
     def _claim_folder(self) -> FolderLock:
         folder = self._config.data_dir
-        if self._config.cluster:
-            raise CliError("either --brokers, whose store is in the data directory, or --cluster")
         try:
             make_lasting_folder(RealDisk(), folder)
             if holds_single_broker(RealDisk(), folder):
@@ -99,7 +97,7 @@ class Supervisor:
             raise CliError(f"cannot start with {folder}: {error.strerror or error}") from error
 
     def _store_address(self) -> str:
-        return f"file:{os.path.join(self._config.data_dir, STORE_FOLDER)}"
+        return self._config.cluster or f"file:{os.path.join(self._config.data_dir, STORE_FOLDER)}"
 
     def _fail(self, error: Exception) -> None:
         self._failure = CliError(f"the store of {self._config.data_dir} cannot be written any longer: {error}")

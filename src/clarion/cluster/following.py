@@ -92,7 +92,7 @@ class Following:
                         log.warning("watch_silent", revision=self._image.revision)
                         break
             except (StoreError, OSError) as error:
-                log.warning("store_not_answering", reason=str(error))
+                log.info("store_not_answering", reason=str(error))  # the lease's keeper complains
             finally:
                 watching.cancel()
                 with suppress(asyncio.CancelledError, StoreError, OSError):

@@ -40,6 +40,7 @@ from clarion.cluster.schema import (
     write_broker,
 )
 from clarion.world import boot_seconds, event_log
+from clarion.world.events import Repeats
 
 log = event_log("cluster")
 
@@ -48,6 +49,8 @@ _MARGIN: Final = 0.1  # of the term: clocks of two machines differ by far less t
 _KEPT_ALIVE_PER_TERM: Final = 3
 _LOOK_SECONDS: Final = 0.1  # at whether the broker that has our id is gone
 _PAUSE_SECONDS: Final = 0.2  # before what the store did not answer is tried again
+_SAID_AGAIN_SECONDS: Final = 10.0
+_GOODBYE_SECONDS: Final = 2.0  # for the store to answer a broker that leaves; its lease ends by itself
 
 
 class DuplicateBrokerError(StoreError):
@@ -84,6 +87,7 @@ class Membership:
         self._endpoints: tuple[Endpoint, ...] = ()
         self._is_leaving = False
         self._keeping: asyncio.Task[None] | None = None
+        self._complaints = Repeats(lines_max=1, seconds=_SAID_AGAIN_SECONDS)
         self._on_joined: list[Callable[[], None]] = []
         self.lease: LeaseId | None = None
         self.epoch = NO_EPOCH  # of this life
@@ -129,8 +133,9 @@ class Membership:
             await asyncio.gather(self._keeping, return_exceptions=True)
         self._valid_until = self._elapsed()
         if self.lease is not None:
-            with suppress(StoreError, OSError):
-                await self._store.revoke_lease(self.lease)
+            with suppress(StoreError, OSError, TimeoutError):
+                async with asyncio.timeout(_GOODBYE_SECONDS):
+                    await self._store.revoke_lease(self.lease)
 
     # A life
 
@@ -220,7 +225,7 @@ class Membership:
                 log.warning("lease_lost", broker=self.id, consequence="joining again, in another life")
                 await self._join_again()
             except (TimeoutError, OutcomeUnknownError, OSError) as error:
-                log.warning("lease_not_kept", broker=self.id, reason=str(error) or "the store does not answer")
+                self._complain("lease_not_kept", str(error) or "the store does not answer")
                 await asyncio.sleep(_PAUSE_SECONDS)
 
     async def _keep_alive(self) -> None:
@@ -238,8 +243,13 @@ class Membership:
             except DuplicateBrokerError as error:
                 log.error("cannot_join_again", broker=self.id, reason=str(error))
             except (StoreError, OSError) as error:
-                log.warning("cannot_join_again", broker=self.id, reason=str(error))
+                self._complain("cannot_join_again", str(error))
             await asyncio.sleep(_PAUSE_SECONDS)
+
+    def _complain(self, event: str, reason: str) -> None:
+        """A store that is away is asked several times per second."""
+        if self._complaints.allow(asyncio.get_running_loop().time()):
+            log.warning(event, broker=self.id, reason=reason, **self._complaints.take_left_out())
 
     def _prolong(self, sent: float) -> None:
         self._valid_until = sent + self._term_seconds * (1 - _MARGIN)
