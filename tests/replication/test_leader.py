@@ -193,6 +193,24 @@ def test_enough_replicas_are_those_in_sync() -> None:
     assert leader.has_enough_in_sync
 
 
+def test_with_fewer_in_sync_than_the_minimum_nothing_is_committed() -> None:
+    """Who left may be elected, for he has all that was acknowledged: readers must not have seen more than that."""
+    leader = leading(2, 3, min_in_sync=2)
+    leader.on_in_sync({})
+    before = leader.high_watermark
+    assert Do.TELL_COMMITTED not in leader.on_append(at(9))
+    assert leader.high_watermark == before
+    leader.on_fetch(2, 9, NOW)
+    assert leader.on_in_sync({2}) == (Do.TELL_COMMITTED,)
+    assert leader.high_watermark == at(9)
+
+
+def test_a_minimum_beyond_the_number_of_replicas_holds_up_no_reader() -> None:
+    leader = leading(2, min_in_sync=3)
+    leader.on_append(at(9))
+    assert leader.on_fetch(2, 9, NOW) == (Do.TELL_COMMITTED,)
+
+
 def test_what_was_not_committed_when_followers_came_waits_for_them() -> None:
     leader = alone(is_durable=True)
     leader.on_append(at(3))

@@ -190,8 +190,11 @@ class CommittingPartition(ReadablePartition):
         return state.min_in_sync
 
     def _judge_replicas(self) -> None:
-        leader = self._leader
+        """Where too few are left, nothing is committed until there are more: whoever waits hears that at once."""
+        leader, took_all = self._leader, self.takes_all
         self.takes_all = leader is not None and not self.is_gone and leader.has_enough_in_sync
+        if took_all and not self.takes_all:
+            self._give_up_waiting(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 
     @property
     def in_sync_count(self) -> int:
@@ -280,7 +283,7 @@ class CommittingPartition(ReadablePartition):
             self._tell_watchers()
 
     def _answer_waiting(self, committed: int) -> None:
-        """Too few in sync by now: it is committed, but by fewer than its producer wants to rely on."""
+        """More than there are replicas cannot be in sync: then it is committed, but by fewer than were asked for."""
         code = ErrorCode.NONE if self.takes_all else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         if self.membership is not None and not self.membership.lease_is_valid():
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER

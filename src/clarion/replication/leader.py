@@ -98,6 +98,13 @@ class Leader:
         return 1 + len(self.in_sync) >= self._min_in_sync
 
     @property
+    def _may_commit(self) -> bool:
+        """With fewer in sync than the minimum nothing is committed, whoever has written it with whatever acks: one who
+        left when too few were left may be elected next (`eligible`), and readers would see messages go again (KIP-966).
+        """
+        return 1 + len(self.in_sync) >= min(self._min_in_sync, 1 + len(self._followers))
+
+    @property
     def min_in_sync(self) -> int:
         return self._min_in_sync
 
@@ -205,6 +212,8 @@ class Leader:
         return min(follower.next_offset, follower.flushed_offset) if self._is_durable else follower.next_offset
 
     def _commit(self) -> Commands:
+        if not self._may_commit:
+            return NOTHING
         position = self.flushed if self._is_durable else self.end
         counted = self.in_sync if self._asked is None else self.in_sync | self._asked
         if counted:
