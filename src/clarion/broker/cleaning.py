@@ -13,10 +13,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from clarion.broker.threads import in_thread
+from clarion.log.batch_headers import DamagedSegment
 from clarion.log.cleaned import CleanedSegment
 from clarion.log.compaction import CompactionResult, compact, let_others_run, plan_compaction
 from clarion.log.folder import remove_if_there
-from clarion.log.hops import DamagedSegment
 from clarion.log.retention import (
     Arrivals,
     Noticed,

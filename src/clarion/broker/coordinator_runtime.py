@@ -300,7 +300,7 @@ class CoordinatorShard(Generic[C]):
         """Read every record. If that cannot be, the shard stays closed: half of it would be a lie about the rest."""
         try:
             records = await self._replay_all()
-        except Exception as error:
+        except Exception as error:  # also a mistake of ours in one record: the other shards open all the same
             self.failure = str(error) or repr(error)
             log.error("coordinator_not_loaded", partition=self.partition.tp, error=error)
             return
@@ -391,7 +391,7 @@ class CoordinatorShard(Generic[C]):
 
 
 def _decoded(batches: Iterator[bytes]) -> list[Record]:
-    """The next stretch of the log, in a thread; nothing at its end."""
+    """The next megabyte of the log, in a thread; nothing at its end."""
     records: list[Record] = []
     size = 0
     for batch in batches:

@@ -152,6 +152,7 @@ class Dispatch:
                     body = await self._broker.turns.aside(_encoded, api, header, response)
                     _reply(api, header, pending, body)
         except Exception as error:
+            # The boundary of a request: our own mistake costs whoever asked an answer, and nobody else.
             self.errors_total += 1
             log.error("request_failed", api=api.name, version=header.api_version, client=context.client_id, error=error)
             if pending.parts is None:

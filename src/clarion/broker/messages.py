@@ -18,7 +18,7 @@ from clarion.broker.preparing import Waiting
 from clarion.broker.threads import in_thread
 from clarion.broker.waiting import WaitingReplies
 from clarion.cluster import Topic
-from clarion.log.hops import ColdRead, read_any, read_cached
+from clarion.log.batch_headers import ColdRead, read_any, read_cached
 from clarion.log.slices import FileSlice
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import TopicId

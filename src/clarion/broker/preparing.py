@@ -54,6 +54,7 @@ class Waiting:
             # A new one: the traceback of this one holds the unpacked batch, and with it us, until the collector comes.
             self.error = KafkaError(error.code, error.message, records=error.records)
         except Exception as error:
+            # A batch that trips a mistake of ours must not end the thread that looks into all others.
             log.error("preparation_failed", partition=self.partition.tp, error=error)
             self.error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker could not look into this batch")
 
@@ -106,6 +107,7 @@ class Preparing:
             try:
                 await finish()
             except Exception as error:
+                # As above: this task finishes the requests of all clients, one after the other.
                 log.error("request_failed", api="Produce", error=error)
                 fail()
             self._waiting_bytes -= sizes

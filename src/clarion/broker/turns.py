@@ -64,6 +64,7 @@ class Turns:
         try:
             await work
         except Exception as error:
+            # Nobody awaits this task: its boundary is here, and `on_failure` tells who waits for it.
             log.error("request_failed", error=error)
             on_failure()
 

@@ -27,6 +27,7 @@ TARGET_EPOCH_TYPE = 6
 TARGET_MEMBER_TYPE = 7
 CURRENT_TYPE = 8
 REGEX_TYPE = 16
+_NAMED_TYPES = frozenset([*OFFSET_TYPES, MEMBER_TYPE, TARGET_MEMBER_TYPE, CURRENT_TYPE, REGEX_TYPE])
 
 _INT64 = Struct(">q")
 
@@ -120,7 +121,7 @@ class ResolvedRegex(NamedTuple):
 
 def encode_key(key: Key) -> bytes:
     writer = FieldWriter().int16(key.type).string(key.group_id)
-    if key.type in (*OFFSET_TYPES, MEMBER_TYPE, TARGET_MEMBER_TYPE, CURRENT_TYPE, REGEX_TYPE):
+    if key.type in _NAMED_TYPES:
         writer.string(key.name)
     if key.type in OFFSET_TYPES:
         writer.int32(key.partition)

@@ -12,9 +12,9 @@ from bisect import bisect_left, bisect_right
 from typing import Final
 from zlib import crc32
 
+from clarion.log.batch_headers import DamagedSegment, Reader, iter_batch_headers, read_any
 from clarion.log.config import LogConfig
 from clarion.log.folder import INDEX, TIME_INDEX, Folder, remove_if_there
-from clarion.log.hops import DamagedSegment, Reader, hop, read_any
 from clarion.log.index import (
     OFFSET_DELTA_MAX,
     OFFSET_ENTRY_BYTES,
@@ -146,7 +146,7 @@ class ActiveSegment(Segment):
             self._keep(builder.times)
         else:
             builder = IndexBuilder(self.index, self.times, self.folder.index_interval_bytes)
-            for header, position in hop(self.handle(), max(builder.last_position, 0), self._size):
+            for header, position in iter_batch_headers(self.handle(), max(builder.last_position, 0), self._size):
                 builder.add(header.last_offset, position, header.size_bytes, header.max_timestamp)
         self._builder = builder
         self._check_full(builder)
@@ -184,12 +184,12 @@ class ActiveSegment(Segment):
             return None
         return start, (starts[number + 1] if number + 1 < len(starts) else self._size) - start
 
-    def stretch(
+    def byte_range(
         self, offset: int, bytes_max: int, end: int, *, whole_first: bool, read: Reader = read_any
     ) -> tuple[int, int] | None:
         number = self._recent(offset)
         if number < 0:
-            return super().stretch(offset, bytes_max, end, whole_first=whole_first, read=read)
+            return super().byte_range(offset, bytes_max, end, whole_first=whole_first, read=read)
         starts = self._starts
         start = starts[number] if number < len(starts) else self._size
         if start >= end:
@@ -286,7 +286,7 @@ def end_of(segment: ActiveSegment) -> int:
         return segment.base_offset
     entry = last_entry(segment.folder, segment.base_offset, segment.size)
     next_offset, file = segment.base_offset, segment.handle()
-    for header, position in hop(file, entry[1], segment.size):
+    for header, position in iter_batch_headers(file, entry[1], segment.size):
         if position == entry[1] and entry[0] not in (header.last_offset, -1):
             raise DamagedSegment(segment.path, position)
         next_offset = header.next_offset

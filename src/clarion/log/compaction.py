@@ -36,8 +36,8 @@ from time import sleep
 from typing import Final, NamedTuple
 
 from clarion.log.batch_filter import BatchFilter, is_opaque, read_spans
+from clarion.log.batch_headers import LOOK_BYTES
 from clarion.log.cleaned import CleanedFile, CleanedSegment
-from clarion.log.hops import LOOK_BYTES
 from clarion.log.key_map import SLOT_BYTES, KeyMap
 from clarion.log.views import LogView, SegmentView, appended_ms, batches_of, headers_of
 from clarion.model.errors import KafkaError

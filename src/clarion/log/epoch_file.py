@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from clarion.log.batch_headers import DamagedSegment
 from clarion.log.checkpoints import format_epochs, load_epochs
 from clarion.log.epochs import LeaderEpochs
 from clarion.log.folder import EPOCHS, Folder
-from clarion.log.hops import DamagedSegment
 from clarion.wire.batch import BatchHeader
 from clarion.world import event_log, replace_file
 

@@ -15,8 +15,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import Final
 
+from clarion.log.batch_headers import SWEEP_BYTES, DamagedSegment, iter_batch_headers
 from clarion.log.folder import DIGITS, INDEX, LOG, SEGMENT_FILES, TIME_INDEX, Folder, base_offset_of, remove_if_there
-from clarion.log.hops import SWEEP_BYTES, DamagedSegment, hop
 from clarion.world import event_log
 
 log = event_log("log")
@@ -71,7 +71,7 @@ def _end_of_swap(folder: Folder, base: int) -> int:
     file = folder.disk.open(folder.file(base, LOG) + ".swap")
     end = base
     try:
-        for header, _ in hop(file, 0, file.size(), SWEEP_BYTES):
+        for header, _ in iter_batch_headers(file, 0, file.size(), SWEEP_BYTES):
             end = header.next_offset
     except DamagedSegment as damage:
         log.error("segment_damaged", segment=file.path, position=damage.position)

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from contextlib import closing
 from uuid import UUID
 
+from clarion.log.batch_headers import SWEEP_BYTES, Reader, read_any
 from clarion.log.config import LogConfig
 from clarion.log.epoch_file import EpochFile
 from clarion.log.epochs import LeaderEpochs
 from clarion.log.folder import Folder
-from clarion.log.hops import SWEEP_BYTES, Reader, read_any
 from clarion.log.recovery import Opened, RecoveryReport
 from clarion.log.segment import Segment
 from clarion.log.segments import Segments, end_in
@@ -96,10 +96,10 @@ class ReadableLog:
         for segment in self._segments.from_offset(offset):
             whole_first = at_least_one_batch and not slices
             end = end_in(segment, limit)
-            stretch = segment.stretch(offset, max_bytes, end, whole_first=whole_first, read=reader)
-            if stretch is None:
+            byte_range = segment.byte_range(offset, max_bytes, end, whole_first=whole_first, read=reader)
+            if byte_range is None:
                 continue  # only a gap is left of it, or it lies past the limit
-            start, stop = stretch
+            start, stop = byte_range
             assert 0 <= start <= stop <= segment.size, f"{start}..{stop} is not inside {segment.path}"
             if stop > start:
                 slices.append(FileSlice(segment.handle(), start, stop - start))

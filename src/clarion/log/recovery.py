@@ -24,8 +24,8 @@ from struct import Struct
 from typing import Final
 
 from clarion.log.active import ActiveSegment, end_of
+from clarion.log.batch_headers import DamagedSegment
 from clarion.log.folder import INDEX, LOG, TIME_INDEX, Folder, parent_of, remove_if_there, sync_files
-from clarion.log.hops import DamagedSegment
 from clarion.log.index import OFFSET_DELTA_MAX, IndexBuilder
 from clarion.log.segment import Segment, last_entry
 from clarion.wire.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES, MAGIC, read_header

@@ -33,8 +33,8 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from clarion.log.batch_filter import unpacked_bytes_max
+from clarion.log.batch_headers import LOOK_BYTES, DamagedSegment
 from clarion.log.cleaned import CleanedFile, CleanedSegment
-from clarion.log.hops import LOOK_BYTES, DamagedSegment
 from clarion.log.views import LogView, SegmentView, appended_ms, batches_of, headers_of, read_batch
 from clarion.model.errors import KafkaError
 from clarion.model.ids import LogPosition

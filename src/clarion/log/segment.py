@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from clarion.log.batch_headers import LOOK_BYTES, DamagedSegment, Reader, iter_batch_headers, read_any
 from clarion.log.folder import INDEX, LOG, TIME_INDEX, Folder
-from clarion.log.hops import LOOK_BYTES, DamagedSegment, Reader, hop, read_any
 from clarion.log.index import (
     OFFSET_DELTA_MAX,
     OFFSET_ENTRY_BYTES,
@@ -119,7 +119,7 @@ class Segment:
             return position, header.size_bytes
         return None
 
-    def stretch(
+    def byte_range(
         self, offset: int, bytes_max: int, end: int, *, whole_first: bool, read: Reader = read_any
     ) -> tuple[int, int] | None:
         """From where to where to read for the offset, in whole batches if that is cheap; None if no batch reaches it.
@@ -144,7 +144,7 @@ class Segment:
     ) -> Iterator[tuple[BatchHeader, int]]:
         """Every batch from the one that reaches the offset up to `end`, with its position."""
         file = self.handle()
-        for header, position in hop(file, self._start_for(file, offset, read), end, chunk_bytes, read):
+        for header, position in iter_batch_headers(file, self._start_for(file, offset, read), end, chunk_bytes, read):
             if header.last_offset >= offset:
                 yield header, position
 
@@ -205,7 +205,7 @@ class Segment:
     def _rebuild_indexes(self) -> IndexBuilder:
         builder = IndexBuilder.empty(self.base_offset, self.folder.index_interval_bytes)
         try:
-            for header, position in hop(self.handle(), 0, self.size):
+            for header, position in iter_batch_headers(self.handle(), 0, self.size):
                 if not builder.last_offset < header.last_offset <= self.base_offset + OFFSET_DELTA_MAX:
                     raise DamagedSegment(self.path, position)
                 builder.add(header.last_offset, position, header.size_bytes, header.max_timestamp)
@@ -257,7 +257,7 @@ def _tail(folder: Folder, base_offset: int, kind: str, entry_bytes: int) -> byte
 def _is_true(file: DiskFile, entry: tuple[int, int], end: int, read: Reader) -> bool:
     """Whether the batch at the entry's position ends with the entry's offset."""
     try:
-        header, _ = next(hop(file, entry[1], end, read=read))
+        header, _ = next(iter_batch_headers(file, entry[1], end, read=read))
     except (DamagedSegment, StopIteration):
         return False
     return header.last_offset == entry[0]

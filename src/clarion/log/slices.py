@@ -1,4 +1,4 @@
-"""A stretch of a file that somebody is going to send."""
+"""A range of bytes in a file that somebody is going to send."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from clarion.log.batch_headers import SWEEP_BYTES, DamagedSegment, iter_batch_headers
 from clarion.log.folder import Folder
-from clarion.log.hops import SWEEP_BYTES, DamagedSegment, hop
 from clarion.wire.batch import HEADER_BYTES, MAGIC, BatchHeader, read_header
 from clarion.world import Disk
 
@@ -74,7 +74,7 @@ def headers_of(
     """The header and position of every batch from `position` on. An offset that cannot be true is damage as well."""
     offset = segment.base_offset
     with closing(disk.open(segment.path)) as file:
-        for header, at in hop(file, position, segment.size, chunk_bytes):
+        for header, at in iter_batch_headers(file, position, segment.size, chunk_bytes):
             if not offset <= header.base_offset <= header.last_offset < segment.next_offset:
                 raise DamagedSegment(segment.path, at)
             yield header, at

@@ -100,6 +100,7 @@ class GroupCommit:
                 return
             self._threads.start(ticket.run, partial(self._finish, partition, ticket))
         except Exception as error:
+            # Whatever it was: whoever waits for this flush would wait for ever, and later flushes would never begin.
             self._fail(partition, error, may_try_again=_passes(error))
             return
         self.flushes_total += 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from clarion.log.hops import DamagedSegment, Reader, read_any
+from clarion.log.batch_headers import DamagedSegment, Reader, read_any
 from clarion.log.log import Log
 from clarion.log.room import Room
 from clarion.log.slices import FileSlice

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from clarion.log.hops import DamagedSegment
+from clarion.log.batch_headers import DamagedSegment
 from clarion.log.log import Log
 from clarion.log.producer_snapshot import ProducerEntry, drop_snapshots, load_latest_snapshot, save_snapshot
 from clarion.replication.producers import (

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from clarion.log.batch_headers import Reader, read_any
 from clarion.log.cleaned import CleanedSegment
 from clarion.log.flush import NameSync
-from clarion.log.hops import Reader, read_any
 from clarion.log.log import Log
 from clarion.log.slices import FileSlice
 from clarion.log.swap import Swap

@@ -23,7 +23,7 @@ from clarion.broker.authorizer import Operation, Principal
 from clarion.broker.fetch_sessions import NO_SESSION, FetchSession, SessionPartition
 from clarion.broker.messages import check_offset
 from clarion.broker.resolver import check_leader_epoch
-from clarion.log.hops import ColdRead, Reader, read_any, read_cached
+from clarion.log.batch_headers import ColdRead, Reader, read_any, read_cached
 from clarion.log.slices import FileSlice
 from clarion.model.errors import ErrorCode, KafkaError, MalformedError
 from clarion.net import Connection, PendingReply, Reply
@@ -191,6 +191,7 @@ class Fetch:
             elif self._timer is None:
                 self._wait()
         except Exception as error:
+            # Our own mistake. It must not reach whoever woke us: another client's Produce, or a timer.
             log.error("request_failed", api="Fetch", version=self._header.api_version, error=error)
             pending = self._pending
             self._stop_waiting()

@@ -18,7 +18,7 @@ from clarion.broker.apis.refusals import REFUSALS, refusal_of
 from clarion.broker.authorizer import Operation
 from clarion.broker.broker import Broker, RequestContext
 from clarion.broker.threads import in_thread
-from clarion.log.hops import DamagedSegment
+from clarion.log.batch_headers import DamagedSegment
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.replication import Partition
 from clarion.wire.messages.logs import (

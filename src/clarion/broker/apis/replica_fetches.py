@@ -13,7 +13,7 @@ from clarion.broker.apis.fetch_replies import Found, fetched_from
 from clarion.broker.fetch_sessions import FetchSession, SessionPartition
 from clarion.broker.messages import check_offset
 from clarion.broker.resolver import check_leader_epoch
-from clarion.log.hops import Reader
+from clarion.log.batch_headers import Reader
 from clarion.log.slices import FileSlice
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.replication import Partition

@@ -51,7 +51,7 @@ def read_cached(file: DiskFile, length: int, position: int) -> bytes:
     return bytes(memoryview(data)[:count])
 
 
-def hop(
+def iter_batch_headers(
     file: DiskFile, position: int, end: int, chunk_bytes: int = LOOK_BYTES, read: Reader = read_any
 ) -> Iterator[tuple[BatchHeader, int]]:
     """The header and position of every batch from `position` to `end`; both are where batches begin."""
