@@ -99,7 +99,9 @@ class Channel(asyncio.Protocol):
         body = bridge.encode(request, api_key, version, "request")
         return self._understood(read_answer, await self._answer(api_key, version, body, timeout_seconds))
 
-    async def exchange(self, api_key: int, newest: int, body: bytes, *, timeout_seconds: float | None = None) -> bytes:
+    async def exchange(
+        self, api_key: int, newest: int, body: bytes, *, timeout_seconds: float | None = None
+    ) -> memoryview:
         """As `ask`, of a body that the caller encodes and decodes itself, the same in all versions up to `newest`."""
         version = self.versions.choose(APIS[api_key], newest)
         return (await self._answer(api_key, version, body, timeout_seconds)).body
@@ -201,7 +203,9 @@ class LastingChannel:
         channel = await self._open()
         return await channel.ask(api_key, request, newest=newest, timeout_seconds=timeout_seconds)
 
-    async def exchange(self, api_key: int, newest: int, body: bytes, *, timeout_seconds: float | None = None) -> bytes:
+    async def exchange(
+        self, api_key: int, newest: int, body: bytes, *, timeout_seconds: float | None = None
+    ) -> memoryview:
         """As `Channel.exchange`."""
         channel = await self._open()
         return await channel.exchange(api_key, newest, body, timeout_seconds=timeout_seconds)

@@ -33,7 +33,7 @@ class Answer(NamedTuple):
     correlation_id: int
     api_key: int
     version: int
-    body: bytes
+    body: memoryview  # of the frame: records may be many megabytes
 
 
 class Dialogue:
@@ -80,7 +80,7 @@ class Dialogue:
         correlation_id, body_at = parse_response_header(frame, api_key, version)
         if correlation_id != expected:
             raise MalformedError(f"request {correlation_id} was answered where {expected} was the oldest")
-        return Answer(correlation_id, api_key, version, frame[body_at:])
+        return Answer(correlation_id, api_key, version, memoryview(frame)[body_at:])
 
 
 class PeerVersions:

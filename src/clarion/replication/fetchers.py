@@ -124,7 +124,7 @@ class Followed:
 
 class Asking(NamedTuple):
     number: int
-    reply: asyncio.Task[bytes]
+    reply: asyncio.Task[memoryview]
 
 
 class Conversation:

@@ -18,6 +18,7 @@ from clarion.wire.fields import (
     INT32,
     NO_TAGS,
     UNREADABLE,
+    Body,
     compact_count,
     read_compact_count,
     read_uuid,
@@ -101,7 +102,7 @@ _ABORTED_BYTES: Final = 17
 _DIVERGING = Struct(">iq")
 
 
-def decode_reply(body: bytes) -> ReplicaReply:
+def decode_reply(body: Body) -> ReplicaReply:
     """The partitions are read while one goes through them; MalformedError may come then."""
     try:
         _, error_code, session_id = _TOP.unpack_from(body)
@@ -110,7 +111,7 @@ def decode_reply(body: bytes) -> ReplicaReply:
     return ReplicaReply(error_code, session_id, _partitions(body))
 
 
-def _partitions(body: bytes) -> Iterator[FetchedPartition]:
+def _partitions(body: Body) -> Iterator[FetchedPartition]:
     view = memoryview(body)
     try:
         topics, at = read_compact_count(body, _TOP.size, 3, FETCH_ELEMENTS_MAX)
@@ -128,7 +129,7 @@ def _partitions(body: bytes) -> Iterator[FetchedPartition]:
         raise MalformedError(f"{len(body) - at} bytes follow a reply to Fetch")
 
 
-def _read_partition(body: bytes, view: memoryview, at: int, topic_id: UUID) -> tuple[FetchedPartition, int]:
+def _read_partition(body: Body, view: memoryview, at: int, topic_id: UUID) -> tuple[FetchedPartition, int]:
     index, code, watermark, _, start = _STATE.unpack_from(body, at)
     aborted, at = read_uvarint(body, at + _STATE.size)
     at += max(0, aborted - 1) * _ABORTED_BYTES + INT32.size  # … and the preferred replica
@@ -141,7 +142,7 @@ def _read_partition(body: bytes, view: memoryview, at: int, topic_id: UUID) -> t
     return FetchedPartition(topic_id, index, code, watermark, start, records, diverging), at
 
 
-def _read_tags(body: bytes, at: int) -> tuple[tuple[int, int] | None, int]:
+def _read_tags(body: Body, at: int) -> tuple[tuple[int, int] | None, int]:
     diverging = None
     count, at = read_uvarint(body, at)
     for _ in range(count):
