@@ -46,7 +46,8 @@ class Pair:
         self.executor = HeldExecutor()
         self.commits = GroupCommit(LoopThreads(self.executor) if held else None)
         self.folder = folder
-        self.fetchers = ReplicaFetchers(lambda: Identity(FOLLOWER, LIFE, SECRET), self._channel, lambda: NOW_MS)
+        self.life = LIFE
+        self.fetchers = ReplicaFetchers(lambda: Identity(FOLLOWER, self.life, SECRET), self._channel, lambda: NOW_MS)
         self.follower = self.open_follower()
 
     def open_follower(self) -> Partition:
@@ -89,7 +90,7 @@ async def two_replicas(
         await node.topic("t", **settings)
         leader, agreement = node.partition("t"), Agreement()
         leader.membership = Membership(lambda: agreement.has_lease, agreement)
-        node.broker.is_broker = lambda *who: who == (FOLLOWER, LIFE, SECRET.decode())
+        node.broker.is_broker = lambda who, life, secret: who == FOLLOWER and life >= LIFE and secret == SECRET.decode()
         agreement.states.append(Term(1, leader.leader_epoch + 1, (1, FOLLOWER), in_sync, 1))
         leader.lead(agreement.states[-1], NOW_MS)
         (folder / "follower").mkdir()

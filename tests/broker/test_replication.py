@@ -35,6 +35,16 @@ async def test_a_follower_has_the_leaders_bytes_and_joins_the_in_sync_set(tmp_pa
         await until(lambda: pair.follower.high_watermark.offset == 11)
 
 
+async def test_a_follower_says_everything_again_in_another_life(tmp_path: Path) -> None:
+    async with two_replicas(tmp_path, in_sync=(1, FOLLOWER), **QUICK) as pair:
+        pair.follow()
+        await until(lambda: pair.leader._leader.life_of(FOLLOWER) == LIFE)
+        pair.life = LIFE + 1
+        await until(lambda: pair.leader._leader.life_of(FOLLOWER) == LIFE + 1)
+        await pair.node.client.produce({PLACE: batch(b"v")}, acks=-1)
+        assert pair.follower.next_offset == 1
+
+
 async def test_acks_all_waits_for_a_follower_that_is_in_sync(tmp_path: Path) -> None:
     async with two_replicas(tmp_path, in_sync=(1, FOLLOWER), **QUICK) as pair:
         answer = asyncio.ensure_future(pair.node.client.produce({PLACE: batch(b"v")}, acks=-1))

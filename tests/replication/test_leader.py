@@ -128,6 +128,16 @@ def test_a_follower_that_had_nothing_to_ask_for_is_not_slow_when_there_is_someth
     assert leader.on_tick(later + LAG_MS_MAX + 1_000) == (AlterInSync(frozenset()),)
 
 
+def test_a_follower_that_was_not_let_in_when_it_came_is_let_in_later() -> None:
+    """It has everything, and nothing to ask for: the store did not know it yet, say, when it said so."""
+    leader = leading(2, 3, in_sync=())
+    assert leader.on_fetch(2, 0, NOW, life=7) == (AlterInSync(frozenset({2})),)
+    leader.on_in_sync(())
+    assert leader.on_tick(NOW) == (), "it may be gone"
+    assert leader.on_tick(NOW, {2: 8, 3: 1}) == (), "another life of it has said nothing yet"
+    assert leader.on_tick(NOW, {2: 7, 3: 1}) == (AlterInSync(frozenset({2})),)
+
+
 def test_followers_hear_of_every_batch() -> None:
     assert leading(2, in_sync=()).on_append(at(3)) == (Do.TELL_FOLLOWERS, Do.TELL_COMMITTED)
     assert leading(2).on_append(at(3)) == (Do.TELL_FOLLOWERS,)

@@ -92,7 +92,7 @@ class ClusterNode:
         now_ms = self._now_ms = broker.clock.now_ms
         fetchers = self._fetchers = ReplicaFetchers(self._identity, partial(self._channel_to, broker), now_ms)
         broker.is_broker = self.is_broker
-        self._lag_watch = LagWatch(broker.partitions, now_ms)
+        self._lag_watch = LagWatch(broker.partitions, now_ms, broker.sessions.replicas)
         self._replicas = Replicas(broker, fetchers, lambda: membership.epoch, self._note_removed)
         self._replicas.start(self._registry.image)
         membership.on_joined(self._begin_life)

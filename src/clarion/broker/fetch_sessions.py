@@ -23,6 +23,7 @@ FINAL_EPOCH: Final = -1
 _EPOCH_MAX: Final = 2**31 - 1
 EVICTION_SECONDS: Final = 120.0  # Kafka's min.incremental.fetch.session.eviction.ms: a session idle for longer may go
 PARTITIONS_MAX: Final = 500_000  # of all sessions together, at about half a kilobyte each
+REPLICA_SECONDS: Final = 2.0  # a follower asks again every half second
 _PLENTY: Final = 1 << 40  # more bytes than anybody waits for
 
 Key = tuple[object, int]  # topic name or id, and partition
@@ -232,6 +233,13 @@ class FetchSessions:
         for session in stale:
             self._close(session.id)
         return len(stale)
+
+    def replicas(self, now: float) -> dict[int, int]:
+        """The brokers that fetch as replicas, with their broker epochs."""
+        living = [
+            one for one in self._sessions.values() if one.replica_id >= 0 and now - one.last_used < REPLICA_SECONDS
+        ]
+        return {one.replica_id: one.replica_life for one in living}
 
     def _begin(self, now: float, *, uses_ids: bool, who: Principal, replica_id: int) -> FetchSession:
         is_full = len(self._sessions) >= self._sessions_max

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import errno
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
 from clarion.log.config import LogConfig
@@ -27,7 +27,7 @@ from clarion.model.ids import LogPosition, TopicId, TopicPartition
 from clarion.model.topic_settings import TopicSettings
 from clarion.replication.follower import Follower
 from clarion.replication.group_commit import GroupCommit
-from clarion.replication.leader import AlterInSync, Commands, Do, Leader
+from clarion.replication.leader import NOBODY_HERE, AlterInSync, Commands, Do, Leader
 from clarion.replication.membership import NOBODY, Assignment, Membership
 from clarion.replication.producer_files import producer_entries
 from clarion.replication.producers import ProducerStates
@@ -243,10 +243,10 @@ class CommittingPartition(ReadablePartition):
             if self.log.failed is None and not self.is_gone:
                 self._perform(commands)
 
-    def tick(self, now_ms: int) -> None:
-        """Now and then: a follower that lags behind for too long is no longer waited for."""
+    def tick(self, now_ms: int, here: Mapping[int, int] = NOBODY_HERE) -> None:
+        """Now and then: a follower that lags behind for too long is no longer waited for. `here`: see `Leader`."""
         if self._leader is not None:
-            self._perform(self._leader.on_tick(now_ms))
+            self._perform(self._leader.on_tick(now_ms, here))
 
     def _perform(self, commands: Commands) -> None:
         leader = self._leader

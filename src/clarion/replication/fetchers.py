@@ -144,6 +144,7 @@ class Conversation:
         self._paused: dict[Key, asyncio.TimerHandle] = {}
         self._session_id = 0
         self._session_epoch = _FIRST_EPOCH
+        self._life = identity().broker_epoch  # in which the session was begun
         self._number = 0  # of the last request
         self._asking: deque[Asking] = deque()
         self._news: asyncio.Future[None] = self._loop.create_future()
@@ -227,7 +228,8 @@ class Conversation:
         if not self._asking:
             return len(self._followed) > len(self._paused) or bool(self._forgotten)
         # The first request of a session has to be answered before there is one.
-        return bool(self._changed) and len(self._asking) < _IN_FLIGHT_MAX and self._session_id != 0
+        has_room = len(self._asking) < _IN_FLIGHT_MAX and self._session_id != 0
+        return has_room and bool(self._changed) and self._identity().broker_epoch == self._life
 
     async def _wait_for_news(self) -> None:
         self._news = self._loop.create_future()
@@ -245,6 +247,9 @@ class Conversation:
 
     def _ask(self) -> None:
         identity = self._identity()
+        if identity.broker_epoch != self._life:
+            self._life = identity.broker_epoch  # what was said in another life does not count in this one
+            self._forget_session()
         self._number += 1
         asked: dict[UUID, list[AskedPartition]] = {}
         for key in self._changed:
@@ -303,9 +308,13 @@ class Conversation:
             one.reply.cancel()
         await asyncio.gather(*(one.reply for one in self._asking), return_exceptions=True)
         self._asking.clear()
+        await asyncio.sleep(pause_seconds)
+        self._forget_session()
+
+    def _forget_session(self) -> None:
+        """Everything is to be said anew."""
         self._session_id, self._session_epoch = 0, _FIRST_EPOCH
         self._forgotten = {}
-        await asyncio.sleep(pause_seconds)
         for key in list(self._paused):
             self._unpause(key)
         for known in self._followed.values():

@@ -1,9 +1,9 @@
-"""Looks, once per second, for followers that lag behind their leaders for too long: nobody waits for them then."""
+"""Looks, once per second, for followers that lag behind for too long, and for those that have come to be in sync."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from clarion.replication.partition import Partition
@@ -12,10 +12,13 @@ LOOK_SECONDS: Final = 1.0  # a follower may lag for thirty
 
 
 class LagWatch:
-    def __init__(self, partitions: Iterable[Partition], now_ms: Callable[[], int]) -> None:
-        """`partitions` are gone through anew each time."""
+    def __init__(
+        self, partitions: Iterable[Partition], now_ms: Callable[[], int], here: Callable[[float], Mapping[int, int]]
+    ) -> None:
+        """`partitions` are gone through anew each time. `here`: who fetches as a replica at a time of the loop's."""
         self._partitions = partitions
         self._now_ms = now_ms
+        self._here = here
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def close(self) -> None:
@@ -25,6 +28,6 @@ class LagWatch:
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            now_ms = self._now_ms()
+            now_ms, here = self._now_ms(), self._here(asyncio.get_running_loop().time())
             for partition in self._partitions:
-                partition.tick(now_ms)
+                partition.tick(now_ms, here)

@@ -3,7 +3,7 @@
     on_append(end)                        a batch is in the leader's log
     on_flushed(position)                  … and on its disk, up to there
     on_fetch(replica, offset, now_ms, …)  a follower asks for the offset, so it has all before it
-    on_tick(now_ms)                       time passes
+    on_tick(now_ms, here)                 time passes
     on_in_sync(followers)                 the cluster has agreed on who is in sync
 
 Each returns what is to be done now. The high watermark is the least of what the replicas in sync have; where the topic
@@ -20,7 +20,7 @@ next leader is chosen by the old set or by the new one, and has everything commi
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
@@ -30,6 +30,7 @@ from clarion.replication.watermark import Uncommitted
 
 LAG_MS_MAX: Final = 30_000  # Kafka's replica.lag.time.max.ms
 NO_LIFE: Final = -1
+NOBODY_HERE: Final[Mapping[int, int]] = {}
 
 
 class Do(Enum):
@@ -183,8 +184,12 @@ class Leader:
             return (*commands, self._ask(self.in_sync | {replica}))
         return commands
 
-    def on_tick(self, now_ms: int) -> Commands:
-        """A follower that has lacked something for too long leaves the in-sync set: nobody waits for it any longer."""
+    def on_tick(self, now_ms: int, here: Mapping[int, int] = NOBODY_HERE) -> Commands:
+        """A follower that has lacked something for too long leaves the in-sync set: nobody waits for it any longer.
+
+        `here`: the brokers that fetch as replicas now, with their broker epochs. One that has everything need not say
+        so again; if it was not let in when it did (the store did not know it yet), it is now.
+        """
         if self._is_alone or self._asked is not None:
             return NOTHING
         for one in self.in_sync:
@@ -192,7 +197,12 @@ class Leader:
             if follower.next_offset >= self.end.offset:  # it lacks nothing, so it need not ask
                 follower.caught_up_ms = max(follower.caught_up_ms, now_ms)
         slow = frozenset(one for one in self.in_sync if self._is_slow(self._followers[one], now_ms))
-        return (self._ask(self.in_sync - slow),) if slow else NOTHING
+        late = frozenset(one for one in here if one not in self.in_sync and self._has_come(one, here[one]))
+        return (self._ask(self.in_sync - slow | late),) if slow or late else NOTHING
+
+    def _has_come(self, replica: int, life: int) -> bool:
+        follower = self._followers.get(replica)
+        return follower is not None and follower.life == life and self._may_join(follower)
 
     def _is_slow(self, follower: Progress, now_ms: int) -> bool:
         return follower.next_offset < self.end.offset and now_ms - follower.caught_up_ms > LAG_MS_MAX
