@@ -23,7 +23,7 @@ commands = typer.Typer(help="Brokers, leaders, replicas, and what the cluster ma
 
 
 def add_to(app: typer.Typer) -> None:
-    from clarion.cli import cluster_moves  # noqa: F401  # the commands that change something
+    from clarion.cli import cluster_adopt, cluster_moves  # noqa: F401  # the commands that change something
 
     app.add_typer(commands, name="cluster")
 

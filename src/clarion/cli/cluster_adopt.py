@@ -1,0 +1,130 @@
+"""`clarion cluster adopt`: the folder of a single broker becomes that of the first broker of a cluster.
+
+Its registry is copied to the cluster's store, and put aside. With `--cluster` the folder stays where it is; without, it
+becomes what `serve --brokers` has: its content goes into `broker-1`, beside the store. Whatever interrupts this, the
+same command again goes on with it: `meta.properties`, by which a folder is known, moves last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING, Final
+
+from clarion.cli.cluster import ClusterOption, DataDirOption, commands
+from clarion.cli.errors import CliError
+from clarion.cli.units import plural
+
+if TYPE_CHECKING:
+    from clarion.cluster import ClusterImage
+
+_ADOPTED: Final = ".adopted"  # behind the name of a registry that counts no longer
+_FIRST: Final = "broker-1"
+
+
+@commands.command()
+def adopt(cluster: ClusterOption = None, data_dir: DataDirOption = "clarion-data") -> None:
+    """Make a single broker, while it is stopped, the first of a cluster, with its topics, groups and producers.
+
+    Example: clarion cluster adopt --data-dir clarion-data && clarion serve --brokers 3 --data-dir clarion-data
+    """
+    from clarion.cluster.opening import STORE_FOLDER
+    from clarion.world.lock import FolderLock, FolderTakenError
+
+    folder = os.path.abspath(os.path.expanduser(data_dir))
+    node_id = _node_of(folder)
+    address = cluster or f"file:{os.path.join(folder, STORE_FOLDER)}"
+    if cluster is None and node_id != 1:
+        raise CliError(f"{folder} is that of broker {node_id}; with --brokers the first one is broker 1")
+    try:
+        lock = FolderLock(folder)
+    except FolderTakenError as error:
+        raise CliError(f"{error}; stop the broker first") from error
+    try:
+        image = asyncio.run(_copy(folder, _registry_in(folder), address, node_id))
+        _put_registry_aside(folder)
+        if cluster is None:
+            _move_content(folder, os.path.join(folder, _FIRST))
+    finally:
+        lock.release()
+    topics = plural(len(image.topics), "topic")
+    start = f"--cluster {cluster} --node-id {node_id}" if cluster else "--brokers 3"
+    print(f"{topics} of cluster {image.cluster_id} adopted; start it with: clarion serve {start} --data-dir {data_dir}")
+
+
+def _node_of(folder: str) -> int:
+    """CliError if it is no single broker's folder."""
+    try:
+        with open(os.path.join(folder, "meta.properties"), encoding="utf-8") as file:
+            said = dict(line.strip().split("=", 1) for line in file if "=" in line)
+        return int(said["node.id"])
+    except (OSError, ValueError, KeyError) as error:
+        raise CliError(f"{folder} is not the folder of a single broker") from error
+
+
+def _registry_in(folder: str) -> str:
+    from clarion.broker.identity import REGISTRY_FILE
+
+    path = os.path.join(folder, REGISTRY_FILE)
+    places = (path, path + _ADOPTED, os.path.join(folder, _FIRST, REGISTRY_FILE + _ADOPTED))  # the latter: interrupted
+    found = next((one for one in places if os.path.exists(one)), None)
+    if found is None:
+        raise CliError(f"{folder} has no registry: it is not the folder of a single broker")
+    return found
+
+
+async def _copy(folder: str, registry: str, address: str, node_id: int) -> ClusterImage:
+    from clarion.cluster import SqliteStore, StoreError
+    from clarion.cluster.adoption import adopt_registry
+    from clarion.cluster.opening import SenselessAddressError, check_address, open_store
+
+    try:
+        check_address(address)
+        target = await open_store(address, _ignore)
+        try:
+            source = await SqliteStore.open(registry, _ignore)
+            try:
+                return await adopt_registry(source, target, node_id)
+            finally:
+                await source.close()
+        finally:
+            await target.close()
+    except (StoreError, OSError, SenselessAddressError) as error:
+        raise CliError(f"{folder} cannot be adopted: {error}") from error
+
+
+def _ignore(_error: Exception) -> None:
+    """It is told to whoever asked, too."""
+
+
+def _put_registry_aside(folder: str) -> None:
+    from clarion.broker.identity import REGISTRY_FILE
+
+    path = os.path.join(folder, REGISTRY_FILE)
+    if os.path.exists(path):
+        os.rename(path, path + _ADOPTED)
+    for left in (f"{path}-wal", f"{path}-shm"):  # a closed database has none
+        if os.path.exists(left):
+            os.rename(left, left.replace(path, path + _ADOPTED))
+    _sync(folder)
+
+
+def _move_content(folder: str, first: str) -> None:
+    from clarion.cluster.opening import STORE_FOLDER
+
+    os.makedirs(first, mode=0o700, exist_ok=True)
+    stay = {STORE_FOLDER, _FIRST, ".lock", "meta.properties"}
+    for name in sorted(set(os.listdir(folder)) - stay):
+        os.rename(os.path.join(folder, name), os.path.join(first, name))
+    _sync(first)
+    os.rename(os.path.join(folder, "meta.properties"), os.path.join(first, "meta.properties"))
+    _sync(first)
+    _sync(folder)
+
+
+def _sync(folder: str) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,56 @@
+"""What a single broker's registry says becomes the beginning of a cluster's.
+
+All but what is about the broker's own presence is copied: topics with their ids, epochs, settings, producer ids. The
+cluster's id comes last, so that a copy which was interrupted is known as one, and made again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from clarion.cluster.coordination import CoordinationStore, Entry, Put, StoreError, in_transactions
+from clarion.cluster.counters import BROKER_EPOCH
+from clarion.cluster.image import ClusterImage
+from clarion.cluster.schema import (
+    BROKERS,
+    CLUSTER_ID,
+    CONTROLLER,
+    LIVES,
+    UNSAID,
+    PartitionState,
+    partition_key,
+    write_partition,
+)
+
+_OWN = (BROKERS, LIVES, CONTROLLER)
+
+
+class NotEmptyError(StoreError):
+    """There is a cluster already."""
+
+
+async def adopt_registry(source: CoordinationStore, target: CoordinationStore, node_id: int) -> ClusterImage:
+    """Returns what was copied. NotEmptyError: the target is another cluster's."""
+    content = await source.range("")
+    image = ClusterImage.of(content)
+    known = await target.get(CLUSTER_ID)
+    if known is not None:
+        if known.value.decode() != image.cluster_id:
+            raise NotEmptyError(f"a cluster {known.value.decode()} is there already")
+        return image
+    copied = [Put(one.key, one.value) for one in content.entries if not one.key.startswith((*_OWN, CLUSTER_ID))]
+    for part in in_transactions([*copied, *_unsaid(image, node_id, content.entries)]):
+        await target.transact((), part)
+    await target.transact((), [Put(CLUSTER_ID, image.cluster_id.encode())])
+    return image
+
+
+def _unsaid(image: ClusterImage, node_id: int, entries: tuple[Entry, ...]) -> Iterator[Put]:
+    """Of partitions of which older versions said nothing: the broker led them in the epoch of its life."""
+    epoch = next((int(one.value) for one in entries if one.key == BROKER_EPOCH), 0)
+    here = (node_id,)
+    for topic in image.topics.values():
+        for index, state in enumerate(topic.partitions):
+            if state is UNSAID:
+                said = PartitionState(node_id, epoch, here, here)
+                yield Put(partition_key(topic.id, index), write_partition(said))

@@ -1,0 +1,92 @@
+"""A single broker's folder becomes the first of a cluster, with everything in it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from clarion.cli import cluster_adopt
+from clarion.testing import EmbeddedCluster, cluster, embedded
+from tests.cli.conftest import Shell
+
+
+def fill(data: Path) -> None:
+    with embedded(data_dir=data, topics={"orders": 2, "kept": 1}) as broker:
+        for number in range(10):
+            broker.produce("orders", b"%d" % number, partition=number % 2)
+        broker._run(lambda one: one.create_topic("alone", 1, {}, 1))
+
+
+def adopt(data: Path, *words: str) -> str:
+    done = Shell(None)("cluster", "adopt", "--data-dir", str(data), *words)
+    assert done.status == 0, done.err
+    return done.out
+
+
+def check(brokers: EmbeddedCluster) -> None:
+    brokers.wait_for(lambda: all(len(brokers._image(1).topics["orders"].partitions[at].replicas) == 3 for at in (0, 1)))
+    brokers.wait_until_in_sync("orders")
+    assert sorted(int(one.value) for one in brokers.messages("orders")) == list(range(10))
+    assert brokers._image(1).topics["alone"].partitions[0].replicas == (1,)
+    other = brokers.leader_of("orders") % 3 + 1
+    brokers.kill(brokers.leader_of("orders"))
+    assert brokers.leader_of("orders") in (1, 2, 3)
+    assert other in brokers.running
+    assert sorted(int(one.value) for one in brokers.messages("orders")) == list(range(10))
+
+
+def test_its_topics_get_their_replicas_and_those_made_with_one_keep_one(tmp_path: Path):
+    data = tmp_path / "data"
+    fill(data)
+    assert "adopted" in adopt(data)
+    with cluster(brokers=3, data_dir=data) as brokers:
+        check(brokers)
+
+
+@pytest.mark.parametrize("interrupted", ["_put_registry_aside", "_move_content", "halfway"])
+def test_what_was_interrupted_goes_on(tmp_path: Path, interrupted: str, monkeypatch: pytest.MonkeyPatch):
+    data = tmp_path / "data"
+    fill(data)
+
+    class Interruption(Exception):
+        pass
+
+    def interrupt(*_: object) -> None:
+        raise Interruption
+
+    with monkeypatch.context() as patched:
+        if interrupted == "halfway":
+            rename, left = os.rename, iter(range(4))
+
+            def rename_some(*names: str) -> None:
+                if next(left, None) is None:
+                    raise Interruption
+                rename(*names)
+
+            patched.setattr(os, "rename", rename_some)
+        else:
+            patched.setattr(cluster_adopt, interrupted, interrupt)
+        with pytest.raises(Interruption):
+            Shell(None)("cluster", "adopt", "--data-dir", str(data))
+    alone = Shell(None)("serve", "--data-dir", str(data), "--listen", "127.0.0.1:0")
+    assert "--brokers" in alone.one_line_error()
+    adopt(data)
+    with cluster(brokers=3, data_dir=data) as brokers:
+        check(brokers)
+
+
+def test_what_is_no_single_broker_or_runs_is_refused(tmp_path: Path):
+    shell = Shell(None)
+    assert (
+        "not the folder of a single broker" in shell("cluster", "adopt", "--data-dir", str(tmp_path)).one_line_error()
+    )
+    with embedded(data_dir=tmp_path / "data"):
+        refused = shell("cluster", "adopt", "--data-dir", str(tmp_path / "data")).one_line_error()
+        assert "stop the broker first" in refused
+    with embedded(data_dir=tmp_path / "other"):
+        pass
+    adopt(tmp_path / "data", "--cluster", f"file:{tmp_path / 'store'}")
+    again = shell("cluster", "adopt", "--data-dir", str(tmp_path / "other"), "--cluster", f"file:{tmp_path / 'store'}")
+    assert "is there already" in again.one_line_error()
