@@ -369,7 +369,7 @@ def test_events_are_kept_but_the_tests_own_log_stays_quiet(caplog: pytest.LogCap
     with embedded() as broker:
         broker.create_topic("t")
         (event,) = [one for one in broker.events if one.name == "topic_created"]
-        assert (event.level, event.room, event.fields["topic"]) == ("INFO", "broker", "t")
+        assert (event.level, event.component, event.fields["topic"]) == ("INFO", "broker", "t")
         assert "topic_created topic=t" in str(event)
     assert caplog.records == []
 

@@ -36,7 +36,8 @@ class Housekeeping:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        self._broker.partitions.room.note(*_room_of(self._disk, self._broker.config.data_dir))
+        free, total = _room_of(self._disk, self._broker.config.data_dir)
+        self._tell_room(self._broker.partitions.room.note(free, total), free)
         config = self._broker.config
         self._every(lambda: config.retention_check_seconds, self.retain)
         self._every(lambda: self._broker.config.compaction_check_seconds, self.compact)  # may change meanwhile
@@ -103,14 +104,17 @@ class Housekeeping:
         """How much of the disk is free. While it is too little, what may go goes at once."""
         room = self._broker.partitions.room
         free, total = await in_thread(partial(_room_of, self._disk, self._broker.config.data_dir))
-        has_changed = room.note(free, total)
+        self._tell_room(room.note(free, total), free)
+        await in_thread(lambda: self._broker.ballast.make(free, room.reserve_bytes))
+        if room.is_short:
+            await self.retain()
+
+    def _tell_room(self, has_changed: bool, free: int) -> None:
+        room = self._broker.partitions.room
         if has_changed and room.is_short:
             log.error("disk_nearly_full", free_bytes=free, reserve_bytes=room.reserve_bytes, reason=room.sentence)
         elif has_changed:
             log.info("disk_has_room", free_bytes=free, reserve_bytes=room.reserve_bytes)
-        await in_thread(lambda: self._broker.ballast.make(free, room.reserve_bytes))
-        if room.is_short:
-            await self.retain()
 
     async def compact(self) -> None:
         """Of every key the newest value stays."""

@@ -27,7 +27,7 @@ class Event:
 
     seconds: float  # since 1970, as `time.time()` says
     level: str
-    room: str
+    component: str
     name: str
     fields: Mapping[str, object]
     text: str  # the whole line, as `clarion serve` would write it
