@@ -8,8 +8,8 @@ DescribeConfigs, alteration at run time and the documentation know of a setting 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Any, Final
+from dataclasses import fields, replace
+from typing import Any, Final, NamedTuple
 
 from clarion.broker.config import BrokerConfig, Limits, ListenerConfig
 from clarion.groups.config import GroupConfig
@@ -17,8 +17,7 @@ from clarion.model.broker_defaults import BROKER_SYNONYMS, DYNAMIC_DEFAULTS
 from clarion.model.setting_kinds import Kind, Rule, Setting, Value, settings_of
 
 
-@dataclass(frozen=True, slots=True)
-class OwnSetting:
+class OwnSetting(NamedTuple):
     declared: Setting
     value: Callable[[BrokerConfig], Value]
     with_value: (
@@ -169,7 +168,7 @@ OWN_SETTINGS: Final[Mapping[str, OwnSetting]] = _by_name(
 BROKER_SETTINGS: Final[Mapping[str, Setting]] = {
     **{name: own.declared for name, own in OWN_SETTINGS.items()},
     **{
-        name: replace(declared, name=name, is_dynamic=name in DYNAMIC_DEFAULTS)
+        name: declared._replace(name=name, is_dynamic=name in DYNAMIC_DEFAULTS)
         for name, declared in BROKER_SYNONYMS.items()
     },
 }

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from clarion.broker.config import BrokerConfig, Durability
 from clarion.broker.settings import BROKER_SETTINGS, OLD_NAMES, OWN_SETTINGS
@@ -39,20 +38,19 @@ _OTHER_ENV: Final = frozenset(
 )  # known, but not settings of a broker
 
 
-@dataclass(frozen=True, slots=True)
-class ServeSettings:
+class ServeSettings(NamedTuple):
     config: BrokerConfig
     renamed: Mapping[str, str]  # old names that were used, and what to say instead
 
 
-@dataclass(slots=True)
 class Given:
     """What one source says: texts by the settings' names, topic defaults by the topics', listeners as tables."""
 
-    own: dict[str, str] = field(default_factory=dict)
-    topic_defaults: dict[str, str] = field(default_factory=dict)
-    listeners: tuple[Mapping[str, Any], ...] = ()
-    renamed: dict[str, str] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.own: dict[str, str] = {}
+        self.topic_defaults: dict[str, str] = {}
+        self.listeners: tuple[Mapping[str, Any], ...] = ()
+        self.renamed: dict[str, str] = {}
 
     def take(self, where: str, name: str, raw: Any) -> None:
         """One setting, by its name or an old one; CliError with `where` if it cannot be."""

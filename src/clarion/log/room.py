@@ -57,5 +57,5 @@ class Room:
     def sentence(self) -> str:
         return (
             f"the disk is nearly full: {self.free_bytes:,} bytes were free at the last look, {self.reserve_bytes:,} "
-            "are kept in reserve (reserve_bytes); no messages are taken until there is room"
+            "are kept in reserve (clarion.disk.reserve.bytes); no messages are taken until there is room"
         )

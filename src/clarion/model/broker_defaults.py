@@ -43,7 +43,7 @@ def in_topic_names(configured: Mapping[str, str]) -> dict[str, str]:
         names = [name for name in (declared.name, *declared.synonyms) if name in configured]
         for name in reversed(names):  # the weaker ones are read too, so that nonsense is never passed over
             found[declared.name] = in_topic_unit(name, configured[name])
-            replace(declared, name=name).read(found[declared.name])  # complains by the name that was given
+            declared._replace(name=name).read(found[declared.name])  # complains by the name that was given
     return found
 
 
@@ -53,7 +53,7 @@ def with_dynamic(base: TopicSettings, *layers: Mapping[str, str]) -> TopicSettin
     for name, declared in DYNAMIC_DEFAULTS.items():
         told = next((layer[name] for layer in layers if name in layer), None)
         if told is not None:
-            values[declared.field_name] = replace(declared, name=name).read(told)  # complains by the broker's name
+            values[declared.field_name] = declared._replace(name=name).read(told)  # complains by the broker's name
     settings = replace(base, **values)
     check_together(settings)
     return settings

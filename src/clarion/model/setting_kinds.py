@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields
 from enum import IntEnum
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from clarion.model.errors import ErrorCode, KafkaError
 
@@ -36,13 +36,14 @@ def _anything(value: Value) -> None:
     """The check of what its kind alone decides."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class Setting(NamedTuple):
+    """A tuple, for there are over a hundred and a broker that starts makes all of them."""
+
     name: str  # Kafka's name, with dots
-    field_name: str = ""  # the attribute of the settings class
     kind: Kind
     default: Value
     doc: str
+    field_name: str = ""  # the attribute of the settings class
     check: Check = _anything
     synonyms: tuple[str, ...] = ()  # the broker's names for the same thing, the strongest first
     only: Value | None = None  # the one value that can be honoured, where there is only one
@@ -138,7 +139,7 @@ _KEY: Final = "clarion.setting"
 def settings_of(cls: type) -> Mapping[str, Setting]:
     """The table of a settings class, by Kafka's names, in alphabetical order as Kafka lists them."""
     declared = [(found.metadata[_KEY], found.name) for found in fields(cls) if _KEY in found.metadata]
-    named = [replace(one, field_name=field_name) for one, field_name in declared]
+    named = [one._replace(field_name=field_name) for one, field_name in declared]
     return {one.name: one for one in sorted(named, key=lambda one: one.name)}
 
 
@@ -217,12 +218,14 @@ def _read_double(name: str, text: str) -> float:
 # ------------------------------------------------------------------------------------------------ checks
 
 
-@dataclass(frozen=True, slots=True)
 class Rule:
     """A check that can say in a few words, for the documentation, what it lets pass."""
 
-    words: str
-    complaint: Check
+    __slots__ = ("complaint", "words")
+
+    def __init__(self, words: str, complaint: Check) -> None:
+        self.words = words
+        self.complaint = complaint
 
     def __call__(self, value: Value) -> str | None:
         return self.complaint(value)
