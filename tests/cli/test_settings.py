@@ -101,7 +101,7 @@ def test_topic_defaults_are_taken_by_the_names_of_kafkas_brokers_too(tmp_path):
     toml = '[topic_defaults]\n"log.retention.hours" = 2\n"log.retention.minutes" = 3\n"retention.bytes" = 5'
     loaded = settings(toml, {}, ["--set", "topic_defaults.log.retention.bytes=7"], folder=tmp_path)
     assert loaded.config.topic_defaults == {"retention.ms": "180000", "retention.bytes": "7"}
-    with pytest.raises(CliError, match=r"topic_defaults\.log\.retention\.hour; did you mean log\.retention\.hours"):
+    with pytest.raises(CliError, match=r"topic_defaults\.log\.retention\.hour \(did you mean log\.retention\.hours"):
         settings('[topic_defaults]\n"log.retention.hour" = 2', {}, [], folder=tmp_path)
 
 

@@ -82,10 +82,9 @@ def consume(
         reader = _group_reader(link, topic, group, where, partition)
     if not follow:
         reader.stop_at(end_offsets(admin, link, places), start_offsets(admin, link, places))
-    if follow and sys.stderr.isatty():
-        show_notice(f"waiting for messages in {topic}; Ctrl-C ends")
+    notice = f"waiting for messages in {topic}; Ctrl-C ends" if follow and sys.stderr.isatty() else ""
     with _opened(output) as target, terminate_interrupts():
-        read = _read(reader, lambda message: target.write(write_line(message)), maximum, target.flush)
+        read = _read(reader, lambda message: target.write(write_line(message)), maximum, target.flush, notice)
     if output != "-":
         show_notice(f"wrote {plural(read, 'message')} to {output}")
 
@@ -150,10 +149,14 @@ class Reader:
             raise CliError(f"reading: {explain(error, self.link)}")
 
 
-def _read(reader: Reader, write: Callable[[Message], Any], maximum: int | None, flush: Callable[[], Any]) -> int:
+def _read(
+    reader: Reader, write: Callable[[Message], Any], maximum: int | None, flush: Callable[[], Any], notice: str
+) -> int:
     count = 0
     written: list[Any] = []
     try:
+        if notice:
+            show_notice(notice)
         while not reader.is_done() and count != maximum:
             for each in islice(reader.messages(), None if maximum is None else maximum - count):
                 write(_message(each))

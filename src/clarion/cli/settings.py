@@ -56,7 +56,7 @@ class Given:
         """One setting, by its name or an old one; CliError with `where` if it cannot be."""
         new = _present_name(name)
         if new is None:
-            raise CliError(f"unknown setting {where}{_nearest(name)}")
+            raise CliError(f"{where.removesuffix(name).rstrip(' :')}: unknown setting {name}{_nearest(name)}")
         if new != name and new in BROKER_SETTINGS:
             self.renamed[name] = new
             raw = f"{raw}s" if "seconds" in name and _is_number(raw) else raw
@@ -170,7 +170,7 @@ def _from_environment(environment: Mapping[str, str]) -> Given:
     names = _names_by_variable() if said else {}
     for variable in said:
         if variable not in names:
-            raise CliError(f"unknown setting {variable} in the environment{_nearest_variable(variable, names)}")
+            raise CliError(f"the environment: unknown setting {variable}{_nearest_variable(variable, names)}")
         given.take(variable, names[variable], environment[variable])
     said_by_old_names = {variable: given.renamed.get(names[variable]) for variable in said}
     given.renamed = {
@@ -229,12 +229,12 @@ def _broker_name(topic_name: str) -> str | None:
 def _nearest(name: str) -> str:
     bare = name.removeprefix(f"{TOPIC_DEFAULTS}.")
     found = _closest(bare, (*BROKER_SETTINGS, *OLD_NAMES, *TOPIC_SETTINGS))
-    return f"; did you mean {_present_name(found) or _broker_name(found) or found}?" if found else ""
+    return f" (did you mean {_present_name(found) or _broker_name(found) or found}?)" if found else ""
 
 
 def _nearest_variable(variable: str, names: Mapping[str, str]) -> str:
     found = _closest(variable, names)
-    return f"; did you mean {env_name(_present_name(names[found]) or names[found])}?" if found else ""
+    return f" (did you mean {env_name(_present_name(names[found]) or names[found])}?)" if found else ""
 
 
 def _closest(name: str, known: Iterable[str]) -> str | None:
@@ -264,6 +264,6 @@ def _listener_tables(tables: list[dict[str, Any]], path: str) -> tuple[Mapping[s
         for key in table:
             if key not in LISTENER_KEYS:
                 close = _closest(key, LISTENER_KEYS)
-                hint = f"; did you mean {close}?" if close else ""
-                raise CliError(f"unknown setting {path}: listeners.{key}{hint}")
+                hint = f" (did you mean {close}?)" if close else ""
+                raise CliError(f"{path}: unknown setting listeners.{key}{hint}")
     return tuple(tables)
