@@ -233,3 +233,28 @@ async def test_lost_and_late_answers_of_the_store_leave_one_controller_and_right
         await here.until(
             lambda: sum(one.is_active for number, one in here.controllers.items() if number != victim) == 1
         )
+
+
+class Refusing(SimulatedStore):
+    """Refuses so many transactions, as a server that is being restarted does."""
+
+    refusals = 0
+
+    async def transact(self, compares, operations):  # type: ignore[no-untyped-def]
+        if self.refusals > 0:
+            self.refusals -= 1
+            raise ConnectionRefusedError("nobody listens")
+        return await super().transact(compares, operations)
+
+
+async def test_a_controller_whose_store_was_away_for_a_moment_goes_on_deciding():
+    """Its lease has not ended, so nobody else may be the controller: it has to."""
+    async with world(1, 2, 3) as here:
+        await here.create(on_three(3))
+        store = Refusing(here.service, random.Random(1))
+        controller = here.control(1, store=store)
+        await here.until(lambda: controller.is_active)
+        store.refusals = 2
+        await here.leave(3)
+        await here.until(lambda: here.partitions[0].leader == 1)
+        assert store.refusals == 0

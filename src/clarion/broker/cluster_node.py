@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from hmac import compare_digest
 from typing import TYPE_CHECKING, Final
@@ -193,12 +194,8 @@ class ClusterNode:
         self.controller = Controller(
             self._store, self._node_id, self.membership.lease, self._rules_of, policy, now_ms=self._now_ms
         )
-        try:
+        with suppress(LeaseNotFoundError):  # this life is over; the next one has a controller of its own
             await self.controller.run()
-        except LeaseNotFoundError:
-            pass  # this life is over; the next one has a controller of its own
-        except (StoreError, OSError) as error:
-            log.error("controller_ended", reason=str(error))
 
     def _could_be_led_by_others(self) -> bool:
         image, here = self._registry.image, self._node_id

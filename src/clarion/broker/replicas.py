@@ -172,13 +172,19 @@ class Replicas:
             await self._has_news.wait()
             self._has_news.clear()
             image = self._image
-            is_done = await self._settle(image)
-            if is_done:
+            if await self._settle_or_say_why(image):
                 self._settled_image = image
                 async with self._has_settled:
                     self._has_settled.notify_all()
             else:
                 asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._has_news.set)
+
+    async def _settle_or_say_why(self, image: ClusterImage) -> bool:
+        try:
+            return await self._settle(image)
+        except Exception as error:  # a mistake of ours, about one topic; the others need this task
+            log.error("replicas_not_settled", revision=image.revision, error=error)
+            return False
 
     async def _settle(self, image: ClusterImage) -> bool:
         """Whether all could be done."""

@@ -17,15 +17,15 @@ from typing import Final
 from clarion.cluster.changes import change, until_answered
 from clarion.cluster.coordination import (
     OPERATIONS_MAX,
-    CompactedError,
     Compare,
     CoordinationStore,
     Delete,
     Entry,
     LeaseId,
+    LeaseNotFoundError,
     Operation,
-    OutcomeUnknownError,
     Put,
+    StoreError,
     absent,
     unchanged,
 )
@@ -44,6 +44,7 @@ from clarion.cluster.events import ClusterEvent, events_in
 from clarion.cluster.image import ClusterImage
 from clarion.cluster.schema import CONTROLLER, deleting_key, partition_key, removed_key, write_partition
 from clarion.world import event_log
+from clarion.world.events import Repeats
 
 log = event_log("cluster")
 
@@ -51,6 +52,7 @@ _AT_ONCE: Final = OPERATIONS_MAX - 1  # one compare is the controller's own key
 _PAUSE_SECONDS: Final = 0.2  # before what went wrong is tried anew
 _BALANCE_SECONDS: Final = 10.0  # between two looks at whether preferred leaders lead: nothing is lost meanwhile
 _SENTENCES_MAX: Final = 1000
+_SAID_AGAIN_SECONDS: Final = 10.0  # a store that is away is asked several times per second
 
 
 class Controller:
@@ -80,6 +82,7 @@ class Controller:
         self._news = asyncio.Event()
         self._absences = Absences()
         self._now_ms = now_ms
+        self._complaints = Repeats(lines_max=1, seconds=_SAID_AGAIN_SECONDS)
         self._unwritten: list[str] = []
         self._next_event = 0
         self.sentences: deque[str] = deque(maxlen=_SENTENCES_MAX)  # what it decided, and why; the latest last
@@ -89,12 +92,17 @@ class Controller:
         return self._key is not None
 
     async def run(self) -> None:
+        """For as long as the lease lasts: nobody else can decide until then. LeaseNotFoundError: it is over."""
         while True:
             try:
                 if await self._campaign():
                     await self._govern()
-            except (OutcomeUnknownError, CompactedError) as error:
-                log.warning("controller_interrupted", reason=str(error))
+            except LeaseNotFoundError:
+                self._key = None
+                raise
+            except (StoreError, OSError) as error:
+                if self._complaints.allow(self._loop.time()):
+                    log.warning("controller_interrupted", reason=str(error), **self._complaints.take_left_out())
             self._key = None
             await asyncio.sleep(_PAUSE_SECONDS)
 

@@ -21,7 +21,6 @@ from clarion.cluster.coordination import (
     Entry,
     LeaseId,
     LeaseNotFoundError,
-    OutcomeUnknownError,
     Put,
     Revision,
     StoreError,
@@ -224,7 +223,7 @@ class Membership:
             except LeaseNotFoundError:
                 log.warning("lease_lost", broker=self.id, consequence="joining again, in another life")
                 await self._join_again()
-            except (TimeoutError, OutcomeUnknownError, OSError) as error:
+            except (TimeoutError, StoreError, OSError) as error:
                 self._complain("lease_not_kept", str(error) or "the store does not answer")
                 await asyncio.sleep(_PAUSE_SECONDS)
 
