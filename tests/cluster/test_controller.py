@@ -258,3 +258,29 @@ async def test_a_controller_whose_store_was_away_for_a_moment_goes_on_deciding()
         await here.leave(3)
         await here.until(lambda: here.partitions[0].leader == 1)
         assert store.refusals == 0
+
+
+async def test_a_broker_that_closed_its_connection_and_refuses_the_next_loses_its_lease_at_once():
+    """One that was never reached does not: whoever refuses there may not be its machine."""
+    async with world(1) as here:
+        connected: list[asyncio.StreamWriter] = []
+        listening = await asyncio.start_server(lambda _, writer: connected.append(writer), "127.0.0.1", 0)
+        nobody = await asyncio.start_server(lambda _, writer: None, "127.0.0.1", 0)
+        ports = {2: listening.sockets[0].getsockname()[1], 3: nobody.sockets[0].getsockname()[1]}
+        nobody.close()
+        for number, port in ports.items():
+            here.leases[number] = await here.store.grant_lease(FOR_EVER)
+            registered = BrokerRegistration(number, number, (Endpoint("127.0.0.1", port),), None)
+            await here.store.transact((), [Put(broker_key(number), write_broker(registered), here.leases[number])])
+        own = SimulatedStore(here.service, random.Random(1))
+        controller = Controller(own, 1, here.leases[1], lambda _: ElectionRules(), Policy(), probes_brokers=True)
+        here.tasks[1] = asyncio.ensure_future(controller.run())
+        await here.until(lambda: len(connected) == 1)
+        connected[0].close()  # a proxy may have lost patience
+        await here.until(lambda: len(connected) == 2)
+        assert broker_key(2) in here.service.entries
+        listening.close()
+        connected[1].transport.abort()
+        await here.until(lambda: broker_key(2) not in here.service.entries)
+        assert broker_key(3) in here.service.entries
+        assert any("refuses connections in its place" in one for one in controller.sentences)

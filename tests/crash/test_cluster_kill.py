@@ -6,12 +6,14 @@ import os
 import re
 import signal
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests import etcd as etcd_server
 from tests.servers import ClarionProcess
 from tests.waiting import wait_for
 
@@ -50,9 +52,17 @@ class Brokers:
         return {index: (one.leader, sorted(one.isrs)) for index, one in found.items()}
 
 
-@pytest.fixture
-def brokers(tmp_path: Path) -> Iterator[Brokers]:
-    with ClarionProcess(tmp_path / "data", durability="page-cache", args=["--brokers", "3"]) as supervisor:
+@pytest.fixture(params=["own store", "etcd"])
+def brokers(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Brokers]:
+    with ExitStack() as taken:
+        words = ["--brokers", "3"]
+        if request.param == "etcd":
+            if not etcd_server.is_installed():
+                pytest.skip(etcd_server.MISSING)
+            (etcd,) = etcd_server.etcd_cluster(tmp_path, 1)
+            taken.callback(etcd.kill)
+            words += ["--cluster", "etcd://{}:{}".format(*etcd.endpoint)]
+        supervisor = taken.enter_context(ClarionProcess(tmp_path / "data", durability="page-cache", args=words))
         yield Brokers(supervisor)
         assert supervisor.terminate() == 0
     assert "Traceback" not in supervisor.stderr

@@ -29,6 +29,7 @@ from clarion.cluster.elections import ElectionRules
 from clarion.cluster.following import Following
 from clarion.cluster.in_sync import InSyncSets
 from clarion.cluster.membership import Membership
+from clarion.cluster.opening import folder_of
 from clarion.cluster.schema import removed_key
 from clarion.model.ids import TopicId
 from clarion.net.channel import ChannelSettings, LastingChannel
@@ -60,6 +61,7 @@ class ClusterNode:
         self._rules_of = rules_of
         self._node_id = node_id
         self._now_ms: Callable[[], int]  # set by `join`
+        self._probes_brokers = False
         self._following = Following(store, self._show, (settings,))
         self._controlling: asyncio.Task[None] | None = None
         self._altering: dict[asyncio.Task[None], None] = {}
@@ -91,6 +93,8 @@ class ClusterNode:
         self.membership = membership
         await self._following.refresh()
         now_ms = self._now_ms = broker.clock.now_ms
+        # The store of one machine hears of a death by itself.
+        self._probes_brokers = broker.config.probes_brokers and folder_of(broker.config.cluster) is None
         fetchers = self._fetchers = ReplicaFetchers(self._identity, partial(self._channel_to, broker), now_ms)
         broker.is_broker = self.is_broker
         self._lag_watch = LagWatch(broker.partitions, now_ms, broker.sessions.replicas)
@@ -192,7 +196,13 @@ class ClusterNode:
         assert self.membership.lease is not None
         policy = Policy(replication_factor=self._registry.default_replication_factor)
         self.controller = Controller(
-            self._store, self._node_id, self.membership.lease, self._rules_of, policy, now_ms=self._now_ms
+            self._store,
+            self._node_id,
+            self.membership.lease,
+            self._rules_of,
+            policy,
+            now_ms=self._now_ms,
+            probes_brokers=self._probes_brokers,
         )
         with suppress(LeaseNotFoundError):  # this life is over; the next one has a controller of its own
             await self.controller.run()

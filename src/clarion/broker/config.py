@@ -237,6 +237,13 @@ class BrokerConfig:
         "A broker of a cluster that is silent for so long is no longer waited for.",
         least_ms=1000,
     )
+    probes_brokers: bool = setting(
+        "clarion.controller.probe.brokers",
+        True,
+        Kind.BOOLEAN,
+        "Over etcd: whether a broker whose machine refuses connections in its place counts as gone at once. To be "
+        "switched off where something else answers for that machine, as address translation or a firewall does.",
+    )
     auto_create_topics: bool = setting(
         "auto.create.topics.enable",
         True,

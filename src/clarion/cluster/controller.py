@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from itertools import islice
 from typing import Final
 
@@ -42,7 +42,17 @@ from clarion.cluster.decisions import (
 )
 from clarion.cluster.events import ClusterEvent, events_in
 from clarion.cluster.image import ClusterImage
-from clarion.cluster.schema import CONTROLLER, deleting_key, partition_key, removed_key, write_partition
+from clarion.cluster.probes import Probes
+from clarion.cluster.schema import (
+    CONTROLLER,
+    BrokerRegistration,
+    broker_key,
+    deleting_key,
+    partition_key,
+    read_broker,
+    removed_key,
+    write_partition,
+)
 from clarion.world import event_log
 from clarion.world.events import Repeats
 
@@ -68,8 +78,9 @@ class Controller:
         *,
         balance_seconds: float = _BALANCE_SECONDS,
         now_ms: Callable[[], int] = lambda: 0,
+        probes_brokers: bool = False,
     ) -> None:
-        """`now_ms`: the wall clock's, for those who read what was decided."""
+        """`now_ms`: the wall clock's, for those who read what was decided. `probes_brokers`: see `probes`."""
         self._store = store
         self._broker_id = broker_id
         self._lease = lease
@@ -82,6 +93,7 @@ class Controller:
         self._news = asyncio.Event()
         self._absences = Absences()
         self._now_ms = now_ms
+        self._probes = Probes(self._end_lease) if probes_brokers else None
         self._complaints = Repeats(lines_max=1, seconds=_SAID_AGAIN_SECONDS)
         self._unwritten: list[str] = []
         self._next_event = 0
@@ -135,6 +147,7 @@ class Controller:
         self._image = ClusterImage.of(found)
         self._next_event = max((one.number for one in events_in(found.entries)), default=-1) + 1
         self._absences = Absences()
+        self._watch_brokers()
         following = self._loop.create_task(self._follow(found.revision + 1))
         try:
             while self.is_active and not following.done():
@@ -145,6 +158,8 @@ class Controller:
         finally:
             following.cancel()
             await asyncio.wait([following])
+            if self._probes is not None:
+                await self._probes.close()
         if not following.cancelled() and (error := following.exception()) is not None:
             raise error
 
@@ -153,10 +168,24 @@ class Controller:
         async with aclosing(self._store.watch("", from_revision)) as changes:
             async for one in changes:
                 self._image = self._image.after(one)
+                self._watch_brokers()
                 if any(event.key == CONTROLLER for event in one.events):
                     self._key = None  # somebody else's, or nobody's: not this one
                 self._news.set()
         self._news.set()
+
+    def _watch_brokers(self) -> None:
+        if self._probes is not None:
+            self._probes.watch({one: its for one, its in self._image.brokers.items() if one != self._broker_id})
+
+    async def _end_lease(self, broker: BrokerRegistration) -> None:
+        """Of this life of it, if it is still the one that is registered."""
+        with suppress(StoreError, OSError):
+            known = await self._store.get(broker_key(broker.id))
+            is_same = known is not None and read_broker(broker.id, known.value).epoch == broker.epoch
+            if self.is_active and known is not None and is_same and known.lease is not None:
+                self._say(f"broker {broker.id} is gone: its machine refuses connections in its place")
+                await self._store.revoke_lease(known.lease)
 
     async def _until_something_is_due(self) -> None:
         due = self._absences.next_deadline(self._policy.replace_after_seconds)
