@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from clarion.broker.authorizer import Operation, Principal
-from clarion.broker.preparing import Waiting
+from clarion.broker.preparing import WaitingBatch
 from clarion.broker.threads import in_thread
 from clarion.broker.waiting import WaitingReplies
 from clarion.cluster import Topic
@@ -116,7 +116,7 @@ async def _append(broker: Broker, partition: Partition, batch: memoryview) -> Ap
     if partition.preparation is None and not partition.preparing:
         return partition.append(batch, broker.clock.now_ms())
     broker.preparing.check_room(len(batch))
-    waiting = Waiting(partition, batch)
+    waiting = WaitingBatch(partition, batch)
     done: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
 
     async def finish() -> None:

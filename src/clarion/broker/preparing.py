@@ -32,7 +32,7 @@ WAITING_BYTES_MAX: Final = 64 * 1024 * 1024
 _TRY_AGAIN_SECONDS: Final = 0.2  # threads come back when somebody lets go of them
 
 
-class Waiting:
+class WaitingBatch:
     """One batch, and what became of it."""
 
     __slots__ = ("batch", "error", "partition", "preparation")
@@ -65,7 +65,7 @@ Fail = Callable[[], None]
 
 class Preparing:
     def __init__(self) -> None:
-        self._queue: deque[tuple[Sequence[Waiting], WorkBudget, Finish, Fail]] = deque()
+        self._queue: deque[tuple[Sequence[WaitingBatch], WorkBudget, Finish, Fail]] = deque()
         self._worker = _one_thread()
         self._running: asyncio.Task[None] | None = None
         self._waiting_bytes = 0
@@ -78,7 +78,7 @@ class Preparing:
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "too many batches wait to be validated; send it again")
         self._waiting_bytes += size
 
-    def add(self, batches: Sequence[Waiting], budget: WorkBudget, finish: Finish, fail: Fail) -> None:
+    def add(self, batches: Sequence[WaitingBatch], budget: WorkBudget, finish: Finish, fail: Fail) -> None:
         """`finish` is awaited on the loop when all are prepared: it is to append them, or to tell their errors.
 
         `fail` is called if that raises, which is our own mistake: the client must not wait for ever. The room of each
@@ -117,7 +117,7 @@ class Preparing:
                 self._queue.popleft()
         self._running = None
 
-    async def _in_thread(self, batches: Sequence[Waiting], budget: WorkBudget) -> None:
+    async def _in_thread(self, batches: Sequence[WaitingBatch], budget: WorkBudget) -> None:
         """While the machine has no thread to give, all wait."""
         while self._queue:
             try:
@@ -134,6 +134,6 @@ def _one_thread() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(1, thread_name_prefix="prepare")
 
 
-def _prepare_all(batches: Sequence[Waiting], budget: WorkBudget) -> None:
+def _prepare_all(batches: Sequence[WaitingBatch], budget: WorkBudget) -> None:
     for one in batches:
         one.prepare(budget)

@@ -16,7 +16,7 @@ from clarion.testing.broker_thread import BrokerThread
 from clarion.testing.disk import BrokenDisk, DiskFault, DiskFaults, FullDisk, Operation, SlowDisk
 from clarion.testing.errors import BrokerDownError
 from clarion.testing.fault import Fault
-from clarion.testing.interception import Delay, LostReply, Refusal, RequestFault
+from clarion.testing.interception import Delay, LostReply, RefusedRequest, RequestFault
 from clarion.wire.apis import APIS
 
 __tracebackhide__: Final = True  # by pytest, as in embedded_broker
@@ -68,7 +68,7 @@ class Faults:
     ) -> Fault:
         """Answer the next requests of an API with an error, in each place that the reply has for one; do no more."""
         key, code = _api_key(api), _error_code(error)
-        fault = Refusal(f"fail({APIS[key].name}, {code.name})", key, times=times, client_id=client_id)
+        fault = RefusedRequest(f"fail({APIS[key].name}, {code.name})", key, times=times, client_id=client_id)
         fault.code = code
         return self._add_request(fault)
 

@@ -46,7 +46,7 @@ class Delay(RequestFault):
             self.on_end(self)
 
 
-class Refusal(RequestFault):
+class RefusedRequest(RequestFault):
     """The request is not performed; the reply carries this error."""
 
     code = ErrorCode.UNKNOWN_SERVER_ERROR
@@ -109,7 +109,7 @@ class Interceptor:
         for fault in list(self._faults):
             if not fault.concerns(header) or fault.is_over:
                 continue
-            if isinstance(fault, Refusal):
+            if isinstance(fault, RefusedRequest):
                 held.refusal = self._refusal(fault, connection, held)
                 if held.refusal is None:
                     continue  # there is no place for the error in this answer
@@ -117,7 +117,7 @@ class Interceptor:
                 held.fault = fault
                 return
 
-    def _refusal(self, fault: Refusal, connection: Connection, held: Held) -> bytes | None:
+    def _refusal(self, fault: RefusedRequest, connection: Connection, held: Held) -> bytes | None:
         key, version, correlation_id, _, body_at = held.header
         request = memoryview(held.frame)[body_at:]
         body = refuse(self._broker(), key, version, request, fault.code, connection.listener)
@@ -152,7 +152,7 @@ class Interceptor:
 
     def _perform(self, connection: Connection, held: Held) -> None:
         fault, frame = held.fault, memoryview(held.frame)
-        if isinstance(fault, Refusal):
+        if isinstance(fault, RefusedRequest):
             if held.refusal is not None and expects_reply(*held.header[:2], frame[held.header.body_at :]):
                 held.reply.resolve([held.refusal])
             else:

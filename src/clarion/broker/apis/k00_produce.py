@@ -13,9 +13,16 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from clarion.broker.apis.produce_replies import TopicResult, Uncommitted, WaitingProduce, encode_reply, refused, taken
+from clarion.broker.apis.produce_replies import (
+    TopicResult,
+    UncommittedBatch,
+    WaitingProduce,
+    encode_reply,
+    refused,
+    taken,
+)
 from clarion.broker.messages import topic_to_write, topic_to_write_by_id
-from clarion.broker.preparing import Waiting
+from clarion.broker.preparing import WaitingBatch
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.net import Connection, PendingReply, Reply
 from clarion.replication import Partition
@@ -128,11 +135,11 @@ class Placed:
         self._request = request
         self._now_ms = broker.clock.now_ms()
         self._results: list[TopicResult] = []
-        self._uncommitted: list[Uncommitted] = []
+        self._uncommitted: list[UncommittedBatch] = []
         self._pending: PendingReply | None = None
         self._small: WorkBudget | None = None  # for what is prepared at once
         self.has_failed = False
-        self.waiting: list[Waiting] = []
+        self.waiting: list[WaitingBatch] = []
         self._put_off_for: set[Partition] = set()  # of those: named once more, a partition gets both in order
         self._places: list[tuple[list[PartitionProduced], int]] = []  # of what is waiting, in the reply
 
@@ -170,7 +177,7 @@ class Placed:
             produced.append(refused(index, error, leader))
             return
         if request.acks == ACKS_ALL and appended.last_offset >= partition.high_watermark.offset:
-            self._uncommitted.append(Uncommitted(partition, appended.last_offset, produced, len(produced)))
+            self._uncommitted.append(UncommittedBatch(partition, appended.last_offset, produced, len(produced)))
         produced.append(taken(partition, appended, index))
 
     def answer(self) -> Reply | PendingReply | None:
@@ -236,12 +243,12 @@ class Placed:
         except KafkaError:
             partition.note_refused(records, self._now_ms)
             raise
-        self.waiting.append(Waiting(partition, records))
+        self.waiting.append(WaitingBatch(partition, records))
         self._put_off_for.add(partition)
         self._places.append((produced, len(produced)))
         produced.append(PartitionProduced(index, 0, -1))
 
-    def _append(self, one: Waiting, produced: list[PartitionProduced], at: int, now_ms: int) -> None:
+    def _append(self, one: WaitingBatch, produced: list[PartitionProduced], at: int, now_ms: int) -> None:
         partition, index = one.partition, produced[at].index
         try:
             if one.error is not None:
@@ -253,7 +260,7 @@ class Placed:
             return
         produced[at] = taken(partition, appended, index)
         if self._request.acks == ACKS_ALL:
-            self._uncommitted.append(Uncommitted(partition, appended.last_offset, produced, at))
+            self._uncommitted.append(UncommittedBatch(partition, appended.last_offset, produced, at))
 
 
 def serve_again(
@@ -324,7 +331,7 @@ class RequestTemplate:
                 self._index, 0, appended.base_offset, appended.log_append_time_ms, start_offset
             )
             result = self._result(produced)
-            uncommitted = [Uncommitted(partition, appended.last_offset, result[2], 0)]
+            uncommitted = [UncommittedBatch(partition, appended.last_offset, result[2], 0)]
             waiting = WaitingProduce(broker, self._header(correlation_id), [result], uncommitted)
             return waiting.wait(PendingReply(connection), self._timeout_ms)
         return self._reply.fill(correlation_id, appended.base_offset, appended.log_append_time_ms, start_offset)

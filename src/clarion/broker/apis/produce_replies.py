@@ -34,7 +34,7 @@ def encode_reply(header: RequestHeader, results: list[TopicResult]) -> Reply:
     return reply_head(PRODUCE, header.api_version, header.correlation_id, len(body)) + body
 
 
-class Uncommitted:
+class UncommittedBatch:
     """One appended batch that the watermark has not passed, and its place in the reply."""
 
     __slots__ = ("at", "last_offset", "partition", "produced")
@@ -59,7 +59,7 @@ class WaitingProduce:
     __slots__ = ("_broker", "_header", "_left", "_pending", "_results", "_uncommitted", "deadline")
 
     def __init__(
-        self, broker: Broker, header: RequestHeader, results: list[TopicResult], uncommitted: list[Uncommitted]
+        self, broker: Broker, header: RequestHeader, results: list[TopicResult], uncommitted: list[UncommittedBatch]
     ) -> None:
         self._broker = broker
         self._header = header
@@ -76,7 +76,7 @@ class WaitingProduce:
             one.partition.when_committed(one.last_offset, partial(self._on_commit, one))
         return self._pending
 
-    def _on_commit(self, one: Uncommitted, code: ErrorCode) -> None:
+    def _on_commit(self, one: UncommittedBatch, code: ErrorCode) -> None:
         if code is not ErrorCode.NONE:
             one.fail(code)
         self._left -= 1
