@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from clarion.model.errors import ErrorCode, KafkaError
-from clarion.model.setting_kinds import LONG_MAX, Kind, Setting, read_value
-from clarion.model.topic_settings import TOPIC_SETTINGS, TopicSettings, check_together, nearest
+from clarion.model.setting_kinds import LONG_MAX, Kind, Setting, nearest, read_value
+from clarion.model.topic_settings import TOPIC_SETTINGS, TopicSettings, check_together
 
 BROKER_SYNONYMS: Final[Mapping[str, Setting]] = {
     synonym: declared for declared in TOPIC_SETTINGS.values() for synonym in declared.synonyms

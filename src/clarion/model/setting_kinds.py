@@ -148,6 +148,14 @@ def refused(name: str, text: str, reason: str) -> KafkaError:
     return KafkaError(ErrorCode.INVALID_CONFIG, f"Invalid value {text} for configuration {name}: {reason}")
 
 
+def nearest(name: str, known: Mapping[str, object]) -> str:
+    """For whoever has mistyped a name; the rest of the sentence that refuses it."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(name[:100], known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
 # ------------------------------------------------------------------------------------------------ text and value
 
 _INT_MAX: Final = 2**31 - 1

@@ -22,6 +22,7 @@ from clarion.model.setting_kinds import (
     Value,
     at_least,
     between,
+    nearest,
     one_of,
     setting,
     settings_of,
@@ -37,6 +38,18 @@ _NO_THROTTLE: Final = "replication is not throttled by replica"
 
 def _gzip_level(value: Value) -> str | None:
     return None if value in (-1, *range(1, 10)) else "Value must be between 1 and 9 or equal to -1"
+
+
+def _never_remote(name: str, doc: str) -> bool:
+    return setting(name, False, Kind.BOOLEAN, doc, why_only_default=_NO_REMOTE)
+
+
+def _as_without_remote(name: str, doc: str) -> int:
+    return setting(name, -2, Kind.LONG, doc, synonyms=(f"log.{name}",), why_only_default=_NO_REMOTE)
+
+
+def _never_throttled(name: str, doc: str) -> tuple[str, ...]:
+    return setting(name, (), Kind.LIST, doc, why_only_default=_NO_THROTTLE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,19 +130,11 @@ class TopicSettings:
         check=at_least(0),
         synonyms=("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
     )
-    follower_replication_throttled_replicas: tuple[str, ...] = setting(
-        "follower.replication.throttled.replicas",
-        (),
-        Kind.LIST,
-        "Replicas whose fetching is throttled. Only the empty list.",
-        why_only_default=_NO_THROTTLE,
+    follower_replication_throttled_replicas: tuple[str, ...] = _never_throttled(
+        "follower.replication.throttled.replicas", "Replicas whose fetching is throttled. Only the empty list."
     )
-    leader_replication_throttled_replicas: tuple[str, ...] = setting(
-        "leader.replication.throttled.replicas",
-        (),
-        Kind.LIST,
-        "Replicas whose serving is throttled. Only the empty list.",
-        why_only_default=_NO_THROTTLE,
+    leader_replication_throttled_replicas: tuple[str, ...] = _never_throttled(
+        "leader.replication.throttled.replicas", "Replicas whose serving is throttled. Only the empty list."
     )
     index_interval_bytes: int = setting(
         "index.interval.bytes",
@@ -139,21 +144,13 @@ class TopicSettings:
         check=at_least(0),
         synonyms=("log.index.interval.bytes",),
     )
-    local_retention_bytes: int = setting(
+    local_retention_bytes: int = _as_without_remote(
         "local.retention.bytes",
-        -2,
-        Kind.LONG,
         "How much stays local when older data is in remote storage. Only -2, which means `retention.bytes`.",
-        synonyms=("log.local.retention.bytes",),
-        why_only_default=_NO_REMOTE,
     )
-    local_retention_ms: int = setting(
+    local_retention_ms: int = _as_without_remote(
         "local.retention.ms",
-        -2,
-        Kind.LONG,
         "How long data stays local when it is in remote storage. Only -2, which means `retention.ms`.",
-        synonyms=("log.local.retention.ms",),
-        why_only_default=_NO_REMOTE,
     )
     max_compaction_lag_ms: int = setting(
         "max.compaction.lag.ms",
@@ -227,26 +224,14 @@ class TopicSettings:
         "batch. No client can see the difference.",
         synonyms=("log.preallocate",),
     )
-    remote_log_copy_disable: bool = setting(
-        "remote.log.copy.disable",
-        False,
-        Kind.BOOLEAN,
-        "Whether remote storage is read only. Only `false`.",
-        why_only_default=_NO_REMOTE,
+    remote_log_copy_disable: bool = _never_remote(
+        "remote.log.copy.disable", "Whether remote storage is read only. Only `false`."
     )
-    remote_log_delete_on_disable: bool = setting(
-        "remote.log.delete.on.disable",
-        False,
-        Kind.BOOLEAN,
-        "Whether remote data goes when remote storage is switched off. Only `false`.",
-        why_only_default=_NO_REMOTE,
+    remote_log_delete_on_disable: bool = _never_remote(
+        "remote.log.delete.on.disable", "Whether remote data goes when remote storage is switched off. Only `false`."
     )
-    remote_storage_enable: bool = setting(
-        "remote.storage.enable",
-        False,
-        Kind.BOOLEAN,
-        "Whether sealed segments move to remote storage. Only `false`.",
-        why_only_default=_NO_REMOTE,
+    remote_storage_enable: bool = _never_remote(
+        "remote.storage.enable", "Whether sealed segments move to remote storage. Only `false`."
     )
     retention_bytes: int = setting(
         "retention.bytes",
@@ -411,13 +396,6 @@ def find_setting(name: str) -> Setting:
             ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {name[:100]}{nearest(name, TOPIC_SETTINGS)}"
         )
     return declared
-
-
-def nearest(name: str, known: Mapping[str, object]) -> str:
-    from difflib import get_close_matches
-
-    close = get_close_matches(name[:100], known, n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 CHECKED_TOGETHER: Final = frozenset({"min.compaction.lag.ms", "max.compaction.lag.ms"})
