@@ -11,6 +11,8 @@ PYTEST := $(BIN)/pytest
 # One more than there are cores, up to a point: tests wait for other processes half of their time.
 WORKERS ?= $(shell n=$$(nproc); echo $$((n < 7 ? n + 1 : 8)))
 CORE := -n $(WORKERS) --dist loadfile
+# The simulation's rules switched off are half of the uncompiled tests, in one file: shared out test by test.
+UNCOMPILED := -n $(WORKERS) --dist worksteal
 # A test that holds the interpreter's lock for ever cannot be interrupted by its time limit: it ends with the process.
 HANGS = -o faulthandler_exit_on_timeout=true -o faulthandler_timeout
 # Tests run on the compiled hot path where there is a C compiler. What switches its rules off, the simulation above all, is
@@ -57,7 +59,7 @@ rooms: setup
 	@$(BIN)/lint-imports --no-cache 2>&1 | tail -n 4
 
 unit: compile
-	@CLARION_COMPILED=0 $(PYTEST) -m "uncompiled and not campaign and not spark" $(CORE) $(HANGS)=900
+	@CLARION_COMPILED=0 $(PYTEST) -m "uncompiled and not campaign and not spark" $(UNCOMPILED) $(HANGS)=900
 	@CLARION_COMPILED=$(COMPILED) $(PYTEST) -m "not uncompiled and not campaign and not spark" $(CORE) $(HANGS)=900
 
 test-pipeline: compile ## The pipeline on a real Spark, one test at a time: it takes both cores by itself
