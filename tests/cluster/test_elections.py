@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from clarion.cluster import elections
-from clarion.cluster.elections import ElectionRules, expand, prefer, reassign, settle, shrink
+from clarion.cluster.elections import ElectionRules, expand, is_calm, prefer, reassign, settle, shrink
 from clarion.cluster.schema import NO_LEADER, BrokerRegistration, Endpoint, PartitionState
 
 FLUSHED = ElectionRules()
@@ -384,3 +384,27 @@ def test_without_one_of_the_rules_something_is_lost(rule, monkeypatch):
             monkeypatch.setattr(elections, name, _everybody_stays_eligible)
     with pytest.raises(AssertionError, match="acknowledged"):
         run_many(rules)
+
+
+def test_what_looks_calm_at_a_glance_is_what_would_not_be_changed():
+    """Random states: `is_calm` may be wrong in one direction only."""
+    chance = random.Random(7)
+    calm = 0
+    for _ in range(5000):
+        replicas = tuple(chance.sample((1, 2, 3, 4), chance.choice((1, 3, 3))))
+        in_sync = tuple(one for one in replicas if chance.random() < 0.9)
+        known = state(
+            leader=chance.choice((*replicas, NO_LEADER)),
+            replicas=replicas,
+            in_sync=in_sync,
+            lives=tuple(10 if chance.random() < 0.95 else 9 for _ in replicas),
+            eligible=tuple(one for one in replicas if one not in in_sync and chance.random() < 0.2),
+            adding=tuple(one for one in replicas if chance.random() < 0.05),
+            min_in_sync=chance.choice((1, 2, 2)),
+        )
+        here = alive(*(broker(one, is_leaving=chance.random() < 0.1) for one in (1, 2, 3, 4) if chance.random() < 0.9))
+        rules = ElectionRules(chance.choice((None, 1, 2)), chance.random() < 0.5, chance.random() < 0.2)
+        if is_calm(known, here):
+            calm += 1
+            assert settle(known, rules, here) is None, (known, here, rules)
+    assert calm > 500

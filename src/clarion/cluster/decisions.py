@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-from clarion.cluster.elections import ElectionRules, Verdict, prefer, reassign, settle
+from clarion.cluster.elections import ElectionRules, Verdict, is_calm, prefer, reassign, settle
 from clarion.cluster.image import ClusterImage, Topic
 from clarion.cluster.placement import Load, Racks, add_replica
 from clarion.cluster.schema import UNSAID, PartitionState
@@ -62,7 +62,7 @@ class Absences:
 def elections(image: ClusterImage, rules_of: RulesOf) -> Iterator[Decision]:
     """What cannot wait: partitions whose leader is gone, in-sync sets with somebody in them who is."""
     for topic, index, state in _partitions(image):
-        verdict = settle(state, rules_of(topic), image.brokers)
+        verdict = None if is_calm(state, image.brokers) else settle(state, rules_of(topic), image.brokers)
         if verdict is not None:
             yield _decision(topic, index, verdict)
 
@@ -70,8 +70,10 @@ def elections(image: ClusterImage, rules_of: RulesOf) -> Iterator[Decision]:
 def preferences(image: ClusterImage, rules_of: RulesOf) -> Iterator[Decision]:
     """Back to preferred leaders, where nothing else is to be done."""
     for topic, index, state in _partitions(image):
+        if state.leader == state.replicas[0] or state.adding:
+            continue
         verdict = prefer(state, rules_of(topic), image.brokers)
-        if verdict is not None and not state.adding:
+        if verdict is not None:
             yield _decision(topic, index, verdict)
 
 

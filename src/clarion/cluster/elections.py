@@ -46,6 +46,20 @@ def settle(state: PartitionState, rules: ElectionRules, alive: Alive) -> Verdict
     return verdict if verdict is not None and _differs(verdict.state, state) else None
 
 
+def is_calm(state: PartitionState, alive: Alive) -> bool:
+    """Whether it can be seen at a glance that `settle` would change nothing: of ten thousand partitions nearly all."""
+    if state.leader not in state.in_sync or state.adding or state.removing or state.eligible:
+        return False
+    if len(state.in_sync) >= _THREE and state.min_in_sync == 1:
+        return False
+    lives = dict(zip(state.replicas, state.lives, strict=False))
+    for one in state.in_sync:
+        broker = alive.get(one)
+        if broker is None or broker.epoch != lives.get(one):
+            return False
+    return not alive[state.leader].is_leaving
+
+
 def prefer(state: PartitionState, rules: ElectionRules, alive: Alive) -> Verdict | None:
     """Lead by the first of the replicas again, if it can."""
     first = state.replicas[0]
