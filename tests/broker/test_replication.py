@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from clarion.model.errors import ErrorCode
 from clarion.model.names import OFFSETS_TOPIC
 from clarion.replication import Membership
+from clarion.wire.batch import HEADER_BYTES
 from clarion.wire.messages.logs import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from clarion.wire.messages.offsets import OffsetFetchRequest
 from tests.broker.harness import running, until
@@ -171,3 +174,16 @@ async def test_a_coordinator_whose_lease_is_over_answers_nothing(tmp_path: Path)
         assert (await node.client.ask(request, 7)).error_code == 0
         node.partition(OFFSETS_TOPIC).membership = Membership(lambda: False, Agreement())
         assert (await node.client.ask(request, 7)).error_code == ErrorCode.NOT_COORDINATOR
+
+
+async def test_a_batch_that_is_damaged_on_the_leaders_disk_goes_no_further(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    async with two_replicas(tmp_path, **QUICK) as pair:
+        await pair.node.client.produce({PLACE: batch(b"v" * 100)}, acks=1)
+        pair.leader.log.segments[0].handle().write([b"\xff"], HEADER_BYTES + 20)
+        pair.follow()
+        await until(lambda: "replica_fetch_put_off" in caplog.messages)
+        assert pair.follower.next_offset == 0
+        assert pair.agreement.states[-1].in_sync == (1,)

@@ -46,6 +46,7 @@ _PARTITION_BYTES_MAX: Final = 1 << 20  # Kafka's replica.fetch.max.bytes
 _REPLY_BYTES_MAX: Final = 10 << 20  # Kafka's replica.fetch.response.max.bytes
 _IN_FLIGHT_MAX: Final = 2  # one that waits for news, and one that tells some
 _PAUSE_SECONDS: Final = 0.2  # of a partition in trouble; a leader hears of its election in less
+_LONG_PAUSE_SECONDS: Final = 5.0  # a disk that failed or is full, and damage on the leader's, do not pass so soon
 _RECONNECT_SECONDS: Final = 0.2  # the channel has its own patience beside this
 _FIRST_EPOCH: Final = 0
 _EPOCH_MAX: Final = 2**31 - 1
@@ -333,7 +334,8 @@ class Conversation:
                 self._change(key)
         except KafkaError as error:
             log.info("replica_fetch_put_off", partition=known.partition.tp, leader=self._leader, reason=str(error))
-            self._pause(key, known)
+            is_disks = error.code in (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.CORRUPT_MESSAGE)
+            self._pause(key, known, _LONG_PAUSE_SECONDS if is_disks else _PAUSE_SECONDS)
 
     def _apply(self, known: Followed, fetched: FetchedPartition) -> bool:
         """Whether the log is another one than the leader was told."""
@@ -354,11 +356,11 @@ class Conversation:
         known.leader_watermark = fetched.high_watermark
         return is_new
 
-    def _pause(self, key: Key, known: Followed) -> None:
+    def _pause(self, key: Key, known: Followed, seconds: float) -> None:
         """Out of the session, which would tell of the same trouble at once."""
         self._leave_session(key, known)
         known.valid_from = self._number + 2  # the request after the one that takes it out
-        self._paused[key] = self._loop.call_later(_PAUSE_SECONDS, self._end_pause, key)
+        self._paused[key] = self._loop.call_later(seconds, self._end_pause, key)
         self._wake()
 
     def _end_pause(self, key: Key) -> None:
