@@ -11,9 +11,9 @@ import pytest
 from pyspark.sql import functions as F
 
 from clarion.pipeline import archive, latest
+from clarion.pipeline.broker_link import HOLD_GROUPS, BrokerLink
 from clarion.pipeline.definition import BATCH, ONCE, Plan
 from clarion.pipeline.lake import compact, delta, read_table
-from clarion.pipeline.ready.topic_link import HOLD_GROUPS, TopicLink
 from clarion.pipeline.runner import Runner
 from tests.pipeline.ready.conftest import DAY_MS, NOON
 from tests.waiting import wait_for
@@ -58,7 +58,7 @@ def test_the_archive_shows_its_lag_and_holds_deletion_back(house, unique: str, h
     house.run(events, how)
 
     group = f"clarion-pipeline-{events.name}"
-    link = TopicLink({"bootstrap.servers": house.bootstrap})
+    link = BrokerLink({"bootstrap.servers": house.bootstrap})
     assert link.settings(unique)[HOLD_GROUPS] == group
     reader = Consumer({"bootstrap.servers": house.bootstrap, "group.id": group})
     committed = reader.committed([TopicPartition(unique, 0), TopicPartition(unique, 1)], timeout=10)

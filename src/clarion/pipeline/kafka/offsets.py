@@ -136,7 +136,7 @@ def fetch_committed(client: Client, group: str, wanted: Iterable[TopicPartition]
             to.int32(partition)
 
         request = _put_topics(FieldWriter().string(group), dict.fromkeys(partitions, 0), one)
-        answer = client.ask(_coordinator(client, group), OFFSET_FETCH, request.out)
+        answer = client.ask(coordinator(client, group), OFFSET_FETCH, request.out)
         answer.int32()  # throttle time
         stored = _read_topics(answer, _read_committed)
         if error_code := answer.int16():
@@ -170,7 +170,7 @@ def commit_offsets(
     request = _put_topics(FieldWriter().string(group).int32(-1).string("").string(None), offsets, one)
 
     def ask() -> None:
-        answer = client.ask(_coordinator(client, group), OFFSET_COMMIT, request.out)
+        answer = client.ask(coordinator(client, group), OFFSET_COMMIT, request.out)
         answer.int32()  # throttle time
         for topic, (partition, error_code) in _read_topics(answer, lambda each: (each.int32(), each.int16())):
             # How far somebody has read a topic that is gone is of no interest; all others are stored.
@@ -180,7 +180,7 @@ def commit_offsets(
     client.keep_trying(ask, timeout_ms=timeout_ms)
 
 
-def _coordinator(client: Client, group: str) -> int:
+def coordinator(client: Client, group: str) -> int:
     """Asked for every time: commits are rare, and a remembered coordinator is one more thing to go stale."""
     answer = client.ask_any(FIND_COORDINATOR, FieldWriter().string(group).int8(0).out)
     answer.int32()  # throttle time

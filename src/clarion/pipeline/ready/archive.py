@@ -20,11 +20,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from clarion.pipeline.broker_link import BrokerLink, Layout
 from clarion.pipeline.definition import DefinitionError, MicroBatch, Pipeline, Run, check
 from clarion.pipeline.field_list import why_no_fields
 from clarion.pipeline.kafka.offsets import TopicPartition
 from clarion.pipeline.ready.columns import origin_columns, partition_columns, raw_rows, typed_rows
-from clarion.pipeline.ready.topic_link import Layout, TopicLink, names_matching
 from clarion.pipeline.table_reference import Table, table
 from clarion.pipeline.topic_reference import FORMAT, Topic, topic
 
@@ -123,8 +123,8 @@ class ArchiveSource:
 
     def load(self, spark: SparkSession, run: Run, *, streaming: bool) -> DataFrame:
         connection = self.topic.connection(run)
-        link = TopicLink(connection)
-        layout = link.layout(names_matching(link, self.topic.names, self.topic.pattern))
+        link = BrokerLink(connection)
+        layout = link.layout(link.matching(self.topic.names, self.topic.pattern))
         # A name may be given anew while we run; which topic a message belongs to, its source knows.
         subscription = {"subscribe": ",".join(sorted(layout)), "includeHeaders": "true", "includeTopicId": "true"}
         schema = self._schema(spark, {**connection, **subscription})
@@ -173,8 +173,8 @@ class ArchiveTarget:
         return self.table.description
 
     def prepare(self, spark: SparkSession, run: Run) -> None:
-        link = TopicLink(self.topic.connection(run))
-        names = names_matching(link, self.topic.names, self.topic.pattern)
+        link = BrokerLink(self.topic.connection(run))
+        names = link.matching(self.topic.names, self.topic.pattern)
         if self.holds:
             link.hold(names, run.group)
         else:
@@ -190,8 +190,8 @@ class ArchiveTarget:
 
     def _commit(self, run: Run) -> None:
         """A batch has no stream that says how far it came; and a group that never says so holds everything back."""
-        link = TopicLink(self.topic.connection(run))
-        held = held_offsets(self.table, link.layout(names_matching(link, self.topic.names, self.topic.pattern)))
+        link = BrokerLink(self.topic.connection(run))
+        held = held_offsets(self.table, link.layout(link.matching(self.topic.names, self.topic.pattern)))
         link.commit(run.group, {TopicPartition(each.topic, each.partition): offset for each, offset in held.items()})
 
 

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from clarion.pipeline.broker_link import BrokerLink
 from clarion.pipeline.definition import DefinitionError, MicroBatch, Pipeline, Run, check
 from clarion.pipeline.ready.columns import is_typed, with_empty_headers
-from clarion.pipeline.ready.topic_link import TopicLink
 from clarion.pipeline.topic_reference import FORMAT, Topic, topic
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class ReplayTarget:
         """Make the topic; then say, before a message is sent, what will not stay in it."""
         self.topic.prepare(spark, run)
         if self.keeps_timestamps:
-            settings = TopicLink(self.topic.connection(run)).settings(self.topic.names[0])
+            settings = BrokerLink(self.topic.connection(run)).settings(self.topic.names[0])
             for warning in warnings_about(settings, oldest(self.source.messages(spark)), datetime.now(UTC)):
                 log.warning("topic %s: %s", self.topic.names[0], warning)
 
