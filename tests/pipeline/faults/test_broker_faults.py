@@ -8,6 +8,7 @@ from tests.waiting import wait_for
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 
+@pytest.mark.campaign  # the connector waits for a restarted broker, and the checker kills one, in every run
 def test_a_broker_that_is_killed_in_mid_batch_and_comes_back(scene: Scene) -> None:
     values = scene.fill(2400)
     copying, archiving = scene.copying(), scene.archiving()

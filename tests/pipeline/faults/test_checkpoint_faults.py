@@ -21,6 +21,7 @@ def test_without_its_checkpoint_a_copy_begins_again_and_says_everything_twice(sc
     assert scene.copied() == sorted(values + values[:300])
 
 
+@pytest.mark.campaign  # the connector and the checker meet such a topic in every run
 def test_a_topic_that_was_deleted_and_made_again_is_not_taken_for_the_old_one(scene: Scene) -> None:
     old = scene.fill(300)
     scene.run_well(scene.copying())

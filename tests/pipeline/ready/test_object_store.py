@@ -25,6 +25,7 @@ def places(rows) -> list[tuple[int, int]]:
     return sorted((row.partition, row.offset) for row in rows.select("partition", "offset").collect())
 
 
+@pytest.mark.campaign  # in every run: archive and replay in a folder, history, look-ups and `latest` in the store
 def test_an_archive_its_topics_past_and_its_replay(house, bucket: str, s3, unique: str) -> None:
     lake = f"{bucket}/lake/events"
     house.make_topic(unique)
