@@ -60,7 +60,7 @@ def test_rollup_in_words() -> None:
         ("archive", "--topic e --table t --compact-every often", "--compact-every often"),
         ("replay", "--table t --to-topic x --rate 0", "above 0"),
         ("replay", "--table t --to-topic x --since yesterday", "write a time like"),
-        ("rollup", "--topic logs --every 1m", "goes to a topic"),
+        ("rollup", "--topic logs --every 1m", "needs a topic"),
         ("rollup", "--topic logs --every 1m --quantiles ms --table t", "write FIELD:RANK,RANK"),
         ("rollup", "--topic logs --every 1m --quantiles ms:2 --table t", "between 0 and 1"),
         ("rollup", "--topic logs --every 1m --by count --table t", "is the name of a column of the result"),
