@@ -21,6 +21,7 @@ from clarion.cli import (
     produce,
     profile,
     serve_command,
+    top,
     topic,
 )
 from clarion.cli.demo import command as demo
@@ -37,12 +38,14 @@ app = typer.Typer(
 )
 for _command in (
     serve_command,
+    top,
     topic,
     produce,
     consume,
     group,
     cluster,
     profile,
+    top,
     pipeline,
     dump,
     backup,

@@ -7,7 +7,6 @@ same command again goes on with it: `meta.properties`, by which a folder is know
 
 from __future__ import annotations
 
-import asyncio
 import os
 from typing import TYPE_CHECKING, Final
 
@@ -26,8 +25,14 @@ _FIRST: Final = "broker-1"
 def adopt(cluster: ClusterOption = None, data_dir: DataDirOption = "clarion-data") -> None:
     """Make a single broker, while it is stopped, the first of a cluster, with its topics, groups and producers.
 
-    Example: clarion cluster adopt --data-dir clarion-data && clarion serve --brokers 3 --data-dir clarion-data
+    Then start it with `clarion serve --brokers 3`, or with --cluster.
+
+    Example:
+
+        clarion cluster adopt --data-dir clarion-data
     """
+    import asyncio
+
     from clarion.cluster.opening import STORE_FOLDER
     from clarion.world.lock import FolderLock, FolderTakenError
 

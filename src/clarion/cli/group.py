@@ -38,7 +38,7 @@ def list_(context: typer.Context, bootstrap: BootstrapOption = None, as_json: Js
     """
     link = Link.of(context, bootstrap)
     admin = link.admin()
-    rows = [_list_row(admin, link, each) for each in sorted(_all_groups(admin, link))]
+    rows = [list_row(admin, link, each) for each in sorted(all_groups(admin, link))]
     columns = [
         Column("group", "GROUP", style="cyan"),
         Column("state", "STATE"),
@@ -182,12 +182,12 @@ _RESET_COLUMNS = [
 ]
 
 
-def _all_groups(admin: AdminClient, link: Link) -> dict[str, Any]:
+def all_groups(admin: AdminClient, link: Link) -> dict[str, Any]:
     found = result_of(admin.list_consumer_groups(), link, "list groups")
     return {each.group_id: each for each in found.valid}
 
 
-def _list_row(admin: AdminClient, link: Link, group: str) -> dict[str, Any]:
+def list_row(admin: AdminClient, link: Link, group: str) -> dict[str, Any]:
     found = _describe(admin, link, group)
     lag = sum(row["lag"] or 0 for row in _lag_rows(admin, link, group, {}))
     kind, state = found.type.name.lower(), found.state.name.lower()
