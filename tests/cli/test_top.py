@@ -7,13 +7,15 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clarion.cli.top import Group, Sample, Topic, rates, screen
+from clarion.cli.top import GroupSample, Sample, TopicSample, rates, screen
 
-BEFORE = Sample(10.0, {"quiet": Topic(1, 5, 100), "busy": Topic(3, 100, 1_000)}, {"g": Group("stable", 2, 10)})
+BEFORE = Sample(
+    10.0, {"quiet": TopicSample(1, 5, 100), "busy": TopicSample(3, 100, 1_000)}, {"g": GroupSample("stable", 2, 10)}
+)
 AFTER = Sample(
     12.0,
-    {"quiet": Topic(1, 5, 100), "busy": Topic(3, 500, 5_000), "new": Topic(1, 9, None)},
-    {"g": Group("stable", 2, 4), "late": Group("empty", 0, 700)},
+    {"quiet": TopicSample(1, 5, 100), "busy": TopicSample(3, 500, 5_000), "new": TopicSample(1, 9, None)},
+    {"g": GroupSample("stable", 2, 4), "late": GroupSample("empty", 0, 700)},
 )
 
 
@@ -31,14 +33,14 @@ def test_rates_are_what_came_between_two_looks():
 
 
 def test_a_topic_that_was_made_again_has_no_negative_rate():
-    again = Sample(12.0, {"busy": Topic(3, 0, 0)}, {})
+    again = Sample(12.0, {"busy": TopicSample(3, 0, 0)}, {})
     assert rates(BEFORE, again)["topics"][0]["messages_per_second"] == 0
 
 
 @given(st.integers(20, 200), st.integers(5, 60), st.integers(0, 40), st.text(min_size=1, max_size=249))
 def test_it_fits_any_terminal(width, height, count, name):
-    topics = {f"{name}{number}": Topic(10_000, 10**15, 10**15) for number in range(count)}
-    groups = {f"{name}{number}": Group("preparing_rebalancing", 10_000, 10**15) for number in range(count)}
+    topics = {f"{name}{number}": TopicSample(10_000, 10**15, 10**15) for number in range(count)}
+    groups = {f"{name}{number}": GroupSample("preparing_rebalancing", 10_000, 10**15) for number in range(count)}
     lines = screen("127.0.0.1:9092", rates(Sample(0.0, {}, {}), Sample(1.0, topics, groups)), width, height)
     assert max(map(len, lines)) <= max(width, 60)
     assert len(lines) <= max(height, 12)

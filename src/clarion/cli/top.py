@@ -32,13 +32,13 @@ _GROUPS_MAX: Final = 100  # each is asked for by itself: more would take longer 
 _INTERVAL_MS_MIN: Final = 100
 
 
-class Topic(NamedTuple):
+class TopicSample(NamedTuple):
     partitions: int
     end: int  # of all partitions together
     size_bytes: int | None
 
 
-class Group(NamedTuple):
+class GroupSample(NamedTuple):
     state: str
     members: int
     lag: int
@@ -49,8 +49,8 @@ class Sample:
     """What was there at a moment (of the monotonic clock)."""
 
     at: float
-    topics: Mapping[str, Topic]
-    groups: Mapping[str, Group]
+    topics: Mapping[str, TopicSample]
+    groups: Mapping[str, GroupSample]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -112,7 +112,7 @@ def screen(where: str, rows: Mapping[str, list[dict[str, Any]]], width: int, hei
     return [line[:width] for line in lines]
 
 
-def _topic_row(name: str, before: Topic | None, now: Topic, seconds: float) -> dict[str, Any]:
+def _topic_row(name: str, before: TopicSample | None, now: TopicSample, seconds: float) -> dict[str, Any]:
     grown = None
     if before is not None and before.size_bytes is not None and now.size_bytes is not None:
         grown = round((now.size_bytes - before.size_bytes) / seconds)
@@ -126,7 +126,7 @@ def _topic_row(name: str, before: Topic | None, now: Topic, seconds: float) -> d
     }
 
 
-def _group_row(name: str, before: Group | None, now: Group, seconds: float) -> dict[str, Any]:
+def _group_row(name: str, before: GroupSample | None, now: GroupSample, seconds: float) -> dict[str, Any]:
     change = 0.0 if before is None else round((now.lag - before.lag) / seconds, 1)
     return {"group": name, **now._asdict(), "lag_per_second": change}
 
@@ -171,10 +171,11 @@ def _look(admin: AdminClient, link: Link, internal: bool) -> Sample:
     ends = end_offsets(admin, link, [(name, each) for name in shown for each in shown[name]])
     at, sizes = time.monotonic(), disk_sizes(admin, link)
     topics = {
-        name: Topic(len(parts), sum(ends[name, p] for p in parts), _size(name, sizes)) for name, parts in shown.items()
+        name: TopicSample(len(parts), sum(ends[name, p] for p in parts), _size(name, sizes))
+        for name, parts in shown.items()
     }
     rows = [list_row(admin, link, each) for each in sorted(all_groups(admin, link))[:_GROUPS_MAX]]
-    return Sample(at, topics, {row["group"]: Group(row["state"], row["members"], row["lag"]) for row in rows})
+    return Sample(at, topics, {row["group"]: GroupSample(row["state"], row["members"], row["lag"]) for row in rows})
 
 
 def _size(topic: str, sizes: Mapping[int, Mapping[tuple[str, int], int]] | None) -> int | None:
