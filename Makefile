@@ -79,7 +79,7 @@ campaign: compile ## Long fault campaigns: 200 kill -9 under load, crash points,
 	@CLARION_COMPILED=0 $(PYTEST) -m "campaign and uncompiled" -x --timeout 3600 $(HANGS)=3900 $(ARGS)
 	@CLARION_COMPILED=0 $(PYTEST) -m "not uncompiled and not campaign and not spark" $(CORE)
 
-sim: setup ## Simulated lives of a broker under faults (SEEDS=2000); may be stopped, goes on where it was
+sim: setup ## Simulated lives of a broker under faults (SEEDS=2000; ARGS=--cluster: of clusters); may be stopped, goes on where it was
 	@$(BIN)/python -m tests.sim.campaign $(SEEDS) $(ARGS)
 
 docs: setup ## Write what is generated: parts of the documentation, and the tables of the protocol

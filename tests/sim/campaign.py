@@ -1,4 +1,4 @@
-"""Thousands of lives: `make sim SEEDS=3000`. What was lived is kept, so that it can be stopped and goes on later.
+"""Thousands of lives: `make sim SEEDS=3000`, and of clusters with `ARGS=--cluster`. What was lived is kept, so that it can be stopped and goes on later.
 
 The folder holds `progress.json` and, of every seed that broke a promise, `seed-N.txt` with all that happened in it.
 Progress belongs to the code that made it: after a change of the broker or of the simulation the count begins anew.
@@ -19,6 +19,7 @@ from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
+from tests.sim.cluster import run_cluster
 from tests.sim.scenario import Report, run
 
 ROOT = Path(__file__).parents[2]
@@ -143,10 +144,12 @@ def main() -> int:
     parser.add_argument("seeds", type=int, help="how many in all, with those that were lived before it was stopped")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--first", type=int, help="the seed to begin with (drawn by default)")
-    parser.add_argument("--folder", type=Path, default=FOLDER)
+    parser.add_argument("--cluster", action="store_true", help="lives of whole clusters instead of single brokers")
+    parser.add_argument("--folder", type=Path)
     args = parser.parse_args()
     _let_the_dead_complain()
-    campaign = Campaign(args.folder, code_digest(), args.first)
+    folder = args.folder or FOLDER.with_name("sim-cluster" if args.cluster else "sim")
+    campaign = Campaign(folder, code_digest(), args.first, run_cluster if args.cluster else run)
     before, began = campaign.progress.tally.seeds, time.monotonic()
     print(f"{before} of {args.seeds} seeds from {campaign.progress.first} were lived before", flush=True)
     try:
@@ -157,7 +160,7 @@ def main() -> int:
         return 130
     print(f"\nfrom {campaign.progress.first}: {campaign.progress.tally}")
     for seed in campaign.progress.tally.broken:
-        print(f"broken: {args.folder / f'seed-{seed}.txt'}")
+        print(f"broken: {folder / f'seed-{seed}.txt'}")
     return 1 if campaign.progress.tally.broken else 0
 
 

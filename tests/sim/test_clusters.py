@@ -11,10 +11,9 @@ from tests.sim.cluster import run_cluster
 # What a dead process was doing is collected after its life, and may complain about it.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
-CI_SEEDS = 6
+CI_SEEDS = 8
 
 
-@pytest.mark.campaign
 def test_no_seed_breaks_a_promise_of_a_cluster():
     """Some that are always the same, so that a change shows, and some that nobody has seen before."""
     fresh = random.SystemRandom().randrange(1 << 30)
