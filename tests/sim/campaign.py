@@ -1,4 +1,6 @@
-"""Thousands of lives: `make sim SEEDS=3000`, and of clusters with `ARGS=--cluster`. What was lived is kept, so that it can be stopped and goes on later.
+"""Thousands of lives: `make sim SEEDS=3000`, and of clusters with `ARGS=--cluster`.
+
+What was lived is kept, so that it can be stopped and goes on later.
 
 The folder holds `progress.json` and, of every seed that broke a promise, `seed-N.txt` with all that happened in it.
 Progress belongs to the code that made it: after a change of the broker or of the simulation the count begins anew.
