@@ -25,7 +25,7 @@ from clarion.wire.messages.metadata import (
 from tests.sim.clients import Committer, Consumer, Producer, Violation, World, make_topic
 from tests.sim.link import PATIENCE_SECONDS, PORT, Link
 from tests.sim.machine import Machine
-from tests.sim.scenario import Life, Nemesis, Report, Swarm, config_for, live, raise_first
+from tests.sim.scenario import Life, Nemesis, Report, Swarm, collect_the_dead, config_for, live, raise_first
 
 CHAOS_SECONDS = 40.0
 CALM_SECONDS = 120.0
@@ -67,7 +67,9 @@ class ClusterSwarm(Swarm):
 
 def run_cluster(seed: int, *, keep_lines: bool = False, swarm: ClusterSwarm | None = None) -> Report:
     """Live it once."""
-    return live(ClusterLife(seed, swarm, keep_lines))
+    report = live(ClusterLife(seed, swarm, keep_lines))
+    collect_the_dead()
+    return report
 
 
 class ClusterLife(Life):

@@ -11,6 +11,7 @@ import errno
 import gc
 import logging
 import random
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -146,7 +147,18 @@ class Report:
 
 def run(seed: int, *, keep_lines: bool = False, swarm: Swarm | None = None) -> Report:
     """Live it once."""
-    return live(Life(seed, swarm, keep_lines))
+    report = live(Life(seed, swarm, keep_lines))
+    collect_the_dead()
+    return report
+
+
+def collect_the_dead() -> None:
+    """What dead processes were doing ends now, and may complain that its loop is gone."""
+    hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
+    try:
+        gc.collect()
+    finally:
+        sys.unraisablehook = hook
 
 
 def live(life: Life) -> Report:

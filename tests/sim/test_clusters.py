@@ -9,7 +9,10 @@ import pytest
 from tests.sim.cluster import run_cluster
 
 # What a dead process was doing is collected after its life, and may complain about it.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore:coroutine .* was never awaited"),
+]
 
 CI_SEEDS = 8
 
