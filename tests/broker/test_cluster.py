@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -22,6 +23,7 @@ from clarion.wire.messages.topics import (
 )
 from tests.broker.harness import Node, running, until
 from tests.broker.talk import batch
+from tests.broker.test_dynamic_settings import BROKER, GROUP, SET, alter, heartbeat
 
 QUICK = {"durability": Durability.PAGE_CACHE, "offsets_partitions": 3, "session_seconds": 5.0}
 
@@ -171,6 +173,32 @@ async def test_settings_of_a_topic_and_of_brokers_reach_all(three: Cluster):
     await until(lambda: three[2].partition("t").settings.max_message_bytes == 1234)
     await three[1].broker.settings.change("group", "g", lambda _: {"consumer.session.timeout.ms": "50000"})
     await until(lambda: three[3].broker.settings.get("group", "g"))
+
+
+async def test_settings_of_brokers_and_groups_hold_on_all_whoever_was_asked_to_change_them(three: Cluster):
+    nodes = list(three.nodes.values())
+    await create(three[1], topic("t", assignments=((1, 2, 3),)))
+    made = three[1].broker.image.topics["t"]
+    await until(lambda: all(one.broker.partitions.of_topic(made) for one in nodes))
+    assert await alter(three[1], BROKER, "", ("message.max.bytes", SET, "2000")) == (0, None)
+    assert await alter(three[2], BROKER, "", ("log.cleaner.backoff.ms", SET, "77000")) == (0, None)
+    held = [one.broker.partitions.of_topic(made)[0] for one in nodes]
+    await until(lambda: all(one.settings.max_message_bytes == 2000 for one in held))
+    await until(lambda: all(one.broker.config.compaction_check_seconds == 77 for one in nodes))
+    found = await three[1].ask(FindCoordinatorRequest(key_type=0, coordinator_keys=("g",)), 4)
+    coordinator = three[found.coordinators[0].node_id]
+    other = next(one for one in nodes if one is not coordinator)
+    assert await alter(other, GROUP, "g", ("consumer.heartbeat.interval.ms", SET, "6000")) == (0, None)
+    answers: list[Any] = []
+
+    async def hears_the_new_time() -> bool:
+        epoch = answers[-1].member_epoch if answers and answers[-1].error_code == 0 else 0
+        answers.append(await heartbeat(coordinator, epoch=epoch))
+        return answers[-1].heartbeat_interval == 6000
+
+    async with asyncio.timeout(20):
+        while not await hears_the_new_time():
+            await asyncio.sleep(0.02)
 
 
 async def test_a_restarted_broker_leads_again_in_a_new_epoch_with_all_it_had(three: Cluster):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from clarion.cluster.coordination import Change, Event
 from clarion.cluster.settings import SettingsRegistry
 from clarion.model.errors import ErrorCode, KafkaError
 from tests.cluster.stores import OpenStore, simulated, sqlite_in
@@ -80,3 +81,25 @@ async def test_what_was_read_cannot_be_changed_in_place():
     await settings.change("group", "g", lambda now: {"a": "1"})
     with pytest.raises(TypeError):
         settings.get("group", "g")["a"] = "2"
+
+
+async def test_what_is_set_again_here_outlives_the_late_news_that_it_was_unset():
+    store = await simulated()()
+    settings = await SettingsRegistry.load(store)
+    await settings.change("broker", "1", lambda now: {"a": "1"})
+    await settings.change("broker", "1", lambda now: {})
+    unset_at = (await store.range("")).revision
+    await settings.change("broker", "1", lambda now: {"a": "2"})
+    settings.take(Change(unset_at, (Event("settings/broker/1", None),)))
+    assert settings.get("broker", "1") == {"a": "2"}
+
+
+async def test_who_loses_against_another_broker_hears_what_that_one_set():
+    store = await simulated()()
+    ours, theirs = await SettingsRegistry.load(store), await SettingsRegistry.load(store)
+    heard: list[tuple[str, str]] = []
+    ours.on_change(lambda kind, name: heard.append((kind, name)))
+    await theirs.change("broker", "", lambda now: {"a": "1"})
+    with pytest.raises(KafkaError, match="somebody else changed"):
+        await ours.change("broker", "", lambda now: {"a": "2"})
+    assert (ours.get("broker", ""), heard) == ({"a": "1"}, [("broker", "")])

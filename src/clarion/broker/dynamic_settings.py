@@ -92,6 +92,20 @@ class DynamicSettings:
         """Called with what holds now after every change of the broker's own settings."""
         self._on_change.append(callback)
 
+    def follow(self, broker: Broker) -> None:
+        """What another broker of the cluster changes holds here too, as soon as the store tells of it."""
+        self._settings.on_change(lambda kind, name: self._hear(broker, kind, name))
+
+    def _hear(self, broker: Broker, kind: str, name: str) -> None:
+        if kind == BROKER and name in (ALL_BROKERS, str(self.static_config.node_id)):
+            broker.turns.start(self._take_up(broker), lambda: None)
+        elif kind == GROUP:
+            self._tell_group_or_say_why(broker.groups, name)
+
+    async def _take_up(self, broker: Broker) -> None:
+        async with broker.changing:
+            await self._apply(broker)
+
     async def alter(self, broker: Broker, name: str, edit: Edit, *, validate_only: bool) -> None:
         """Change the settings of this broker or of all; they hold when this returns."""
 
@@ -182,10 +196,13 @@ class DynamicSettings:
     def tell_groups(self, groups: GroupService) -> None:
         """At start: those with settings of their own."""
         for name in self._settings.names(GROUP):
-            try:
-                self._tell_group(groups, name)
-            except KafkaError as error:
-                log.warning("group_settings_ignored", group=name, reason=error.message)
+            self._tell_group_or_say_why(groups, name)
+
+    def _tell_group_or_say_why(self, groups: GroupService, name: str) -> None:
+        try:
+            self._tell_group(groups, name)
+        except KafkaError as error:  # set by a version that thinks otherwise of it
+            log.warning("group_settings_ignored", group=name, reason=error.message)
 
     def _tell_group(self, groups: GroupService, name: str) -> None:
         values = parse_group_settings(self.of_group(name), self._consumer_times)

@@ -265,6 +265,8 @@ class BrokerServer:
         self.groups = self.broker.groups = GroupService(self.broker, self.config.groups, self._randomness)
         self._taken.push_async_callback(self.groups.stop)
         self._dynamic.tell_groups(self.groups)
+        if self.node is not None:
+            self._dynamic.follow(self.broker)
         self.groups.start()
         self.housekeeping = Housekeeping(self.broker, self._offset_files, self._disk)
         self._taken.push_async_callback(self.housekeeping.stop)

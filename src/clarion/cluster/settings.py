@@ -65,28 +65,29 @@ class SettingsRegistry:
         return sorted(self._settings.get(kind, {}))
 
     def on_change(self, callback: Callable[[str, str], None]) -> None:
-        """Called with kind and name after every change."""
+        """Called with kind and name after every change, also of another broker."""
         self._listeners.append(callback)
 
     def take(self, change: Change) -> None:
         """What the store tells of a change, by whomever."""
         for event in change.events:
             if event.key.startswith(_PREFIX):
-                self._hear(event.key, event.entry)
+                self._hear(event.key, event.entry, change.revision)
 
     def take_all(self, content: Range) -> None:
         """All that the store holds now."""
         said = {one.key: one for one in content.entries if one.key.startswith(_PREFIX)}
         for key in [*said, *(key for key in list(self._revisions) if key not in said)]:
-            self._hear(key, said.get(key))
+            entry = said.get(key)
+            self._hear(key, entry, entry.mod_revision if entry else content.revision)
 
-    def _hear(self, key: str, entry: Entry | None) -> None:
-        if entry is not None and entry.mod_revision <= self._revisions.get(key, ABSENT):
-            return  # done here, and known since
+    def _hear(self, key: str, entry: Entry | None, revision: Revision) -> None:
+        if revision <= self._revisions.get(key, ABSENT):
+            return  # done here, and known since; what was unset may have been set again here
         kind, _, name = key.removeprefix(_PREFIX).partition("/")
         if entry is None and name not in self._settings.get(kind, {}):
             return
-        self._remember(kind, name, _parse(entry) if entry else {}, entry.mod_revision if entry else ABSENT)
+        self._remember(kind, name, _parse(entry) if entry else {}, revision)
         for callback in self._listeners:
             callback(kind, name)
 
@@ -110,7 +111,7 @@ class SettingsRegistry:
 
         compare = Compare(key, self._revisions[key]) if key in self._revisions else absent(key)
         if not await change(self._store, [compare], [operation], follow):
-            await self._read_all()
+            self.take_all(await self._store.range(_PREFIX))
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"somebody else changed the settings of {kind} {name!r}")
 
     def _operation(self, kind: str, name: str, key: str, wanted: dict[str, str]) -> Operation:
