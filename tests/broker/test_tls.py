@@ -4,12 +4,15 @@ import asyncio
 import contextlib
 import ssl
 import subprocess
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer
 
-from clarion.broker.config import Durability, Limits, ListenerConfig, TlsConfig
+from clarion.broker.config import BrokerConfig, Durability, Limits, ListenerConfig, TlsConfig
+from clarion.broker.server import BrokerServer
+from clarion.model.errors import ErrorCode
 from clarion.net import tls
 from clarion.wire.messages.metadata import MetadataRequest
 from tests.broker.harness import Client, Node, running, until
@@ -293,3 +296,49 @@ async def test_who_says_goodbye_behind_a_request_gets_the_replies_that_are_there
         assert read_produced(reply[4:], 9)[T0].base_offset == 0
         assert (await node.client.fetch({T0: 0})).values() == [b"last words"]
         await until(lambda: len(node.server.net.connections) == others)
+
+
+# Brokers among themselves
+
+
+@contextlib.asynccontextmanager
+async def two_brokers(folder: Path, listener: ListenerConfig, *authorities: Path) -> AsyncIterator[list[BrokerServer]]:
+    async with contextlib.AsyncExitStack() as stack:
+        servers = []
+        for number, authority in enumerate(authorities, start=1):
+            told = {"node_id": number, "cluster": f"file:{folder / 'store'}", "cluster_ca": str(authority)}
+            server = BrokerServer(BrokerConfig(str(folder / str(number)), listeners=(listener,), **told, **QUICK))
+            await server.start()
+            stack.push_async_callback(server.stop, 0)
+            servers.append(server)
+        await until(lambda: all(len(one.broker.image.brokers) == 2 for one in servers))
+        yield servers
+
+
+async def acknowledged(servers: list[BrokerServer], context: ssl.SSLContext, timeout_ms: int) -> int:
+    """The error of a write that both brokers must have."""
+    await servers[0].broker.create_topic("t", 1, {}, 2, [(1, 2)])
+    client = await Client.connect(*servers[0].addresses[0], ssl=context, server_hostname="localhost")
+    try:
+        return (await client.produce({T0: batch(b"for two")}, timeout=timeout_ms))[T0].error_code
+    finally:
+        client.close()
+
+
+@pytest.mark.parametrize("client_ca", [True, False])
+async def test_brokers_whose_first_listener_speaks_tls_replicate_through_it(tmp_path, certificates, client_ca):
+    authority = certificates / "ca.pem"
+    async with two_brokers(tmp_path, secure(certificates, client_ca=client_ca), authority, authority) as servers:
+        assert await acknowledged(servers, trusting(certificates, "client"), 10_000) == 0
+
+
+async def test_a_broker_takes_nothing_from_one_whose_certificate_another_authority_has_signed(tmp_path, certificates):
+    authorities = certificates / "ca.pem", certificates / "stranger.pem"
+    async with two_brokers(tmp_path, secure(certificates), *authorities) as servers:
+        assert await acknowledged(servers, trusting(certificates), 500) == ErrorCode.REQUEST_TIMED_OUT
+
+
+async def test_an_authority_that_is_not_there_is_named_at_the_start(tmp_path, certificates):
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        async with two_brokers(tmp_path, secure(certificates), certificates / "nowhere.pem"):
+            pass

@@ -12,6 +12,8 @@ Made by `open`, before the partitions are opened; `join` when clients can connec
 from __future__ import annotations
 
 import asyncio
+import os
+import ssl
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -19,6 +21,7 @@ from hmac import compare_digest
 from typing import TYPE_CHECKING, Final
 
 from clarion import replication
+from clarion.broker.config import BrokerConfig
 from clarion.broker.replicas import Replicas
 from clarion.cluster import ClusterImage, CoordinationStore, Endpoint, SettingsRegistry, Topic, TopicRegistry
 from clarion.cluster.changes import change
@@ -62,6 +65,7 @@ class ClusterNode:
         self._node_id = node_id
         self._now_ms: Callable[[], int]  # set by `join`
         self._probes_brokers = False
+        self._tls: ssl.SSLContext | None = None  # where the other brokers' first listeners speak it
         self._following = Following(store, self._show, (settings,))
         self._controlling: asyncio.Task[None] | None = None
         self._altering: dict[asyncio.Task[None], None] = {}
@@ -89,6 +93,7 @@ class ClusterNode:
 
     async def join(self, membership: Membership, broker: Broker, endpoints: tuple[Endpoint, ...]) -> None:
         """Be registered, hold what the cluster wants held, lead what it wants led."""
+        self._tls = _tls_to_brokers(broker.config)
         await membership.join(endpoints)
         self.membership = membership
         await self._following.refresh()
@@ -174,7 +179,7 @@ class ClusterNode:
 
     def _channel_to(self, broker: Broker, broker_id: int) -> LastingChannel:
         host, port = self._registry.image.brokers[broker_id].endpoint(0)
-        return LastingChannel(ChannelSettings(host, port, f"broker-{self._node_id}"), broker.randomness)
+        return LastingChannel(ChannelSettings(host, port, f"broker-{self._node_id}", self._tls), broker.randomness)
 
     # What happens
 
@@ -225,3 +230,16 @@ class ClusterNode:
                 await change(self._store, [absent(key)], [Put(key, b"")], lambda _: None)
             except (StoreError, OSError) as error:
                 log.warning("removal_not_noted", id=topic_id, reason=str(error))
+
+
+def _tls_to_brokers(config: BrokerConfig) -> ssl.SSLContext | None:
+    """Brokers reach each other where the first listener is. Names are checked; a broker shows its own certificate."""
+    tls = config.listeners[0].tls
+    if tls is None:
+        return None
+    if config.cluster_ca:
+        os.stat(config.cluster_ca)  # whose complaint, unlike that of TLS, names the file
+    context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=config.cluster_ca or tls.client_ca)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(tls.certificate, tls.key)
+    return context

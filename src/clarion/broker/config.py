@@ -231,6 +231,14 @@ class BrokerConfig:
         Kind.STRING,
         "Where the broker stands: replicas of a partition go to different racks.",
     )
+    cluster_ca: str = setting(
+        "clarion.cluster.tls.ca",
+        "",
+        Kind.STRING,
+        "The authority, as PEM, that must have signed the certificates of the other brokers where the first of "
+        "`listeners` speaks TLS: there brokers reach each other. Without it `clarion.tls.client.ca`, else those that "
+        "the system trusts.",
+    )
     session_seconds: float = setting_in_seconds(
         "broker.session.timeout.ms",
         6.0,
