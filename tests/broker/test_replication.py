@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ import pytest
 from clarion.model.errors import ErrorCode
 from clarion.model.names import OFFSETS_TOPIC
 from clarion.replication import Membership
-from clarion.wire.batch import HEADER_BYTES
+from clarion.wire.batch import HEADER_BYTES, stamp
+from clarion.wire.limits import WorkBudget
 from clarion.wire.messages.logs import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from clarion.wire.messages.offsets import OffsetFetchRequest
 from tests.broker.harness import running, until
@@ -187,3 +189,36 @@ async def test_a_batch_that_is_damaged_on_the_leaders_disk_goes_no_further(
         await until(lambda: "replica_fetch_put_off" in caplog.messages)
         assert pair.follower.next_offset == 0
         assert pair.agreement.states[-1].in_sync == (1,)
+
+
+@pytest.mark.uncompiled  # a stand-in for the preparation of batches decides when it ends
+async def test_an_offset_that_another_leaders_message_has_by_now_acknowledges_nothing(tmp_path: Path) -> None:
+    """Another batch of the request is in a thread while the leader is deposed, its log cut, and filled by the next."""
+    async with two_replicas(tmp_path, in_sync=(1, FOLLOWER), **QUICK) as pair:
+        node, leader = pair.node, pair.leader
+        await node.topic("compacted", cleanup_policy="compact", **QUICK)
+        slow = node.partition("compacted")
+        may_go, preparation = threading.Event(), slow.preparation
+        assert preparation is not None
+
+        def wait_and_prepare(records: memoryview, budget: WorkBudget) -> memoryview:
+            assert may_go.wait(20)
+            return preparation(records, budget)
+
+        slow.preparation = wait_and_prepare
+        batches = {PLACE: batch(b"lost"), ("compacted", 0): batch(bytes(100_000), keys=[b"k"])}
+        answer = asyncio.ensure_future(node.client.produce(batches, acks=-1))
+        await until(lambda: leader.next_offset == 1)
+        now = pair.agreement.states[-1]
+        epoch = now.leader_epoch + 1
+        leader.follow(now._replace(leader=FOLLOWER, leader_epoch=epoch, partition_epoch=now.partition_epoch + 1))
+        leader.cut_where_logs_part(now.leader_epoch, 0, NOW_MS)
+        theirs = bytearray(batch(b"theirs", at=NOW_MS))
+        stamp(memoryview(theirs), 0, epoch)
+        leader.append_fetched(memoryview(theirs), NOW_MS)
+        leader.note_leader(1, 0)
+        assert leader.high_watermark.offset == 1
+        may_go.set()
+        produced = await answer
+        assert produced[PLACE].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert produced["compacted", 0].error_code == 0

@@ -201,8 +201,11 @@ class Placed:
         return self._pending
 
     def finish(self) -> None:
-        # What was appended in earlier turns may have been committed meanwhile.
-        self._uncommitted = [one for one in self._uncommitted if not one.is_committed]
+        # What was appended in earlier turns may have been committed meanwhile, or its leader's term have ended.
+        for one in self._uncommitted:
+            if one.is_given_up:
+                one.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self._uncommitted = [one for one in self._uncommitted if not one.is_given_up and not one.is_committed]
         reply = self.answer()
         self._connection.release(self)
         if self._pending is not None and reply is not self._pending and reply is not None:

@@ -37,13 +37,19 @@ def encode_reply(header: RequestHeader, results: list[TopicResult]) -> Reply:
 class UncommittedBatch:
     """One appended batch that the watermark has not passed, and its place in the reply."""
 
-    __slots__ = ("at", "last_offset", "partition", "produced")
+    __slots__ = ("_term", "at", "last_offset", "partition", "produced")
 
     def __init__(self, partition: Partition, last_offset: int, produced: list[PartitionProduced], at: int) -> None:
         self.partition = partition
         self.last_offset = last_offset
         self.produced = produced
         self.at = at
+        self._term = partition.leader_epoch
+
+    @property
+    def is_given_up(self) -> bool:
+        """Its leader's term is over: the log may have been cut since, and the same offset be another's message."""
+        return not self.partition.is_leader or self.partition.leader_epoch != self._term
 
     @property
     def is_committed(self) -> bool:
@@ -74,7 +80,7 @@ class WaitingProduce:
         self.deadline = self._broker.waiting_produces.add(self, timeout_ms)
         for one in self._uncommitted:
             one.partition.when_committed(one.last_offset, partial(self._on_commit, one))
-        return self._pending
+        return pending
 
     def _on_commit(self, one: UncommittedBatch, code: ErrorCode) -> None:
         if code is not ErrorCode.NONE:
