@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
@@ -172,6 +173,7 @@ class Replica:
     )  # of its followers, and in which life they said so
     epoch_start: int = 0
     committed: int = 0
+    rules: ElectionRules = FLUSHED  # likewise
 
 
 def agreed(leader: list[Message], follower: list[Message]) -> int:
@@ -194,12 +196,13 @@ class Story:
     """
 
     knows_lives = True  # leaders know that their leadership ends with their life
+    waits_for_strikes = True  # leaders commit nothing while others are eligible
 
     def __init__(self, seed: int, rules: ElectionRules, steps: int) -> None:
         self.chance = random.Random(seed)
         self.rules = rules
         self.store = PartitionState(1, 1, (1, 2, 3), (1,), lives=(1, -1, -1))
-        self.replicas = {number: Replica(view=self.store) for number in (1, 2, 3)}
+        self.replicas = {number: Replica(view=self.store, rules=rules) for number in (1, 2, 3)}
         self.committed: list[Message] = []
         self.next_number = 0
         self.commits = 0
@@ -209,10 +212,13 @@ class Story:
     def run(self) -> int:
         moves = [self.append] * 3 + [self.fetch] * 8 + [self.flush] * 4 + [self.commit] * 3
         moves += [self.learn] * 4 + [self.settle] * 2 + [self.expand] * 2 + [self.start] * 2
-        moves += [self.shrink, self.crash, self.stop]
+        moves += [self.shrink, self.crash, self.stop, *self.more_moves()]
         for _ in range(self.steps):
             self.chance.choice(moves)()
         return self.commits
+
+    def more_moves(self) -> list[Callable[[], None]]:
+        return []
 
     @property
     def alive(self) -> dict[int, BrokerRegistration]:
@@ -264,7 +270,9 @@ class Story:
         if (leading := self.leader()) is None:
             return
         number, one = leading
-        if len(one.view.in_sync) < elections.min_in_sync(one.view, self.rules):
+        if len(one.view.in_sync) < elections.min_in_sync(one.view, one.rules):
+            return
+        if one.view.eligible and self.waits_for_strikes:
             return
         own = one.flushed if self.rules.is_flushed else len(one.log)
         others = [one.positions.get(other, (0, 0))[0] for other in one.view.in_sync if other != number]
@@ -284,7 +292,7 @@ class Story:
     def _see(self, number: int) -> None:
         one = self.replicas[number]
         is_new = one.view is None or self.store.leader_epoch > one.view.leader_epoch
-        one.view = self.store
+        one.view, one.rules = self.store, self.rules
         if is_new:
             one.positions = {}
             one.epoch_start = len(one.log)
@@ -305,7 +313,7 @@ class Story:
             return
         others = [other for other in self.store.in_sync if other != leading[0]]
         if others and self.chance.random() < 0.3:
-            self.store = shrink(self.store, self.rules, [self.chance.choice(others)])
+            self.store = shrink(self.store, leading[1].rules, [self.chance.choice(others)])
             leading[1].view = self.store
 
     def expand(self) -> None:
@@ -317,7 +325,7 @@ class Story:
             is_caught_up = position >= max(one.epoch_start, one.committed)
             is_that_life = self.replicas[other].is_up and self.replicas[other].life == life
             if other not in self.store.in_sync and is_caught_up and is_that_life:
-                self.store = expand(self.store, self.rules, other, life)
+                self.store = expand(self.store, one.rules, other, life)
                 one.view = self.store
 
     def crash(self) -> None:
@@ -363,6 +371,30 @@ def _everybody_stays_eligible(
     return state._replace(in_sync=now, eligible=eligible, partition_epoch=state.partition_epoch + 1)
 
 
+class ChangingMinimum(Story):
+    """Somebody lowers and raises min.insync.replicas all the time; brokers hear of it when they do."""
+
+    def more_moves(self) -> list[Callable[[], None]]:
+        return [self.alter] * 4
+
+    def alter(self) -> None:
+        self.rules = self.rules._replace(min_in_sync=self.chance.choice((1, 2)))
+
+
+def change_minimum(seeds: int) -> int:
+    return sum(ChangingMinimum(seed, ElectionRules(2), 400).run() for seed in range(seeds))
+
+
+def test_nor_while_the_minimum_is_changed():
+    assert change_minimum(300) > 1000
+
+
+def test_a_lowered_minimum_that_counts_at_once_loses_something(monkeypatch):
+    monkeypatch.setattr(Story, "waits_for_strikes", False)
+    with pytest.raises(AssertionError, match="acknowledged"):
+        change_minimum(300)
+
+
 SWITCHED_OFF = {
     "only in-sync or eligible replicas lead": ("may_lose", CACHED._replace(may_lose=True)),
     "a crash ends being in sync": ("_holds_everything", CACHED),
@@ -382,6 +414,7 @@ def test_without_one_of_the_rules_something_is_lost(rule, monkeypatch):
             monkeypatch.setattr(Story, "knows_lives", False)
         case "_with_in_sync":
             monkeypatch.setattr(elections, name, _everybody_stays_eligible)
+            monkeypatch.setattr(Story, "waits_for_strikes", False)  # or nothing would be committed at all
     with pytest.raises(AssertionError, match="acknowledged"):
         run_many(rules)
 

@@ -239,3 +239,14 @@ def test_what_cannot_be_is_refused() -> None:
         leader.on_flushed(at(4))
     with pytest.raises(AssertionError, match="only replicas"):
         leader.on_in_sync({9})
+
+
+def test_while_others_are_eligible_a_lowered_minimum_commits_nothing() -> None:
+    """It may be raised again before the cluster has struck them out, and one of them be elected."""
+    leader = leading(2, 3, in_sync=(), min_in_sync=2)
+    leader.set_followers((2, 3), (), NOW, has_eligible=True)
+    leader.on_append(at(1))
+    assert leader.configure(is_durable=False, min_in_sync=1) == ()
+    assert leader.high_watermark == at(0)
+    assert leader.set_followers((2, 3), (), NOW) == (Do.TELL_COMMITTED,)
+    assert leader.high_watermark == at(1)

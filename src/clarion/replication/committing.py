@@ -116,7 +116,8 @@ class CommittingPartition(ReadablePartition):
             leader = self._begin_term(state)
         self._note(state)
         others = [one for one in state.replicas if one != state.leader]
-        commands = leader.set_followers(others, [one for one in others if one in state.in_sync], now_ms)
+        in_sync = [one for one in others if one in state.in_sync]
+        commands = leader.set_followers(others, in_sync, now_ms, has_eligible=bool(state.eligible))
         more = leader.configure(is_durable=self._is_durable, min_in_sync=self._min_in_sync(state))
         self._judge_replicas()  # before anybody is told that something is committed
         self._perform((*commands, *more))

@@ -87,6 +87,7 @@ class Leader:
         self.in_sync: frozenset[int] = frozenset()  # followers; the leader itself always is
         self._epoch_start = end.offset
         self._asked: frozenset[int] | None = None  # the set that the cluster has not agreed on yet
+        self._has_eligible = False  # others may be elected who are not in sync
         self._followers: dict[int, Progress] = {}
         self._is_alone = True
         self._uncommitted = uncommitted or Uncommitted()  # kept while there are followers
@@ -102,8 +103,9 @@ class Leader:
     def _may_commit(self) -> bool:
         """With fewer in sync than the minimum nothing is committed, whoever has written it with whatever acks: one who
         left when too few were left may be elected next (`eligible`), and readers would see messages go again (KIP-966).
+        A minimum that has been lowered counts when the cluster has struck out who is eligible: it may be raised again.
         """
-        return 1 + len(self.in_sync) >= min(self._min_in_sync, 1 + len(self._followers))
+        return not self._has_eligible and 1 + len(self.in_sync) >= min(self._min_in_sync, 1 + len(self._followers))
 
     @property
     def min_in_sync(self) -> int:
@@ -153,8 +155,12 @@ class Leader:
 
     # The others
 
-    def set_followers(self, replicas: Iterable[int], in_sync: Iterable[int], now_ms: int) -> Commands:
-        """At the beginning of a term, and when replicas are assigned anew."""
+    def set_followers(
+        self, replicas: Iterable[int], in_sync: Iterable[int], now_ms: int, *, has_eligible: bool = False
+    ) -> Commands:
+        """At the beginning of a term, and when replicas are assigned anew. `has_eligible`: the cluster may elect others
+        than those in sync."""
+        self._has_eligible = has_eligible
         self._followers = {one: self._followers.get(one) or Progress(now_ms) for one in sorted(replicas)}
         self._is_alone = not self._followers
         if not self._is_alone and self.high_watermark < self.end:

@@ -33,6 +33,11 @@ class Assignment(Protocol):
     @property
     def in_sync(self) -> tuple[int, ...]: ...
     @property
+    def eligible(self) -> tuple[int, ...]:
+        """Not in sync, but may be elected: nothing is committed while there are any."""
+        ...
+
+    @property
     def partition_epoch(self) -> int: ...
     @property
     def min_in_sync(self) -> int:
@@ -49,6 +54,7 @@ class Term(NamedTuple):
     in_sync: tuple[int, ...]
     partition_epoch: int = 0
     min_in_sync: int = 1
+    eligible: tuple[int, ...] = ()
 
 
 class InSyncRequests(Protocol):
