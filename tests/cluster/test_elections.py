@@ -10,15 +10,17 @@ import pytest
 
 from clarion.cluster import elections
 from clarion.cluster.elections import ElectionRules, expand, is_calm, prefer, reassign, settle, shrink
-from clarion.cluster.schema import NO_LEADER, BrokerRegistration, Endpoint, PartitionState
+from clarion.cluster.schema import NO_EPOCH, NO_LEADER, BrokerRegistration, Endpoint, PartitionState
 
 FLUSHED = ElectionRules()
 CACHED = ElectionRules(is_flushed=False)
 LOSSY = ElectionRules(is_flushed=False, may_lose=True)
 
 
-def broker(number: int, epoch: int = 10, *, clean_since: int = 0, is_leaving: bool = False) -> BrokerRegistration:
-    return BrokerRegistration(number, epoch, (Endpoint("h", 1),), None, clean_since, is_leaving)
+def broker(
+    number: int, epoch: int = 10, *, clean_since: int = 0, is_leaving: bool = False, held_since: int = NO_EPOCH
+) -> BrokerRegistration:
+    return BrokerRegistration(number, epoch, (Endpoint("h", 1),), None, clean_since, is_leaving, held_since=held_since)
 
 
 def alive(*brokers: BrokerRegistration | int) -> dict[int, BrokerRegistration]:
@@ -97,6 +99,31 @@ def test_when_all_crashed_at_once_and_are_back_one_leads_and_the_reason_warns():
     assert waiting.leader == NO_LEADER, "the one that is away may have everything"
 
 
+@pytest.mark.parametrize("rules", [FLUSHED, CACHED])
+def test_a_broker_whose_disk_was_replaced_holds_nothing_and_is_elected_by_nobody(rules):
+    """All lost power; the first one back is the one with a new disk."""
+    empty = broker(1, 20, clean_since=20, held_since=20)
+    waiting, _ = settle(state(leader=1), rules, alive(empty))
+    assert (waiting.leader, waiting.in_sync) == (NO_LEADER, (1, 2, 3))
+    back = alive(empty, broker(2, 21, clean_since=21), broker(3, 22, clean_since=22))
+    settled, reason = settle(waiting, rules, back)
+    assert settled.leader == 2
+    assert 1 not in settled.in_sync
+    assert ("another data directory" if rules.is_flushed else "may be missing") in reason
+
+
+def test_an_empty_disk_leads_only_where_no_replica_can_have_more():
+    empty = broker(1, 20, clean_since=20, held_since=20)
+    alone_in_sync = state(in_sync=(1,), min_in_sync=1)
+    waiting, _ = settle(alone_in_sync, FLUSHED, alive(empty, 2, 3))
+    assert waiting.leader == NO_LEADER, "the other two have most of it: whoever runs the cluster decides"
+    only = state(replicas=(1,), in_sync=(1,), lives=(10,), min_in_sync=1)
+    settled, reason = settle(only, FLUSHED, alive(empty))
+    assert (settled.leader, settled.life_of(1)) == (1, 20)
+    assert "may be missing" in reason
+    assert settle(settled, FLUSHED, alive(empty)) is None
+
+
 def test_losing_messages_has_to_be_asked_for():
     settled, reason = settle(state(in_sync=(1,), min_in_sync=1), LOSSY, alive(2, 3))
     assert (settled.leader, settled.in_sync) == (2, (2,))
@@ -167,6 +194,7 @@ class Replica:
     is_up: bool = True
     life: int = 1
     clean_since: int = 1
+    held_since: int = NO_EPOCH
     view: PartitionState | None = None  # the state that it knows of
     positions: dict[int, tuple[int, int]] = field(
         default_factory=dict
@@ -223,7 +251,7 @@ class Story:
     @property
     def alive(self) -> dict[int, BrokerRegistration]:
         return {
-            number: broker(number, one.life, clean_since=one.clean_since)
+            number: broker(number, one.life, clean_since=one.clean_since, held_since=one.held_since)
             for number, one in self.replicas.items()
             if one.is_up
         }
@@ -354,8 +382,8 @@ class Story:
             self._see(number)
 
 
-def run_many(rules: ElectionRules) -> int:
-    return sum(Story(seed, rules, 400).run() for seed in range(300))
+def run_many(rules: ElectionRules, story: type[Story] = Story) -> int:
+    return sum(story(seed, rules, 400).run() for seed in range(300))
 
 
 @pytest.mark.parametrize("rules", [FLUSHED, CACHED, ElectionRules(2), ElectionRules(2, is_flushed=False)])
@@ -381,23 +409,43 @@ class ChangingMinimum(Story):
         self.rules = self.rules._replace(min_in_sync=self.chance.choice((1, 2)))
 
 
-def change_minimum(seeds: int) -> int:
-    return sum(ChangingMinimum(seed, ElectionRules(2), 400).run() for seed in range(seeds))
+class NewDisks(Story):
+    """Now and then a broker that is down gets another disk, when others are in sync."""
+
+    def more_moves(self) -> list[Callable[[], None]]:
+        return [self.replace_disk] * 2
+
+    def replace_disk(self) -> None:
+        number = self.chance.randint(1, 3)
+        one = self.replicas[number]
+        if not one.is_up and any(other != number and self._has_all(other) for other in self.store.in_sync):
+            one.log, one.flushed = [], 0
+            one.clean_since = one.held_since = one.life + 1
+
+    def _has_all(self, number: int) -> bool:
+        one = self.replicas[number]
+        return one.log[: len(self.committed)] == self.committed
+
+
+@pytest.mark.parametrize("rules", [FLUSHED, CACHED])
+def test_nor_when_disks_are_replaced(rules):
+    assert run_many(rules, NewDisks) > 1000
 
 
 def test_nor_while_the_minimum_is_changed():
-    assert change_minimum(300) > 1000
+    assert run_many(ElectionRules(2), ChangingMinimum) > 1000
 
 
 def test_a_lowered_minimum_that_counts_at_once_loses_something(monkeypatch):
     monkeypatch.setattr(Story, "waits_for_strikes", False)
     with pytest.raises(AssertionError, match="acknowledged"):
-        change_minimum(300)
+        run_many(ElectionRules(2), ChangingMinimum)
 
 
 SWITCHED_OFF = {
     "only in-sync or eligible replicas lead": ("may_lose", CACHED._replace(may_lose=True)),
     "a crash ends being in sync": ("_holds_everything", CACHED),
+    "another disk ends it too": ("_is_empty_handed", FLUSHED),
     "leadership ends with the life": ("_is_here", CACHED),
     "who left while others could acknowledge is not eligible": ("_with_in_sync", ElectionRules(2)),
 }
@@ -409,6 +457,8 @@ def test_without_one_of_the_rules_something_is_lost(rule, monkeypatch):
     match name:
         case "_holds_everything":
             monkeypatch.setattr(elections, name, lambda state, rules, alive, one: one in alive)
+        case "_is_empty_handed":
+            monkeypatch.setattr(elections, name, lambda state, alive, one: False)
         case "_is_here":
             monkeypatch.setattr(elections, name, lambda state, alive, one: one in alive)
             monkeypatch.setattr(Story, "knows_lives", False)
@@ -416,7 +466,7 @@ def test_without_one_of_the_rules_something_is_lost(rule, monkeypatch):
             monkeypatch.setattr(elections, name, _everybody_stays_eligible)
             monkeypatch.setattr(Story, "waits_for_strikes", False)  # or nothing would be committed at all
     with pytest.raises(AssertionError, match="acknowledged"):
-        run_many(rules)
+        run_many(rules, NewDisks if name == "_is_empty_handed" else Story)
 
 
 def test_what_looks_calm_at_a_glance_is_what_would_not_be_changed():

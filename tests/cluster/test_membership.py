@@ -13,7 +13,7 @@ from clarion.cluster.coordination import Put
 from clarion.cluster.following import Following
 from clarion.cluster.image import ClusterImage
 from clarion.cluster.membership import DuplicateBrokerError, Membership, Newcomer
-from clarion.cluster.schema import NO_LEADER, BrokerRegistration, Endpoint
+from clarion.cluster.schema import NO_EPOCH, NO_LEADER, BrokerRegistration, Endpoint
 from clarion.cluster.simulated_store import SimulatedService, SimulatedStore, Weather
 
 PATIENCE_SECONDS = 20
@@ -168,6 +168,24 @@ async def test_the_mark_of_an_older_copy_of_the_folder_is_not_believed(cluster: 
     await second.close()
     third = await cluster.join(1, ended_cleanly=first.epoch, clean_since=first.clean_since)
     assert third.clean_since == third.epoch
+
+
+async def test_a_broker_with_another_data_directory_says_since_when(cluster: Cluster):
+    first = await cluster.join(1)
+    await first.close()
+    again = await cluster.join(1)
+    known = cluster.registered(1)
+    assert known is not None
+    assert known.held_since == NO_EPOCH
+    await again.close()
+    for directory in ("new-disk", "new-disk"):
+        replaced = await cluster.join(1, directory=directory)
+        await replaced.announce_leaving()
+        await replaced.close()
+    third = await cluster.join(1, directory="new-disk")
+    known = cluster.registered(1)
+    assert known is not None
+    assert again.epoch < known.held_since < replaced.epoch < third.epoch, "the first life with it, not the last"
 
 
 async def test_leaving_is_announced_in_the_same_life(cluster: Cluster):

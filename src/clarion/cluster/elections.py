@@ -9,6 +9,7 @@ Pure: the state of a partition and who is alive in, the next state and the reaso
 - With messages in the page cache alone (`is_flushed` is false), a life that did not end with a clean stop may have
   lost some: such a replica is in sync no longer. Every life since it was known to hold everything has to have ended
   cleanly (`clean_since`), not only the last one. Flushed ones are what they were.
+- A broker that comes back with another data directory (`held_since`) holds nothing of what it held, flushed or not.
 - If nobody is left who may lead, the partition waits without a leader. Only where the topic says so
   (`unclean.leader.election.enable`), or where all who could hold everything are back and each may have lost
   something, is one elected all the same; the reason then says what that means.
@@ -136,11 +137,11 @@ def _without_in_sync(state: PartitionState, rules: ElectionRules, alive: Alive) 
         reason = f"broker {leader} leads: it was in sync when nothing could be acknowledged without it any more"
         return Verdict(_led_by(state, alive, leader, (leader,))._replace(eligible=()), reason)
     could = (*state.in_sync, *eligible)
-    if could and all(one in alive for one in could):
-        leader = state.leader if state.leader in could else could[0]
+    if (left := _left_of(state, alive, could)) and all(one in alive for one in could):
+        leader = state.leader if state.leader in left else left[0]
         reason = (
-            f"broker {leader} leads: everybody who was in sync has restarted without a clean stop; messages that were"
-            " in no more than their page caches may be missing"
+            f"broker {leader} leads: everybody who was in sync has restarted without a clean stop, or without its data;"
+            " messages that were in no more than their page caches, or on those disks, may be missing"
         )
         return Verdict(_led_by(state, alive, leader, (leader,))._replace(eligible=()), reason)
     if rules.may_lose and (here := [one for one in state.replicas if one in alive]):
@@ -161,10 +162,21 @@ def _eligible(state: PartitionState, rules: ElectionRules) -> tuple[int, ...]:
     return state.eligible if len(state.in_sync) < min_in_sync(state, rules) else ()
 
 
+def _left_of(state: PartitionState, alive: Alive, could: tuple[int, ...]) -> tuple[int, ...]:
+    """Those who still have the disk on which it was. An empty log leads only where no replica can have more."""
+    has_any = any(one not in alive or not _is_empty_handed(state, alive, one) for one in state.replicas)
+    return tuple(one for one in could if not (has_any and one in alive and _is_empty_handed(state, alive, one)))
+
+
+def _is_empty_handed(state: PartitionState, alive: Alive, replica: int) -> bool:
+    """It is back with another data directory than the one that held this."""
+    return alive[replica].held_since > state.life_of(replica)
+
+
 def _holds_everything(state: PartitionState, rules: ElectionRules, alive: Alive, replica: int) -> bool:
     """It is alive, and nothing that it held has been lost since."""
     broker = alive.get(replica)
-    if broker is None:
+    if broker is None or _is_empty_handed(state, alive, replica):
         return False
     return rules.is_flushed or broker.clean_since <= state.life_of(replica)
 
@@ -246,7 +258,10 @@ def _finish_move(state: PartitionState, alive: Alive) -> tuple[PartitionState, l
 
 
 def _fate(state: PartitionState, alive: Alive, replica: int) -> str:
-    return "has restarted without a clean stop" if replica in alive else "is gone"
+    if replica not in alive:
+        return "is gone"
+    is_empty = _is_empty_handed(state, alive, replica)
+    return "is back with another data directory" if is_empty else "has restarted without a clean stop"
 
 
 def _why_elected(state: PartitionState, alive: Alive, leader: int) -> str:

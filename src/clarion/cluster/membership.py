@@ -33,10 +33,13 @@ from clarion.cluster.schema import (
     NO_EPOCH,
     BrokerRegistration,
     Endpoint,
+    Life,
     broker_key,
     life_key,
     read_broker,
+    read_life,
     write_broker,
+    write_life,
 )
 from clarion.world import boot_seconds, event_log
 from clarion.world.events import Repeats
@@ -180,7 +183,9 @@ class Membership:
             last = await until_answered(lambda: self._store.get(life))
             if known is not None and not self._is_ours(known):
                 return False
-            clean_since = self._clean_since(int(last.value) if last else NO_EPOCH, epoch)
+            last_life = read_life(last.value) if last else Life()
+            clean_since = self._clean_since(last_life.epoch, epoch)
+            this_life = Life(epoch, self._newcomer.directory, self._held_since(last_life, epoch))
             ours = BrokerRegistration(
                 self.id,
                 epoch,
@@ -191,8 +196,9 @@ class Membership:
                 self._newcomer.directory,
                 secret,
                 FEATURE_LEVEL,
+                this_life.held_since,
             )
-            puts = [Put(key, write_broker(ours), self.lease), Put(life, b"%d" % epoch)]
+            puts = [Put(key, write_broker(ours), self.lease), Put(life, write_life(this_life))]
             compares = [unchanged(one) if one else absent(name) for name, one in ((key, known), (life, last))]
 
             def follow(_: Revision, *, clean_since: int = clean_since) -> None:
@@ -212,6 +218,10 @@ class Membership:
         newcomer = self._newcomer
         was_clean = newcomer.ended_cleanly is not None and newcomer.ended_cleanly == last_life
         return newcomer.clean_since if was_clean and newcomer.clean_since != NO_EPOCH else epoch
+
+    def _held_since(self, last: Life, epoch: int) -> int:
+        """With another data directory under the same id (its disk was replaced) a broker holds nothing of before."""
+        return last.held_since if last.directory in ("", self._newcomer.directory) else epoch
 
     # Staying
 

@@ -61,11 +61,20 @@ class BrokerRegistration(NamedTuple):
     directory: str = ""  # the id of its data directory: another one under the same broker id is a stranger
     secret: str = ""  # of this life: only who can read the store knows it, so only brokers do
     features: int = 0  # its FEATURE_LEVEL
+    held_since: int = NO_EPOCH  # the first life with this data directory, if another one was the broker's before
     revision: Revision = ABSENT  # of this registration in the store
 
     def endpoint(self, listener: int) -> Endpoint:
         """Where clients of this listener reach it."""
         return self.endpoints[min(listener, len(self.endpoints) - 1)]
+
+
+class Life(NamedTuple):
+    """The last life of a broker, also after its end."""
+
+    epoch: int = NO_EPOCH
+    directory: str = ""  # older versions did not note it
+    held_since: int = NO_EPOCH
 
 
 class PartitionState(NamedTuple):
@@ -203,7 +212,18 @@ def write_broker(broker: BrokerRegistration) -> bytes:
         content["isLeaving"] = True
     if broker.directory:
         content |= {"directory": broker.directory, "secret": broker.secret, "features": broker.features}
+    if broker.held_since != NO_EPOCH:
+        content["heldSince"] = broker.held_since
     return _write(content)
+
+
+def write_life(life: Life) -> bytes:
+    return _write({"epoch": life.epoch, "directory": life.directory, "heldSince": life.held_since})
+
+
+def read_life(value: bytes) -> Life:
+    said = json.loads(value)
+    return Life(said) if isinstance(said, int) else Life(said["epoch"], said["directory"], said["heldSince"])
 
 
 def read_broker(broker_id: int, value: bytes, revision: Revision = ABSENT) -> BrokerRegistration:
@@ -219,6 +239,7 @@ def read_broker(broker_id: int, value: bytes, revision: Revision = ABSENT) -> Br
         said.get("directory", ""),
         said.get("secret", ""),
         int(said.get("features", 0)),
+        int(said.get("heldSince", NO_EPOCH)),
         revision,
     )
 
