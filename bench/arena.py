@@ -15,7 +15,9 @@ from typing import Any, Self, TypeVar
 
 from bench.load import run_job
 from bench.load.admin import Admin, admin_for
+from bench.load.cluster import BROKERS, ClusterAdmin
 from bench.peers.clarion import ClarionServer
+from bench.peers.cluster import CLUSTERS, Cluster
 from bench.peers.kafka import KafkaServer
 from bench.peers.nats import NatsServer
 from bench.peers.process import ROOT, PeerUnavailable, ServerProcess
@@ -36,6 +38,7 @@ class Arena:
         self.sizes = sizes
         self.why_not: dict[str, str] = {}
         self._pool: dict[tuple[str, str], ServerProcess] = {}
+        self._clusters: dict[tuple[str, str], Cluster] = {}
         self._filled: dict[tuple[str, int], tuple[str, int]] = {}
         self._made: dict[str, tuple[str, int]] = {}
         self._kept: dict[str, Any] = {}
@@ -51,8 +54,8 @@ class Arena:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._keepers.close()
-        for server in self._pool.values():
-            server.stop()
+        for one in (*self._pool.values(), *self._clusters.values()):
+            one.stop()
         for folder in (self.tmpfs, self.disk):
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -64,6 +67,32 @@ class Arena:
             self._pool[peer, durability] = server
             self._warm(server, durability)
         return self._pool[peer, durability]
+
+    def cluster(self, peer: str, durability: str) -> Cluster:
+        """The peer's three brokers, started and warmed at their first use. Those of another durability go first."""
+        if (peer, durability) not in self._clusters:
+            for key in [key for key in self._clusters if key[0] == peer]:
+                self._clusters[key].stop()
+                self._clusters.pop(key).remove()
+            cluster = CLUSTERS[peer](self._folder(peer, durability), fsync=durability == "fsync")
+            cluster.__enter__()
+            self._clusters[peer, durability] = cluster
+            self._warm_cluster(peer, durability)
+        return self._clusters[peer, durability]
+
+    @contextmanager
+    def cluster_topic(self, peer: str, durability: str, partitions: int = BROKERS) -> Iterator[tuple[Cluster, str]]:
+        """A cluster that has become quiet, and a replicated topic for one round, deleted after it."""
+        cluster = self.cluster(peer, durability)
+        name = f"c{next(self._numbers):05d}"
+        admin = ClusterAdmin(("127.0.0.1", cluster.ports[-1]))  # not the one that a row kills
+        admin.create(name, partitions)
+        self.wait_for_quiet()
+        try:
+            yield cluster, name
+        finally:
+            admin.delete(name)
+            admin.close()
 
     @contextmanager
     def fresh(self, peer: str, durability: str = "page-cache") -> Iterator[ServerProcess]:
@@ -120,7 +149,7 @@ class Arena:
         return admin_for(server.name, server.address)
 
     def load(self, server: ServerProcess, job: str, **settings: object) -> dict[str, float]:
-        return run_job(job, dialect=server.name, port=server.port, pid=server.pid, **settings)
+        return run_job(job, dialect=server.name, port=server.port, pids=server.pids, **settings)
 
     def wait_for_quiet(self) -> None:
         """Lets what the last round left behind (deletions, compilers, collectors) finish first; bounded."""
@@ -128,7 +157,8 @@ class Arena:
         while time.monotonic() < deadline:
             before = self._pool_cpu_seconds()
             time.sleep(0.2)
-            if self._pool_cpu_seconds() - before <= 0.2 * _QUIET_CPU_SHARE * max(1, len(self._pool)):
+            processes = max(1, len(self._pool) + BROKERS * len(self._clusters))
+            if self._pool_cpu_seconds() - before <= 0.2 * _QUIET_CPU_SHARE * processes:
                 return
 
     def pretouch(self) -> float:
@@ -141,11 +171,13 @@ class Arena:
         return self.sizes.pretouch_bytes / (time.perf_counter() - began) / 1e9
 
     def _new(self, peer: str, durability: str) -> ServerProcess:
+        return PEERS[peer](self._folder(peer, durability), fsync=durability == "fsync")  # type: ignore[call-arg]
+
+    def _folder(self, peer: str, durability: str) -> Path:
         if peer in self.why_not:
             raise PeerUnavailable(self.why_not[peer])
-        fsync = durability == "fsync"
-        folder = (self.disk if fsync else self.tmpfs) / f"{peer}-{next(self._numbers)}" / "data"
-        return PEERS[peer](folder, fsync=fsync)  # type: ignore[call-arg]
+        place = self.disk if durability == "fsync" else self.tmpfs
+        return place / f"{peer}-{next(self._numbers)}" / "data"
 
     def _warm(self, server: ServerProcess, durability: str) -> None:
         seconds, acks = self.sizes.warm_seconds, -1 if durability == "fsync" else 1
@@ -162,8 +194,18 @@ class Arena:
             rate = self.sizes.latency_rate_fsync
             self.load(server, "latency", topic=topic, rate=rate, seconds=seconds, acks=acks)
 
+    def _warm_cluster(self, peer: str, durability: str) -> None:
+        bounds = {"dialect": peer, "seconds": self.sizes.warm_seconds, "acks": -1}
+        with self.cluster_topic(peer, durability) as (cluster, topic):
+            where = {"port": cluster.ports[0], "pids": cluster.pids, "topic": topic}
+            run_job("produce", is_cluster=True, partitions=BROKERS, connections=2 * BROKERS,
+                    bytes_max=self.sizes.cluster_bytes, **where, **bounds)  # fmt: skip
+        with self.cluster_topic(peer, durability) as (cluster, topic):
+            where = {"port": cluster.ports[0], "pids": cluster.pids, "topic": topic}
+            run_job("latency", rate=self.sizes.cluster_latency_rate_fsync, **where, **bounds)
+
     def _pool_cpu_seconds(self) -> float:
-        return sum(server.cpu_seconds() for server in self._pool.values())
+        return sum(one.cpu_seconds() for one in (*self._pool.values(), *self._clusters.values()))
 
 
 def _disk_folder() -> Path:

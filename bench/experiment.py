@@ -37,6 +37,8 @@ METRICS = {
     "ready_s": Metric("seconds", Kind.COST, 3),
     "rss_mb": Metric("MB resident", Kind.COST),
     "idle_mb": Metric("MB resident", Kind.COST),
+    "gap_s": Metric("s without an acknowledgement", Kind.TAIL, 2),
+    "refill_s": Metric("s to full replication", Kind.TAIL, 2),
     "kb_per_connection": Metric("KB/connection", Kind.COST, 1),
     "cpu_s_per_m": Metric("Spark's CPU s/million", Kind.COST, 2),
     "batch_1_ms": Metric("ms, 1 partition", Kind.COST),

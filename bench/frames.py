@@ -111,9 +111,21 @@ def api_versions() -> bytes:
 
 def create_topic(topic: str, partitions: int, settings: Mapping[str, str], timeout_ms: int = 60_000) -> bytes:
     """CreateTopics v4, one topic, replication factor 1."""
+    return _create_topic(topic, struct.pack(">ihi", partitions, 1, 0), settings, timeout_ms)
+
+
+def create_placed_topic(
+    topic: str, replicas: Sequence[Sequence[int]], settings: Mapping[str, str], timeout_ms: int = 60_000
+) -> bytes:
+    """CreateTopics v4, one topic, its replicas on the brokers named for each partition; the first one is to lead."""
+    placed = b"".join(struct.pack(">i", partition) + _ints(brokers) for partition, brokers in enumerate(replicas))
+    return _create_topic(topic, struct.pack(">ihi", -1, -1, len(replicas)) + placed, settings, timeout_ms)
+
+
+def _create_topic(topic: str, shape: bytes, settings: Mapping[str, str], timeout_ms: int) -> bytes:
     pairs = b"".join(_string(name) + _string(text) for name, text in settings.items())
     body = b"".join((
-        struct.pack(">i", 1), _string(topic), struct.pack(">ihi", partitions, 1, 0),
+        struct.pack(">i", 1), _string(topic), shape,
         struct.pack(">i", len(settings)), pairs, struct.pack(">ib", timeout_ms, 0),
     ))  # fmt: skip
     return _request(CREATE_TOPICS, 4, body)
@@ -130,10 +142,60 @@ def delete_topic(topic: str, timeout_ms: int = 30_000) -> bytes:
     return _request(DELETE_TOPICS, 1, struct.pack(">i", 1) + _string(topic) + struct.pack(">i", timeout_ms))
 
 
-def latest_offsets(topic: str, partitions: int) -> bytes:
-    """ListOffsets v1: the end of every partition of one topic."""
-    wanted = b"".join(struct.pack(">iq", partition, -1) for partition in range(partitions))
-    body = struct.pack(">ii", -1, 1) + _string(topic) + struct.pack(">i", partitions) + wanted
+def metadata(topics: Sequence[str]) -> bytes:
+    """Metadata v1 of these topics; of none: who the brokers are."""
+    return _request(METADATA, 1, struct.pack(">i", len(topics)) + b"".join(map(_string, topics)))
+
+
+class PartitionState(NamedTuple):
+    """One partition as Metadata tells it: who leads it (-1: nobody), and which replicas are in sync."""
+
+    error: int
+    leader: int
+    in_sync: tuple[int, ...]
+
+
+class ClusterState(NamedTuple):
+    """What a broker says about its cluster: the port of each broker by its id, and the one topic asked for."""
+
+    ports: dict[int, int]
+    topic_error: int
+    partitions: dict[int, PartitionState]
+
+
+def read_metadata(response: bytes) -> ClusterState:
+    """From a Metadata v1 response (without its length prefix) for at most one topic."""
+    (count,) = struct.unpack_from(">i", response, 4)
+    at, ports = 8, {}
+    for _ in range(count):
+        (broker,) = struct.unpack_from(">i", response, at)
+        at = _after_string(response, at + 4)
+        (ports[broker],) = struct.unpack_from(">i", response, at)
+        at = _after_string(response, at + 4)  # its rack, which may be null
+    (topics,) = struct.unpack_from(">i", response, at + 4)  # after the controller's id
+    if not topics:
+        return ClusterState(ports, 0, {})
+    (error,) = struct.unpack_from(">h", response, at + 8)
+    at = _after_string(response, at + 10) + 1  # whether it is internal
+    return ClusterState(ports, error, _read_partitions(response, at))
+
+
+def _read_partitions(response: bytes, at: int) -> dict[int, PartitionState]:
+    (count,) = struct.unpack_from(">i", response, at)
+    at, partitions = at + 4, {}
+    for _ in range(count):
+        error, index, leader, replicas = struct.unpack_from(">hiii", response, at)
+        at += 14 + 4 * replicas
+        (in_sync,) = struct.unpack_from(">i", response, at)
+        partitions[index] = PartitionState(error, leader, struct.unpack_from(f">{in_sync}i", response, at + 4))
+        at += 4 + 4 * in_sync
+    return partitions
+
+
+def latest_offsets(topic: str, partitions: Sequence[int]) -> bytes:
+    """ListOffsets v1: the ends of these partitions of one topic."""
+    wanted = b"".join(struct.pack(">iq", partition, -1) for partition in partitions)
+    body = struct.pack(">ii", -1, 1) + _string(topic) + struct.pack(">i", len(partitions)) + wanted
     return _request(LIST_OFFSETS, 1, body)
 
 
@@ -183,6 +245,16 @@ def _request(api_key: int, version: int, body: bytes, *, flexible: bool = False)
 
 def _string(text: str) -> bytes:
     return struct.pack(">h", len(text)) + text.encode()
+
+
+def _ints(numbers: Sequence[int]) -> bytes:
+    return struct.pack(f">i{len(numbers)}i", len(numbers), *numbers)
+
+
+def _after_string(data: bytes, at: int) -> int:
+    """Where the field after this string begins; one of length -1 is null."""
+    (size,) = struct.unpack_from(">h", data, at)
+    return at + 2 + max(0, int(size))
 
 
 def _compact_string(text: str) -> bytes:

@@ -22,6 +22,10 @@ class Sizes:
     recovery_bytes: tuple[int, ...] = (GB // 1000, GB)  # the small one shows what is not the log
     idle_connections: int = 10_000
     many_partitions: int = 10_000
+    cluster_bytes: int = 300_000_000  # of one round at most, and on every one of three brokers
+    cluster_latency_rate: int = 500  # three brokers share the machine, and each message is written three times
+    cluster_latency_rate_fsync: int = 100
+    cluster_partitions: tuple[int, ...] = ()  # variants of the cluster's rows with more than one partition per broker
     pretouch_bytes: int = 4 * GB
     spark_messages: int = 1_500_000  # of 100 B; rows with larger messages or more work take a part of them
     spark_lone_messages: int = 24  # one every 450 ms
@@ -30,7 +34,9 @@ class Sizes:
 
 
 DEFAULT = Sizes()
-FULL = Sizes(rounds=5, recovery_bytes=(GB // 1000, GB, 5 * GB), spark_replay_messages=10_000_000)
+FULL = Sizes(
+    rounds=5, recovery_bytes=(GB // 1000, GB, 5 * GB), cluster_partitions=(100, 1000), spark_replay_messages=10_000_000
+)
 QUICK = Sizes(
     rounds=1, seconds=0.7, latency_seconds=1.5, warm_seconds=0.8, produce_bytes=400_000_000, filled_bytes=200_000_000,
     fanout_bytes=100_000_000, users_messages=100_000, recovery_bytes=(GB // 4,), idle_connections=1000,

@@ -180,8 +180,9 @@ class KafkaProcess:
         from bench.peers.kafka import KafkaServer
 
         class Quick(KafkaServer):
-            def _settings(self) -> str:
-                return super()._settings() + "group.initial.rebalance.delay.ms=0\noffsets.topic.num.partitions=1\n"
+            def settings(self) -> dict[str, str]:
+                quick = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "1"}
+                return super().settings() | quick
 
         self.data_dir = Path(data_dir)
         self._server = Quick(self.data_dir, heap="512m").__enter__()

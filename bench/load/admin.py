@@ -49,7 +49,7 @@ class KafkaAdmin:
         return sum(offset for _, offset in self.ends(topic, partitions))
 
     def ends(self, topic: str, partitions: int) -> list[tuple[int, int]]:
-        return frames.read_latest_offsets(self.ask(frames.latest_offsets(topic, partitions)))
+        return frames.read_latest_offsets(self.ask(frames.latest_offsets(topic, range(partitions))))
 
     def ask(self, frame: bytes) -> bytes:
         """One request and its response, without the length prefix."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench import frames
@@ -17,7 +18,7 @@ class ConsumeJob:
 
     dialect: str
     port: int
-    pid: int
+    pids: Sequence[int]
     topic: str
     messages: int
     value_bytes: int = 1024
@@ -32,7 +33,7 @@ class FanoutJob:
 
     dialect: str
     port: int
-    pid: int
+    pids: Sequence[int]
     topic: str
     messages: int
     readers: int
@@ -53,7 +54,7 @@ def run(job: ConsumeJob) -> dict[str, float]:
         readings = dialect.readings(job.topic, sample, line, new_only=False, wrap_at=wrap_at)
         connection = dialect.connect(("127.0.0.1", job.port), line)
         readers.append(Reader(connection, readings, messages_max=messages_max, deadline=deadline))
-    with Meter(job.pid) as meter:
+    with Meter(*job.pids) as meter:
         for reader in readers:
             reader.begin()
         pump(readers, deadline + DRAIN_WITHIN_S)
@@ -77,7 +78,7 @@ def run_fanout(job: FanoutJob) -> dict[str, float]:
         reader = Reader(dialect.connect(address, line), readings, messages_max=messages, deadline=give_up_at)
         readers.append(reader)
     lines: list[Line] = [writer, *readers]
-    with Meter(job.pid) as meter:
+    with Meter(*job.pids) as meter:
         for reader in readers:
             reader.begin()
         writer.fill()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import select
 import socket
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench import frames
@@ -26,7 +27,7 @@ _LATE_BY_MAX_S = 10.0  # after the last send; what has not arrived by then is lo
 class LatencyJob:
     dialect: str
     port: int
-    pid: int
+    pids: Sequence[int]
     topic: str
     rate: int = 1000
     seconds: float = 4.0
@@ -43,7 +44,7 @@ def run(job: LatencyJob) -> dict[str, float]:
     dialect.replies(writer, shots)
     readings = dialect.readings(job.topic, sample, 1, new_only=False, wrap_at=0)
     reader.sendall(readings.first_request())
-    with Meter(job.pid) as meter:
+    with Meter(*job.pids) as meter:
         sent, received, backlog = _exchange(job, writer, reader, shots.frames[0], readings)
     # The reader's first message is the one that `replies` sent before the clock ran.
     took = [(arrived - left) * 1000 for left, arrived in zip(sent, received[1:], strict=True)]

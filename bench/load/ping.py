@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench.load.admin import admin_for
@@ -14,7 +15,7 @@ from bench.load.meter import Meter
 class PingJob:
     dialect: str
     port: int
-    pid: int
+    pids: Sequence[int]
     topic: str
     value_bytes: int = 100
     acks: int = 1
@@ -30,7 +31,7 @@ def run(job: PingJob) -> dict[str, float]:
     shots = dialect.shots(job.topic, range(1), job.value_bytes, 1, job.acks, 0)
     replies = dialect.replies(connection, shots)
     frame, view, done = shots.frames[0], memoryview(bytearray(65536)), 0
-    with Meter(job.pid) as meter:
+    with Meter(*job.pids) as meter:
         deadline = time.perf_counter() + job.seconds
         while time.perf_counter() < deadline:
             connection.sendall(frame)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import socket
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from bench.load.admin import admin_for
+from bench.load.cluster import ClusterAdmin
 from bench.load.dialects import Dialect, Replies, Shots, dialect_named
 from bench.load.meter import Meter
 from bench.load.pump import DRAIN_WITHIN_S, Writer, pump
@@ -15,11 +17,14 @@ from bench.load.pump import DRAIN_WITHIN_S, Writer, pump
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProduceJob:
-    """Ends at `seconds` or `bytes_max`, whichever comes first: a fast server must not fill the tmpfs."""
+    """Ends at `seconds` or `bytes_max`, whichever comes first: a fast server must not fill the tmpfs.
+
+    With `is_cluster`, `port` is that of any broker, and every connection goes to the leader of its partitions.
+    """
 
     dialect: str
     port: int
-    pid: int
+    pids: Sequence[int]
     topic: str
     partitions: int = 1
     value_bytes: int = 1024
@@ -29,6 +34,7 @@ class ProduceJob:
     window: int = 5
     seconds: float = 2.0
     bytes_max: int = 1 << 62
+    is_cluster: bool = False
 
 
 class Prepared(NamedTuple):
@@ -42,12 +48,13 @@ class Prepared(NamedTuple):
 def run(job: ProduceJob) -> dict[str, float]:
     dialect = dialect_named(job.dialect)
     address = ("127.0.0.1", job.port)
-    admin = admin_for(job.dialect, address)
+    admin = ClusterAdmin(address) if job.is_cluster else admin_for(job.dialect, address)
     before = admin.messages(job.topic, job.partitions)
-    prepared = [_prepare(dialect, address, job, line) for line in range(job.connections)]
+    leaders = admin.leaders(job.topic) if isinstance(admin, ClusterAdmin) else [address] * job.partitions
+    prepared = [_prepare(dialect, leaders, job, line) for line in range(job.connections)]
     deadline = time.perf_counter() + job.seconds
     writers = [_writer(job, one, deadline) for one in prepared]
-    with Meter(job.pid) as meter:
+    with Meter(*job.pids) as meter:
         for writer in writers:
             writer.fill()
         pump(writers, deadline + DRAIN_WITHIN_S)
@@ -60,9 +67,11 @@ def run(job: ProduceJob) -> dict[str, float]:
     return meter.figures() | _rates(frames, shots, meter.seconds)
 
 
-def _prepare(dialect: Dialect, address: tuple[str, int], job: ProduceJob, line: int) -> Prepared:
-    connection = dialect.connect(address, line)
+def _prepare(dialect: Dialect, leaders: Sequence[tuple[str, int]], job: ProduceJob, line: int) -> Prepared:
     partitions = range(line % job.partitions, job.partitions, job.connections)
+    if len({leaders[partition] for partition in partitions}) > 1:
+        raise RuntimeError("the partitions of one connection have several leaders")
+    connection = dialect.connect(leaders[partitions[0]], line)
     shots = dialect.shots(job.topic, partitions, job.value_bytes, job.batch_bytes, job.acks, line)
     return Prepared(connection, shots, dialect.replies(connection, shots))
 

@@ -16,6 +16,7 @@ JOBS = {
     "ping": ("bench.load.ping", "PingJob", "run"),
     "consume": ("bench.load.consume", "ConsumeJob", "run"),
     "fanout": ("bench.load.consume", "FanoutJob", "run_fanout"),
+    "failover": ("bench.load.failover", "FailoverJob", "run"),
     "latency": ("bench.load.latency", "LatencyJob", "run"),
     "idle": ("bench.load.idle", "IdleJob", "run"),
     "users-produce": ("bench.load.users", "UsersProduceJob", "run_produce"),

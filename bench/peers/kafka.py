@@ -68,6 +68,7 @@ class KafkaServer(ServerProcess):
     """One Kafka process on 127.0.0.1 with its own data directory; ready when it answers ApiVersions."""
 
     name = "kafka"
+    formatting: Sequence[str] = ("--standalone",)
 
     def __init__(self, data_dir: Path, port: int = 0, fsync: bool = False, heap: str = "1g") -> None:
         super().__init__(data_dir, port)
@@ -76,12 +77,12 @@ class KafkaServer(ServerProcess):
         self.heap = heap
 
     def prepare(self) -> None:
-        self._settings_path.write_text(self._settings())
+        self._settings_path.write_text("".join(f"{name}={value}\n" for name, value in self.settings().items()))
         if (self.data_dir / "meta.properties").exists():
             return
         done = run_tool(
             "kafka.tools.StorageTool",
-            ["format", "--cluster-id", _CLUSTER_ID, "--config", str(self._settings_path), "--standalone"],
+            ["format", "--cluster-id", _CLUSTER_ID, "--config", str(self._settings_path), *self.formatting],
         )
         if done.returncode:
             raise PeerUnavailable(f"Kafka could not format its storage: {(done.stderr or done.stdout).strip()[-200:]}")
@@ -107,7 +108,7 @@ class KafkaServer(ServerProcess):
     def _settings_path(self) -> Path:
         return self.data_dir.parent / f"{self.data_dir.name}.server.properties"
 
-    def _settings(self) -> str:
+    def settings(self) -> dict[str, str]:
         settings = {
             "process.roles": "broker,controller",
             "node.id": "1",
@@ -126,7 +127,7 @@ class KafkaServer(ServerProcess):
         }
         if self.fsync:
             settings["log.flush.interval.messages"] = "1"
-        return "".join(f"{name}={value}\n" for name, value in settings.items())
+        return settings
 
 
 def answers_api_versions(address: tuple[str, int], within_s: float = 2.0) -> bool:

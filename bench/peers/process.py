@@ -19,6 +19,7 @@ READY_WITHIN_S = 60.0  # a JVM on a busy two-core machine has been seen to take 
 STOP_WITHIN_S = 20.0  # a clean stop flushes; longer than this is a hang, and SIGKILL follows
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _PR_SET_PDEATHSIG = 1
+_TRIES_FOR_PORTS = 100
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -64,6 +65,16 @@ class ServerProcess:
 
     def start(self) -> None:
         """Starts the process and returns when it answers; `ready_s` then holds how long that took."""
+        self.launch()
+        try:
+            self.wait_until_ready(time.monotonic() + READY_WITHIN_S)
+        except BaseException:
+            self.kill()
+            raise
+        self.ready_s = time.perf_counter() - self.started_at
+
+    def launch(self) -> None:
+        """Starts the process and waits for nothing; by the main thread, since a process dies with its starter."""
         self.started_at = time.perf_counter()
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
@@ -71,12 +82,6 @@ class ServerProcess:
                 env=self.environment(), preexec_fn=die_with_the_harness, cwd=self.data_dir,
             )  # fmt: skip
         self.pid = self._process.pid
-        try:
-            self.wait_until_ready(time.monotonic() + READY_WITHIN_S)
-        except BaseException:
-            self.kill()
-            raise
-        self.ready_s = time.perf_counter() - self.started_at
 
     def stop(self) -> None:
         """SIGTERM to our own pid, then SIGKILL if it does not listen."""
@@ -93,6 +98,11 @@ class ServerProcess:
     @property
     def address(self) -> tuple[str, int]:
         return "127.0.0.1", self.port
+
+    @property
+    def pids(self) -> list[int]:
+        """The roots of its process trees: what it costs is summed over all of them."""
+        return [self.pid]
 
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
@@ -134,6 +144,24 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def free_ports_in_a_row(count: int) -> int:
+    """The first of them. Somebody may take one before it is used, as with `free_port`."""
+    for _ in range(_TRIES_FOR_PORTS):
+        first = free_port()
+        if all(_is_free(port) for port in range(first, first + count)):
+            return first
+    raise PeerUnavailable(f"there are no {count} free ports in a row")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
 def cpu_seconds_of(pid: int) -> float:
     """User and system time of the process and its descendants so far."""
     return sum(_cpu_seconds(one) for one in process_tree(pid))
@@ -149,7 +177,7 @@ def process_tree(pid: int) -> list[int]:
     while waiting:
         one = waiting.pop()
         pids.append(one)
-        waiting.extend(_children(one))
+        waiting.extend(child_pids(one))
     return pids
 
 
@@ -159,7 +187,7 @@ def die_with_the_harness() -> None:
     raise_file_limit()
 
 
-def _children(pid: int) -> list[int]:
+def child_pids(pid: int) -> list[int]:
     found: list[int] = []
     try:
         for task in os.listdir(f"/proc/{pid}/task"):

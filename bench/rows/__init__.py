@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bench.experiment import Experiment
-from bench.rows import consume, latency, partitions, produce, raw, recovery, scale, spark, start, tiny, users
+from bench.rows import cluster, consume, latency, partitions, produce, raw, recovery, scale, spark, start, tiny, users
 from bench.sizes import Sizes
 
 
@@ -22,5 +22,6 @@ def experiments(sizes: Sizes) -> list[Experiment]:
         *recovery.experiments(sizes),
         *scale.experiments(sizes),
         *partitions.experiments(sizes),
+        *cluster.experiments(sizes),
         *spark.experiments(sizes),
     ]
