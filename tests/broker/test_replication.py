@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from clarion.broker.apis.k02_list_offsets import EARLIEST, LATEST
 from clarion.model.errors import ErrorCode
 from clarion.model.names import OFFSETS_TOPIC
 from clarion.replication import Membership
@@ -15,7 +16,7 @@ from clarion.wire.batch import HEADER_BYTES, stamp
 from clarion.wire.limits import WorkBudget
 from clarion.wire.messages.logs import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from clarion.wire.messages.offsets import OffsetFetchRequest
-from tests.broker.harness import running, until
+from tests.broker.harness import Node, running, until
 from tests.broker.replicas import FOLLOWER, LIFE, NOW_MS, Agreement, two_replicas
 from tests.broker.talk import batch
 from tests.replication.bench import turns
@@ -72,6 +73,29 @@ async def test_with_durability_a_follower_counts_when_it_has_flushed(tmp_path: P
         assert pair.leader.high_watermark.offset == 0
         await pair.executor.run()
         assert (await answer)[PLACE].error_code == 0
+
+
+async def test_a_new_leader_says_what_is_latest_when_it_knows_what_is_committed(tmp_path: Path) -> None:
+    """What it has may be committed, by a leader before it: an older answer would take readers back."""
+    async with two_replicas(tmp_path, in_sync=(1, FOLLOWER), **QUICK) as pair:
+        await pair.node.client.produce({PLACE: batch(b"v")}, acks=1)
+        now = pair.agreement.states[-1]
+        pair.agreement.states.append(now._replace(leader_epoch=now.leader_epoch + 1, partition_epoch=2))
+        pair.leader.lead(pair.agreement.states[-1])
+        assert await offset_of(pair.node, LATEST, 5) == (ErrorCode.OFFSET_NOT_AVAILABLE, -1)
+        assert await offset_of(pair.node, LATEST, 4) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
+        assert await offset_of(pair.node, EARLIEST, 5) == (0, 0)
+        pair.follow()
+        await until(lambda: pair.leader.is_watermark_current)
+        assert await offset_of(pair.node, LATEST, 5) == (0, 1)
+
+
+async def offset_of(node: Node, timestamp: int, version: int) -> tuple[int, int]:
+    asked = ListOffsetsPartition(partition_index=0, timestamp=timestamp, current_leader_epoch=-1)
+    topics = (ListOffsetsTopic(name="t", partitions=(asked,)),)
+    found = await node.ask(ListOffsetsRequest(replica_id=-1, topics=topics), version)
+    answer = found.topics[0].partitions[0]
+    return answer.error_code, answer.offset
 
 
 async def test_where_too_few_are_in_sync_nothing_is_taken_for_all(tmp_path: Path) -> None:

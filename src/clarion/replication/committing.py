@@ -198,6 +198,11 @@ class CommittingPartition(ReadablePartition):
             self._give_up_waiting(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 
     @property
+    def is_watermark_current(self) -> bool:
+        """It leads, and knows of all that was committed before its term."""
+        return self._leader is not None and self._leader.is_watermark_current
+
+    @property
     def in_sync_count(self) -> int:
         return 0 if self._leader is None else 1 + len(self._leader.in_sync)
 

@@ -100,6 +100,12 @@ class Leader:
         return 1 + len(self.in_sync) >= self._min_in_sync
 
     @property
+    def is_watermark_current(self) -> bool:
+        """Whether the watermark has reached what the leaders before may have committed: until then it may be older than
+        what they have told (KIP-207)."""
+        return self.high_watermark.offset >= self._epoch_start
+
+    @property
     def _may_commit(self) -> bool:
         """With fewer in sync than the minimum nothing is committed, whoever has written it with whatever acks: one who
         left when too few were left may be elected next (`eligible`), and readers would see messages go again (KIP-966).

@@ -163,7 +163,7 @@ class EmbeddedCluster:
 
         def leads(broker: Broker) -> bool:
             partition = broker.partitions.find(broker.image.topics[topic].id, index)
-            return partition is not None and partition.is_leader
+            return partition is not None and partition.is_watermark_current
 
         try:
             return self._brokers[leader]._call(leads)

@@ -43,6 +43,8 @@ _FIRST_VERSIONS: Final = {
     LATEST_TIERED: 9,
     EARLIEST_PENDING_UPLOAD: 11,
 }
+_OF_THE_START: Final = (EARLIEST, EARLIEST_LOCAL)
+_OFFSET_NOT_AVAILABLE_SINCE: Final = 5  # the version in which clients know this error
 _SEARCH_TRIES: Final = 3  # a file is taken away at most once per sweep of the cleaner
 
 
@@ -76,6 +78,10 @@ async def _answer(
         _check_version(asked.timestamp, context.version)
         known = broker.resolver.topic(context.principal, Operation.DESCRIBE, topic)
         partition = broker.resolver.partition(known, asked.partition_index, asked.current_leader_epoch)
+        if asked.timestamp not in _OF_THE_START and not partition.is_watermark_current:
+            is_known = context.version >= _OFFSET_NOT_AVAILABLE_SINCE
+            code = ErrorCode.OFFSET_NOT_AVAILABLE if is_known else ErrorCode.LEADER_NOT_AVAILABLE
+            raise KafkaError(code, f"{partition.tp} has a new leader, which does not know yet what is committed")
         found = await _find(broker, partition, asked.timestamp)
     except REFUSALS as error:
         code = refusal_of(error, f"{topic}-{asked.partition_index}").code
