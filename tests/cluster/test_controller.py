@@ -284,3 +284,22 @@ async def test_a_broker_that_closed_its_connection_and_refuses_the_next_loses_it
         await here.until(lambda: broker_key(2) not in here.service.entries)
         assert broker_key(3) in here.service.entries
         assert any("refuses connections in its place" in one for one in controller.sentences)
+
+
+async def test_a_controller_that_died_is_noticed_by_those_who_would_be_the_next():
+    async with world(1) as here:
+        connected: list[asyncio.StreamWriter] = []
+        listening = await asyncio.start_server(lambda _, writer: connected.append(writer), "127.0.0.1", 0)
+        place = Endpoint("127.0.0.1", listening.sockets[0].getsockname()[1])
+        here.leases[2] = await here.store.grant_lease(FOR_EVER)
+        registered = Put(broker_key(2), write_broker(BrokerRegistration(2, 2, (place,), None)), here.leases[2])
+        await here.store.transact((), [registered, Put(CONTROLLER, b"2", here.leases[2])])
+        own = SimulatedStore(here.service, random.Random(1))
+        next_one = Controller(own, 1, here.leases[1], lambda _: ElectionRules(), Policy(), probes_brokers=True)
+        here.tasks[1] = asyncio.ensure_future(next_one.run())
+        await here.until(lambda: len(connected) == 1)
+        assert not next_one.is_active
+        listening.close()
+        connected[0].transport.abort()
+        await here.until(lambda: next_one.is_active)
+        assert broker_key(2) not in here.service.entries

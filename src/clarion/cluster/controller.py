@@ -123,7 +123,12 @@ class Controller:
         found = await until_answered(lambda: self._store.range(CONTROLLER))
         held = next((entry for entry in found.entries if entry.key == CONTROLLER), None)
         if held is not None and held.lease != self._lease:
-            await self._until_vacant(found.revision + 1)
+            await self._watch_controller(int(held.value))
+            try:
+                await self._until_vacant(found.revision + 1)
+            finally:
+                if self._probes is not None:
+                    await self._probes.close()
             return False
         if held is None:
             put = Put(CONTROLLER, str(self._broker_id).encode(), self._lease)
@@ -135,6 +140,11 @@ class Controller:
         self._key = held
         self._say(f"broker {self._broker_id} is the controller")
         return True
+
+    async def _watch_controller(self, controller: int) -> None:
+        """Its death is noticed by those who would be the next: otherwise nobody decides until its lease has ended."""
+        if self._probes is not None and (known := await self._store.get(broker_key(controller))) is not None:
+            self._probes.watch({controller: read_broker(controller, known.value)})
 
     async def _until_vacant(self, from_revision: int) -> None:
         async with aclosing(self._store.watch(CONTROLLER, from_revision)) as changes:
@@ -179,11 +189,11 @@ class Controller:
             self._probes.watch({one: its for one, its in self._image.brokers.items() if one != self._broker_id})
 
     async def _end_lease(self, broker: BrokerRegistration) -> None:
-        """Of this life of it, if it is still the one that is registered."""
+        """Of this life of it, if it is still the one that is registered. Whoever has the proof may do it."""
         with suppress(StoreError, OSError):
             known = await self._store.get(broker_key(broker.id))
             is_same = known is not None and read_broker(broker.id, known.value).epoch == broker.epoch
-            if self.is_active and known is not None and is_same and known.lease is not None:
+            if known is not None and is_same and known.lease is not None:
                 self._say(f"broker {broker.id} is gone: its machine refuses connections in its place")
                 await self._store.revoke_lease(known.lease)
 
