@@ -1,7 +1,8 @@
 """`make cluster`: three brokers of one cluster on this machine, in a temporary folder that goes with them.
 
 Where etcd is installed (Debian's `etcd-server`) the brokers agree through a real one, started here; elsewhere through
-the store that `clarion serve --brokers` has itself. Ctrl-C, or the end of the terminal, ends everything.
+the store that `clarion serve --brokers` has itself. What dies is started anew. Ctrl-C, or the end of the terminal, ends
+everything.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 STOP_SECONDS = 30
+LOOK_SECONDS = 0.2
 
 
 def main() -> int:
@@ -46,8 +49,31 @@ def etcd(folder: Path) -> Iterator[str]:
     words += ["--listen-peer-urls", f"http://{peer}", "--initial-advertise-peer-urls", f"http://{peer}"]
     words += ["--initial-cluster", f"one=http://{peer}"]
     # In a session of its own: Ctrl-C is for the brokers, which need it until they have stopped.
-    with running(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True):
+    with kept_running(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True):
         yield client
+
+
+@contextmanager
+def kept_running(words: list[str], **how: Any) -> Iterator[None]:
+    """A process that is started anew when it dies, until the block ends."""
+    ending = threading.Event()
+
+    def keep() -> None:
+        while not ending.is_set():
+            process = subprocess.Popen(words, **how)
+            while process.poll() is None and not ending.wait(LOOK_SECONDS):
+                pass
+            end(process)
+            if not ending.is_set():
+                print(f"{words[0]} died and is started anew", flush=True)
+
+    keeper = threading.Thread(target=keep)
+    keeper.start()
+    try:
+        yield
+    finally:
+        ending.set()
+        keeper.join()
 
 
 def free_ports(count: int) -> list[int]:
@@ -66,12 +92,16 @@ def running(words: list[str], **how: Any) -> Iterator[subprocess.Popen[bytes]]:
     try:
         yield process
     finally:
-        process.terminate()
-        try:
-            process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        end(process)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 if __name__ == "__main__":
