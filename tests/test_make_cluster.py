@@ -7,8 +7,9 @@ import signal
 import sys
 from pathlib import Path
 
-from tests.waiting import wait_for
 from tools.cluster import kept_running
+
+from tests.waiting import wait_for
 
 
 def test_a_process_that_is_killed_is_started_anew_and_ends_with_the_block(tmp_path: Path):

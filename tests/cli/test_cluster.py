@@ -103,3 +103,26 @@ def test_draining_moves_only_what_is_on_the_broker():
         (1, frozenset({1, 2})),
         (2, frozenset({1, 2})),
     }
+
+
+def test_a_drained_broker_gets_nothing_new_until_that_is_undone():
+    with cluster(brokers=3) as brokers:
+        clarion = Shell(",".join(brokers[number].bootstrap for number in brokers.running))
+        refused = clarion("cluster", "drain", "9").one_line_error()
+        assert "there is no broker 9; there are 1, 2, 3" in refused
+        for name in ("before", "alone"):
+            brokers[1]._run(lambda broker, name=name: broker.create_topic(name, 2, {}, 1, [(3,), (3,)]))
+        assert clarion("cluster", "drain", "3").status == 0
+        brokers.wait_for(lambda: all(3 not in _leaders(brokers, name) for name in ("before", "alone")))
+        assert clarion("topic", "create", "after", "--partitions", "6").status == 0
+        assert all(3 not in one.replicas for one in brokers._image(1).topics["after"].partitions)
+        assert clarion("cluster", "rebalance", "--dry-run").out == "nothing has to move\n"
+        brokers.kill(3)
+        brokers.start(3)
+        brokers.wait_for(lambda: 3 in brokers._image(1).brokers)
+        assert clarion("topic", "create", "later", "--partitions", "6").status == 0
+        assert all(3 not in one.replicas for one in brokers._image(1).topics["later"].partitions)
+        assert clarion("cluster", "drain", "3", "--undo").status == 0
+        brokers.wait_for(lambda: not brokers._image(1).brokers[3].is_leaving)
+        assert clarion("topic", "create", "last", "--partitions", "6").status == 0
+        assert any(3 in one.replicas for one in brokers._image(1).topics["last"].partitions)

@@ -94,8 +94,10 @@ class ClusterNode:
     async def join(self, membership: Membership, broker: Broker, endpoints: tuple[Endpoint, ...]) -> None:
         """Be registered, hold what the cluster wants held, lead what it wants led."""
         self._tls = _tls_to_brokers(broker.config)
+        await membership.be_drained(broker.config.is_drained)
         await membership.join(endpoints)
         self.membership = membership
+        broker.dynamic.on_change(lambda config: self._take_on(broker, config))
         await self._following.refresh()
         now_ms = self._now_ms = broker.clock.now_ms
         # The store of one machine hears of a death by itself.
@@ -187,6 +189,10 @@ class ClusterNode:
         self._registry.image = image
         if self._replicas is not None:
             self._replicas.on_image(image)
+
+    def _take_on(self, broker: Broker, config: BrokerConfig) -> None:
+        assert self.membership is not None
+        broker.turns.start(self.membership.be_drained(config.is_drained), lambda: None)
 
     def _begin_life(self) -> None:
         assert self.membership is not None

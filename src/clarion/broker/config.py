@@ -231,6 +231,14 @@ class BrokerConfig:
         Kind.STRING,
         "Where the broker stands: replicas of a partition go to different racks.",
     )
+    is_drained: bool = setting(
+        "clarion.drained",
+        False,
+        Kind.BOOLEAN,
+        "Whether this broker of a cluster leads nothing, and gets no replicas of new topics. `clarion cluster drain` "
+        "sets it.",
+        is_dynamic=True,
+    )
     cluster_ca: str = setting(
         "clarion.cluster.tls.ca",
         "",

@@ -15,7 +15,7 @@ import typer
 
 from clarion.cli.cluster import ClusterView, commands, look
 from clarion.cli.errors import CliError
-from clarion.cli.link import BootstrapOption, JsonOption, Link
+from clarion.cli.link import BootstrapOption, JsonOption, Link, admin_api, result_of
 from clarion.cli.table import Column, show_notice, show_rows
 from clarion.cli.units import plural
 
@@ -23,6 +23,7 @@ Answer = TypeVar("Answer")
 
 _AT_ONCE: Final = 500  # moves in one request
 _LOOK_SECONDS: Final = 0.5
+_DRAINED: Final = "clarion.drained"
 _REASSIGN: Final = 45
 _LIST_REASSIGNMENTS: Final = 46
 
@@ -53,22 +54,35 @@ def rebalance(
     """Spread replicas and leaders evenly over the brokers, moving no more than must move."""
     link = Link.of(context, bootstrap)
     view = look(link)
-    _carry_out(link, plan(view, [one["id"] for one in view.brokers]), dry_run=dry_run, wait=wait, as_json=as_json)
+    drained = _drained(link, view)
+    open_to_all = [one["id"] for one in view.brokers if one["id"] not in drained]
+    if not open_to_all:
+        raise CliError("every broker is drained: `clarion cluster drain --undo BROKER` lets one hold replicas again")
+    _carry_out(link, plan(view, open_to_all), dry_run=dry_run, wait=wait, as_json=as_json)
 
 
 @commands.command()
 def drain(
     context: typer.Context,
     broker: Annotated[int, typer.Argument(metavar="BROKER", help="The broker's id.")],
+    undo: Annotated[bool, typer.Option("--undo", help="Let it hold and lead partitions again.")] = False,
     dry_run: DryRunOption = False,
     wait: WaitOption = True,
     bootstrap: BootstrapOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Move everything away from a broker, so that it can be taken out of the cluster."""
+    """Move everything away from a broker, and keep new topics off it, so that it can be taken out of the cluster."""
     link = Link.of(context, bootstrap)
     view = look(link)
-    left = [one["id"] for one in view.brokers if one["id"] != broker]
+    known = [one["id"] for one in view.brokers]
+    if broker not in known:
+        raise CliError(f"there is no broker {broker}; there are {_ids(known)}")
+    if undo:
+        _set_drained(link, broker, False)
+        show_notice(f"broker {broker} may hold replicas again; `clarion cluster rebalance` moves some there")
+        return
+    drained = _drained(link, view)
+    left = [one for one in known if one != broker and one not in drained]
     if not left:
         raise CliError("there is no other broker to take over")
     moves = [one for one in plan(view, left) if broker in one.before]
@@ -78,7 +92,27 @@ def drain(
             f"{short.topic}-{short.partition} has {plural(len(short.before), 'replica')}, and without broker {broker} "
             f"there are {plural(len(left), 'broker')}: add one first (to stop a broker for a while needs no draining)"
         )
+    if not dry_run:
+        _set_drained(link, broker, True)  # first: what is made from here on goes elsewhere
     _carry_out(link, moves, dry_run=dry_run, wait=wait, as_json=as_json)
+
+
+def _drained(link: Link, view: ClusterView) -> set[int]:
+    """Brokers that shall hold nothing."""
+    kind, admin = admin_api().ConfigResource.Type.BROKER, link.admin()
+    asked = {one["id"]: admin_api().ConfigResource(kind, str(one["id"])) for one in view.brokers}
+    answers = {number: admin.describe_configs([one])[one] for number, one in asked.items()}  # each is asked itself
+    told = {number: result_of(one, link, f"asking broker {number}") for number, one in answers.items()}
+    return {number for number, settings in told.items() if _DRAINED in settings and settings[_DRAINED].value == "true"}
+
+
+def _set_drained(link: Link, broker: int, is_drained: bool) -> None:
+    does = admin_api().AlterConfigOpType.SET if is_drained else admin_api().AlterConfigOpType.DELETE
+    entry = admin_api().ConfigEntry(_DRAINED, "true" if is_drained else None, incremental_operation=does)
+    kind = admin_api().ConfigResource.Type.BROKER
+    resource = admin_api().ConfigResource(kind, str(broker), incremental_configs=[entry])
+    answers = link.admin().incremental_alter_configs([resource])
+    result_of(answers[resource], link, f"broker {broker}")
 
 
 def plan(view: ClusterView, brokers: Sequence[int]) -> list[Move]:

@@ -271,7 +271,7 @@ def _why_elected(state: PartitionState, alive: Alive, leader: int) -> str:
     if before == leader:
         return f"broker {leader} leads on in a new epoch: it has restarted"
     if before in alive and alive[before].is_leaving:
-        return f"broker {leader} leads, because broker {before} is about to stop"
+        return f"broker {leader} leads, because broker {before} is leaving"
     if before in alive:
         return f"broker {leader} leads, because broker {before} has restarted"
     return f"broker {leader} leads, because broker {before} is gone"

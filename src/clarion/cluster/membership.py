@@ -88,6 +88,7 @@ class Membership:
         self._valid_until = elapsed()
         self._endpoints: tuple[Endpoint, ...] = ()
         self._is_leaving = False
+        self._is_drained = False
         self._keeping: asyncio.Task[None] | None = None
         self._complaints = Repeats(lines_max=1, seconds=_SAID_AGAIN_SECONDS)
         self._on_joined: list[Callable[[], None]] = []
@@ -121,6 +122,13 @@ class Membership:
         self._is_leaving = True
         with suppress(StoreError, OSError):
             await self._register(self.epoch, self.secret)
+
+    async def be_drained(self, is_drained: bool) -> None:
+        """Whether it should lead nothing and get nothing new, while it stays. Before `join`, or whenever it changes."""
+        if is_drained != self._is_drained:
+            self._is_drained = is_drained
+            if self.lease is not None:
+                await self._register(self.epoch, self.secret)
 
     def abandon(self) -> None:
         """Nobody is told; the lease ends by itself."""
@@ -201,7 +209,7 @@ class Membership:
                 self._endpoints,
                 self._newcomer.rack,
                 clean_since,
-                self._is_leaving,
+                self._is_leaving or self._is_drained,
                 self._newcomer.directory,
                 secret,
                 FEATURE_LEVEL,
@@ -267,7 +275,8 @@ class Membership:
     def _complain(self, event: str, reason: str) -> None:
         """A store that is away is asked several times per second."""
         if self._complaints.allow(asyncio.get_running_loop().time()):
-            log.warning(event, broker=self.id, reason=reason, **self._complaints.take_left_out())
+            what = "reading and writing go on" if self.lease_is_valid() else "writing waits until the store answers"
+            log.warning(event, broker=self.id, reason=reason, consequence=what, **self._complaints.take_left_out())
 
     def _prolong(self, sent: float) -> None:
         self._valid_until = sent + self._term_seconds * (1 - _MARGIN)

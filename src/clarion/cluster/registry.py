@@ -298,7 +298,8 @@ class TopicRegistry:
             return (PartitionState(self._node_id, self.broker_epoch, here, here),) * count
         image = self.image
         if assignments is None:
-            racks = {one.id: one.rack for one in image.brokers.values() if not one.is_leaving}
+            staying = [one for one in image.brokers.values() if not one.is_leaving]
+            racks = {one.id: one.rack for one in staying or image.brokers.values()}
             load = Load.of(state.replicas for topic in image.topics.values() for state in topic.partitions)
             assignments = place(count, replication_factor or self.default_replication_factor, racks, load, start)
         return tuple(self._new_partition(replicas) for replicas in assignments)
