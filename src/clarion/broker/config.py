@@ -240,7 +240,7 @@ class BrokerConfig:
         is_dynamic=True,
     )
     cluster_ca: str = setting(
-        "clarion.cluster.tls.ca",
+        "clarion.tls.cluster.ca",
         "",
         Kind.STRING,
         "The authority, as PEM, that must have signed the certificates of the other brokers where the first of "
