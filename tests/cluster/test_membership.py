@@ -13,7 +13,7 @@ from clarion.cluster.coordination import Put
 from clarion.cluster.following import Following
 from clarion.cluster.image import ClusterImage
 from clarion.cluster.membership import DuplicateBrokerError, Membership, Newcomer
-from clarion.cluster.schema import CONTROLLER, NO_EPOCH, NO_LEADER, BrokerRegistration, Endpoint
+from clarion.cluster.schema import NO_EPOCH, NO_LEADER, BrokerRegistration, Endpoint
 from clarion.cluster.simulated_store import SimulatedService, SimulatedStore, Weather
 
 PATIENCE_SECONDS = 20
@@ -258,14 +258,3 @@ async def test_history_that_is_gone_is_made_up_for_by_reading_all(cluster: Clust
         await store.transact((), [Put("cluster-id", b"abc")])
         await store.compact(cluster.service.revision)
         await until(lambda: shown[-1].cluster_id == "abc")
-
-
-async def test_who_comes_back_before_its_last_lease_has_ended_ends_it_and_what_hangs_on_it(cluster: Cluster):
-    first = await cluster.join(1, term=LONG)
-    await cluster.store().transact((), [Put(CONTROLLER, b"1", first.lease)])
-    first.abandon()
-    again = await cluster.join(1, term=LONG)
-    known = cluster.registered(1)
-    assert known is not None
-    assert known.epoch == again.epoch > first.epoch
-    assert CONTROLLER not in cluster.service.entries

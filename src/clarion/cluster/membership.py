@@ -151,7 +151,6 @@ class Membership:
 
     async def _begin_life(self) -> None:
         await self._until_vacant()
-        await self._end_former_life()
         while True:
             sent = self._elapsed()
             lease = await until_answered(lambda: self._store.grant_lease(self._term_seconds))
@@ -166,14 +165,6 @@ class Membership:
                         callback()
                     return
                 await self._until_vacant()
-
-    async def _end_former_life(self) -> None:
-        """Who comes back before the lease of its last life has ended ends it: what hangs on that, be it the office of
-        the controller, would keep everybody waiting for somebody who is gone."""
-        known = await until_answered(lambda: self._store.get(broker_key(self.id)))
-        if known is not None and known.lease is not None and self._is_ours(known):
-            with suppress(StoreError, OSError):
-                await self._store.revoke_lease(known.lease)
 
     async def _until_vacant(self) -> None:
         """Somebody with our id may be one who died just now: then the registration goes with its lease."""
