@@ -26,6 +26,18 @@ def refused(*flags: str) -> str:
     return line
 
 
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--node-id", "5"], "--node-id does not go with --brokers: they are numbered from 1 to 3"),
+        (["--listen", "127.0.0.1:65534"], "127.0.0.1:65534: 3 brokers need the ports from there on"),
+    ],
+)
+def test_what_does_not_go_with_several_brokers_is_refused_once_and_before_any_starts(tmp_path, flags, words):
+    assert words in refused("--brokers", "3", "--data-dir", str(tmp_path / "data"), *flags)
+    assert not (tmp_path / "data").exists()
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_says_where_in_one_line_and_stops_cleanly_on_a_signal(tmp_path, number):
     broker = Broker(tmp_path / "data", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0")

@@ -199,7 +199,7 @@ def events(
 
 
 def _store_address(cluster: str | None, data_dir: str) -> str:
-    from clarion.cluster.opening import STORE_FOLDER, SenselessAddressError, check_address
+    from clarion.cluster.opening import STORE_FOLDER, SenselessAddressError, check_address, folder_of
 
     address = cluster or os.environ.get("CLARION_CLUSTER")
     if address is None:
@@ -211,6 +211,9 @@ def _store_address(cluster: str | None, data_dir: str) -> str:
         check_address(address)
     except SenselessAddressError as error:
         raise CliError(f"--cluster {address}: {error}") from error
+    folder_told = folder_of(address)
+    if folder_told is not None and not os.path.isdir(folder_told):
+        raise CliError(f"--cluster {address}: there is no such folder")
     return address
 
 

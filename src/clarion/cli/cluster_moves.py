@@ -188,9 +188,18 @@ def _with_channel(link: Link, ask: Callable[[Any], Any]) -> Any:
 
     from clarion.net.channel import Channel, ChannelLostError, ChannelSettings, ChannelUnusableError
 
+    async def connect() -> Channel:
+        places = [one.rpartition(":") for one in link.bootstrap.split(",")]
+        for number, (host, _, port) in enumerate(places, start=1):
+            try:
+                return await Channel.open(ChannelSettings(host.strip("[] "), int(port), "clarion"))
+            except ChannelLostError:  # that one is away; the next may be there
+                if number == len(places):
+                    raise
+        raise AssertionError("an address has at least one place")
+
     async def run() -> Any:
-        host, _, port = link.bootstrap.split(",")[0].rpartition(":")
-        channel = await Channel.open(ChannelSettings(host.strip("[]"), int(port), "clarion"))
+        channel = await connect()
         try:
             return await ask(channel)
         finally:

@@ -30,6 +30,7 @@ from clarion.world.lock import FolderLock, FolderTakenError
 
 log = event_log("cli")
 
+_PORT_MAX: Final = 65_535
 BROKERS_MAX: Final = 100  # each is a process with its own memory, ports and files
 _OURS: Final = frozenset({"--data-dir", "--listen", "--advertise", "--node-id", "--cluster", "--metrics"})
 _READY: Final = re.compile(r"clarion listens on (?P<places>.+?), data in ")
@@ -43,6 +44,7 @@ def run(flags: dict[str, Any], config: BrokerConfig) -> None:
     import uvloop
 
     count = _count(flags["brokers"])
+    _check_flags(flags, config, count)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(Supervisor(flags, config, count).run())
 
@@ -51,6 +53,18 @@ def _count(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= BROKERS_MAX):
         raise CliError(f"--brokers {text}: a number from 1 to {BROKERS_MAX}")
     return int(text)
+
+
+def _check_flags(flags: Mapping[str, Any], config: BrokerConfig, count: int) -> None:
+    """What makes no sense for several brokers, said once and not by each of them."""
+    if flags.get("node_id") is not None:
+        raise CliError(f"--node-id does not go with --brokers: they are numbered from 1 to {count}")
+    for listener in config.listeners:
+        if listener.port + count - 1 > _PORT_MAX:
+            place = HostPort(listener.host, listener.port)
+            raise CliError(
+                f"--listen {place}: {count} brokers need the ports from there on, and the last is {_PORT_MAX}"
+            )
 
 
 @dataclass(slots=True)

@@ -134,7 +134,9 @@ def summary(decisions: list[Decision]) -> str:
     if len(decisions) == 1:
         return decisions[0].sentence
     counts = Counter(decision.reason for decision in decisions)
-    return "; ".join(f"{count} partitions: {reason}" for reason, count in counts.most_common(5))
+    return "; ".join(
+        f"{count} partition{'' if count == 1 else 's'}: {reason}" for reason, count in counts.most_common(5)
+    )
 
 
 def _partitions(image: ClusterImage) -> Iterator[tuple[Topic, int, PartitionState]]:

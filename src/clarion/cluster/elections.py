@@ -152,9 +152,9 @@ def _without_in_sync(state: PartitionState, rules: ElectionRules, alive: Alive) 
         return Verdict(_led_by(state, alive, leader, (leader,))._replace(eligible=()), reason)
     if state.leader == NO_LEADER:
         return None
-    waits_for = ", ".join(str(one) for one in could)
+    waits_for = " or ".join(f"broker {one}" for one in could) or "a replica"
     without = state._replace(leader=NO_LEADER, partition_epoch=state.partition_epoch + 1)
-    return Verdict(without, f"nobody may lead: waiting for one of the brokers {waits_for}, who hold everything")
+    return Verdict(without, f"nobody may lead: waiting for {waits_for}, which holds everything")
 
 
 def _eligible(state: PartitionState, rules: ElectionRules) -> tuple[int, ...]:
