@@ -71,7 +71,7 @@ compile: setup ## Compile the hot path with mypyc; `clarion` uses it as long as 
 bench: compile ## Side by side with Apache Kafka and NATS JetStream (about 15 minutes)
 	@$(BIN)/python -m bench $(ARGS)
 
-bench-quick: compile ## The same in about 2 minutes, rougher
+bench-quick: compile ## The same in a few minutes, rougher
 	@$(BIN)/python -m bench --quick $(ARGS)
 
 campaign: compile ## Long fault campaigns: 200 kill -9 under load, crash points, fuzzing; the core's tests uncompiled (hours)

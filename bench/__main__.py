@@ -1,6 +1,6 @@
 """`python -m bench`: runs the rows, prints the tables, and writes JSON and a picture.
 
---rows PATTERN (repeatable, shell pattern), --rounds N, --quick (about two minutes), --full (five rounds and 5 GB of
+--rows PATTERN (repeatable, shell pattern), --rounds N, --quick (a few minutes), --full (five rounds and 5 GB of
 recovery), --peers a,b, --out DIR, --name NAME, --list.
 """
 

@@ -38,6 +38,7 @@ METRICS = {
     "rss_mb": Metric("MB resident", Kind.COST),
     "idle_mb": Metric("MB resident", Kind.COST),
     "gap_s": Metric("s without an acknowledgement", Kind.TAIL, 2),
+    "elected_s": Metric("s until all have new leaders", Kind.TAIL, 2),
     "refill_s": Metric("s to full replication", Kind.TAIL, 2),
     "kb_per_connection": Metric("KB/connection", Kind.COST, 1),
     "cpu_s_per_m": Metric("Spark's CPU s/million", Kind.COST, 2),

@@ -1,4 +1,4 @@
-"""How much of everything a run does: the default takes about a quarter of an hour, `--quick` about two minutes."""
+"""How much of everything a run does: the default takes about a quarter of an hour, `--quick` a few minutes."""
 
 from __future__ import annotations
 

@@ -80,6 +80,11 @@ def is_replicated(state: frames.ClusterState) -> bool:
     return bool(state.partitions) and all(len(one.in_sync) == REPLICAS for one in state.partitions.values())
 
 
+def is_led_without(state: frames.ClusterState, broker: int) -> bool:
+    """Whether others lead everything, and nobody takes this broker for one that is in sync."""
+    return all(one.leader not in (-1, broker) and broker not in one.in_sync for one in state.partitions.values())
+
+
 def brokers_known_at(address: Address) -> int:
     """How many brokers the one at this address says there are; 0 if it does not answer yet."""
     try:

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from bench.arena import Arena
 from bench.experiment import KAFKA_WIRE, Experiment, Sample
 from bench.load import run_job
-from bench.load.cluster import BROKERS, ClusterAdmin, is_replicated
+from bench.load.cluster import BROKERS, ClusterAdmin, is_led_without, is_replicated
 from bench.sizes import Sizes
 
 CONNECTIONS = 6  # two to each leader
@@ -73,7 +73,8 @@ def _failover(partitions: int = BROKERS) -> Experiment:
                 run_job, "failover", ports=cluster.ports, topic=topic, partitions=list(led),
                 kill_pid=cluster.pid_of(1),
             )  # fmt: skip
-            survivor.wait_until(topic, lambda state: not is_replicated(state), "without the killed broker")
+            survivor.wait_until(topic, lambda state: is_led_without(state, 1), "led by others")
+            elected_at = time.perf_counter()
             if not cluster.is_supervised:
                 load.result()  # the others take over first
             back_at = time.perf_counter()
@@ -83,11 +84,13 @@ def _failover(partitions: int = BROKERS) -> Experiment:
             survivor.close()
             sample = load.result()
             killed_at = sample.pop("killed_at")
-            return sample | {"refill_s": replicated_at - (killed_at if cluster.is_supervised else back_at)}
+            refill_s = replicated_at - (killed_at if cluster.is_supervised else back_at)
+            return sample | {"elected_s": elected_at - killed_at, "refill_s": refill_s}
 
     is_plain = partitions == BROKERS
     return Experiment(
         id="cluster-failover" if is_plain else f"cluster-failover-{partitions}",
         title="cluster: kill -9 of a leader" + ("" if is_plain else f", {partitions:,} partitions"), acks="all",
-        durability="page-cache, 3 brokers", metrics=("gap_s", "refill_s"), peers=KAFKA_WIRE, measure=measure,
+        durability="page-cache, 3 brokers", metrics=("gap_s", "elected_s", "refill_s"), peers=KAFKA_WIRE,
+        measure=measure,
     )  # fmt: skip

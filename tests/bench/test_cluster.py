@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from bench.frames import ClusterState, PartitionState
 from bench.load import LoadFailed, run_job
-from bench.load.cluster import ClusterAdmin, brokers_known_at, is_placed, is_replicated, rotated
+from bench.load.cluster import ClusterAdmin, brokers_known_at, is_led_without, is_placed, is_replicated, rotated
 from bench.load.failover import Acknowledged
 from bench.peers.cluster import KafkaCluster
 from bench.rows.cluster import CONNECTIONS
@@ -32,6 +32,15 @@ def test_a_topic_is_ready_when_led_as_placed_and_in_sync(leader, in_sync, placed
     state = ClusterState({1: 1, 2: 2, 3: 3}, 0, {0: PartitionState(0, leader, in_sync)} | others)
     assert is_placed(state, 3) is placed
     assert is_replicated(state) is replicated
+
+
+@pytest.mark.parametrize(
+    ("leader", "in_sync", "is_so"), [(2, (2, 3), True), (2, (1, 2, 3), False), (1, (1, 2, 3), False), (-1, (2,), False)]
+)
+def test_others_have_taken_over_when_they_lead_all_and_count_without_the_dead(leader, in_sync, is_so):
+    others = {1: PartitionState(0, 2, (2, 3)), 2: PartitionState(0, 3, (3,))}
+    state = ClusterState({2: 2, 3: 3}, 0, {0: PartitionState(0, leader, in_sync)} | others)
+    assert is_led_without(state, 1) is is_so
 
 
 def test_a_topic_that_nobody_has_heard_of_is_not_replicated():
