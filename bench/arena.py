@@ -195,7 +195,7 @@ class Arena:
             self.load(server, "latency", topic=topic, rate=rate, seconds=seconds, acks=acks)
 
     def _warm_cluster(self, peer: str, durability: str) -> None:
-        bounds = {"dialect": peer, "seconds": self.sizes.warm_seconds, "acks": -1}
+        bounds = {"dialect": peer, "seconds": self.sizes.cluster_warm_seconds, "acks": -1}
         with self.cluster_topic(peer, durability) as (cluster, topic):
             where = {"port": cluster.ports[0], "pids": cluster.pids, "topic": topic}
             run_job("produce", is_cluster=True, partitions=BROKERS, connections=2 * BROKERS,

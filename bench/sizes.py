@@ -23,6 +23,7 @@ class Sizes:
     idle_connections: int = 10_000
     many_partitions: int = 10_000
     cluster_bytes: int = 300_000_000  # of one round at most, and on every one of three brokers
+    cluster_warm_seconds: float = 10.0  # per kind of load: three JVMs compile on the cores that one has otherwise
     cluster_latency_rate: int = 500  # three brokers share the machine, and each message is written three times
     cluster_latency_rate_fsync: int = 100
     cluster_partitions: tuple[int, ...] = ()  # variants of the cluster's rows with more than one partition per broker
@@ -38,8 +39,8 @@ FULL = Sizes(
     rounds=5, recovery_bytes=(GB // 1000, GB, 5 * GB), cluster_partitions=(100, 1000), spark_replay_messages=10_000_000
 )
 QUICK = Sizes(
-    rounds=1, seconds=0.7, latency_seconds=1.5, warm_seconds=0.8, produce_bytes=400_000_000, filled_bytes=200_000_000,
-    fanout_bytes=100_000_000, users_messages=100_000, recovery_bytes=(GB // 4,), idle_connections=1000,
-    many_partitions=1000, pretouch_bytes=2 * GB, spark_messages=400_000, spark_lone_messages=12, spark_micro_batches=6,
-    spark_replay_messages=100_000,
+    rounds=1, seconds=0.7, latency_seconds=1.5, warm_seconds=0.8, cluster_warm_seconds=4.0, produce_bytes=400_000_000,
+    filled_bytes=200_000_000, fanout_bytes=100_000_000, users_messages=100_000, recovery_bytes=(GB // 4,),
+    idle_connections=1000, many_partitions=1000, pretouch_bytes=2 * GB, spark_messages=400_000, spark_lone_messages=12,
+    spark_micro_batches=6, spark_replay_messages=100_000,
 )  # fmt: skip
