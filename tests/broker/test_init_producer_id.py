@@ -2,8 +2,11 @@ import asyncio
 
 import pytest
 
+from clarion.cluster import StoreError
+from clarion.cluster.sqlite_store import SqliteStore
 from clarion.model.errors import ErrorCode
 from clarion.wire.messages.logs import InitProducerIdRequest
+from clarion.wire.messages.topics import CreatableTopic, CreateTopicsRequest
 from tests.broker.harness import Client, Node, running, versions_of
 
 
@@ -69,3 +72,19 @@ async def test_an_id_is_not_held_up_by_a_topic_that_takes_its_time(tmp_path):
     async with running(tmp_path) as node, node.broker._changing:
         for _ in range(2):
             assert (await asyncio.wait_for(ask(node), 60)).error_code == 0
+
+
+async def test_while_the_store_does_not_answer_who_needs_it_is_told_to_ask_again(tmp_path, monkeypatch):
+    async def away(*asked):
+        raise StoreError("it is away")
+
+    async with running(tmp_path) as node:
+        monkeypatch.setattr(SqliteStore, "get", away)
+        monkeypatch.setattr(SqliteStore, "transact", away)
+        assert (await ask(node)).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        wanted = CreatableTopic(name="t", num_partitions=1, replication_factor=1, assignments=(), configs=())
+        (refused,) = (await node.ask(CreateTopicsRequest(topics=(wanted,), validate_only=False), 7)).topics
+        assert refused.error_code == ErrorCode.REQUEST_TIMED_OUT
+        assert "did not answer" in refused.error_message
+        monkeypatch.undo()
+        assert (await ask(node)).error_code == 0

@@ -17,6 +17,7 @@ from clarion.broker.apis.config_entries import topic_entries
 from clarion.broker.apis.placement import check_factor, check_replicas, check_total
 from clarion.broker.apis.refusals import REFUSALS, refusal_of
 from clarion.broker.broker import Broker, RequestContext
+from clarion.cluster import StoreError
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import NO_TOPIC_ID, TopicId
 from clarion.model.names import METADATA_TOPIC
@@ -163,6 +164,6 @@ def _created(broker: Broker, wanted: Wanted, topic_id: TopicId) -> CreatableTopi
     )
 
 
-def _refused(topic: CreatableTopic, error: KafkaError | OSError) -> CreatableTopicResult:
+def _refused(topic: CreatableTopic, error: KafkaError | OSError | StoreError) -> CreatableTopicResult:
     refusal = refusal_of(error, topic.name)
     return CreatableTopicResult(name=topic.name, error_code=refusal.code, error_message=refusal.message)

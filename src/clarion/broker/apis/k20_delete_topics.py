@@ -12,7 +12,7 @@ from collections import Counter
 from clarion.broker.apis.refusals import REFUSALS, refusal_of
 from clarion.broker.authorizer import Operation, Principal
 from clarion.broker.broker import Broker, RequestContext
-from clarion.cluster import Topic
+from clarion.cluster import StoreError, Topic
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import NO_TOPIC_ID
 from clarion.wire.messages.topics import (
@@ -59,7 +59,7 @@ def _find(broker: Broker, asked: DeleteTopicState, who: Principal) -> Topic:
     return broker.resolver.topic_by_id(who, Operation.DELETE, asked.topic_id)
 
 
-def _refused(asked: DeleteTopicState, error: KafkaError | OSError) -> DeletableTopicResult:
+def _refused(asked: DeleteTopicState, error: KafkaError | OSError | StoreError) -> DeletableTopicResult:
     refusal = refusal_of(error, asked.name or asked.topic_id)
     return DeletableTopicResult(
         name=asked.name, topic_id=asked.topic_id, error_code=refusal.code, error_message=refusal.message

@@ -12,6 +12,7 @@ from __future__ import annotations
 from clarion.broker.apis.refusals import REFUSALS, refusal_of
 from clarion.broker.authorizer import Operation
 from clarion.broker.broker import Broker, RequestContext
+from clarion.cluster import StoreError
 from clarion.model.errors import ErrorCode
 from clarion.wire.messages.logs import InitProducerIdRequest, InitProducerIdResponse
 
@@ -25,6 +26,8 @@ async def handle(broker: Broker, request: InitProducerIdRequest, context: Reques
     try:
         broker.resolver.require_cluster(context.principal, Operation.IDEMPOTENT_WRITE)
         producer_id = await broker.new_producer_id()
+    except StoreError:  # no block of ids to be had now: Kafka's word for it, after which producers ask again
+        return _refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     except REFUSALS as error:
         return _refused(refusal_of(error, "producer id").code)
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from clarion.cluster import StoreError
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.world import event_log
 
 log = event_log("broker")
 
-REFUSALS = (KafkaError, OSError)
-"""What an item may end with: the peer's mistake, or a disk that does not do what it should."""
+REFUSALS = (KafkaError, OSError, StoreError)
+"""What an item may end with: the peer's mistake, or a disk or a store that does not do what it should."""
 
 
 class Refusal(NamedTuple):
@@ -18,14 +19,18 @@ class Refusal(NamedTuple):
     message: str
 
 
-def refusal_of(error: KafkaError | OSError, item: object) -> Refusal:
+def refusal_of(error: KafkaError | OSError | StoreError, item: object) -> Refusal:
     if isinstance(error, OSError):
         log.error("disk_error", item=item, reason=str(error))
+    elif isinstance(error, StoreError):
+        log.warning("store_not_answering", item=item, reason=str(error))
     return refusal_without_line(error)
 
 
-def refusal_without_line(error: KafkaError | OSError) -> Refusal:
+def refusal_without_line(error: KafkaError | OSError | StoreError) -> Refusal:
     """For what clients ask for again and again by themselves."""
     if isinstance(error, KafkaError):
         return Refusal(error.code, error.message or error.code.name)
+    if isinstance(error, StoreError):  # what was asked may have happened: clients look, or ask again
+        return Refusal(ErrorCode.REQUEST_TIMED_OUT, f"the cluster's store did not answer: {error}")
     return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"the disk refused: {error.strerror or error}")
