@@ -168,6 +168,15 @@ def test_a_move_ends_when_all_new_replicas_are_in_sync():
     assert "complete" in reason
 
 
+def test_with_fewer_than_three_replicas_left_one_is_enough_again_unless_somebody_set_it():
+    """Else a topic that is moved from three brokers to one takes nothing for all ever again."""
+    for target, minimum in (((1,), 1), ((1, 2), 1), ((1, 2, 4), 2)):
+        moving = reassign(state(), target)
+        filled = moving._replace(in_sync=moving.replicas, lives=(10,) * len(moving.replicas))
+        moved, _ = settle(filled, FLUSHED, alive(1, 2, 3, 4))
+        assert (moved.replicas, moved.in_sync, moved.min_in_sync) == (target, target, minimum)
+
+
 def test_a_leader_that_moves_away_hands_over_when_the_move_is_complete():
     moving = reassign(state(replicas=(1,), in_sync=(1,), lives=(10,), min_in_sync=1), (2,))
     done, _ = settle(expand(moving, FLUSHED, 2, 10), FLUSHED, alive(1, 2))

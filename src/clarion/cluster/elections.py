@@ -247,6 +247,7 @@ def _finish_move(state: PartitionState, alive: Alive) -> tuple[PartitionState, l
         eligible=tuple(one for one in state.eligible if one in target),
         adding=(),
         removing=(),
+        min_in_sync=state.min_in_sync if len(target) >= _THREE else 1,  # as of a topic that is made with so few
         partition_epoch=state.partition_epoch + 1,
     )
     reasons = [f"its move to the brokers {', '.join(map(str, target))} is complete"]
