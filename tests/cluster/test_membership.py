@@ -197,6 +197,25 @@ async def test_leaving_is_announced_in_the_same_life(cluster: Cluster):
     assert (known.is_leaving, known.epoch, known.secret) == (True, epoch, member.secret)
 
 
+async def test_nothing_that_can_be_done_before_takes_from_the_term_of_a_new_lease(cluster: Cluster, monkeypatch):
+    """A store that takes a sixth of a term for an answer is slow, and enough to join."""
+    asked: list[str] = []
+    for name in ("get", "transact", "grant_lease"):
+        monkeypatch.setattr(SimulatedStore, name, _noting(asked, name))
+    await cluster.join(1)
+    assert asked[asked.index("grant_lease") + 1 :] == ["get", "get", "transact"], "who is registered, and to be it"
+
+
+def _noting(asked: list[str], name: str) -> Callable[..., object]:
+    original = getattr(SimulatedStore, name)
+
+    def ask(store: SimulatedStore, *what: object) -> object:
+        asked.append(name)
+        return original(store, *what)
+
+    return ask
+
+
 async def test_joining_over_a_store_that_loses_answers(cluster: Cluster):
     bad = Weather(lost_requests=0.2, lost_replies=0.2, timeout_seconds=0.05)
     member = await cluster.join(1, weather=bad)

@@ -152,11 +152,11 @@ class Membership:
     async def _begin_life(self) -> None:
         await self._until_vacant()
         while True:
-            sent = self._elapsed()
-            lease = await until_answered(lambda: self._store.grant_lease(self._term_seconds))
-            # The epoch comes before anybody hears of it: what this life does is fenced by it from the beginning.
+            # The epoch comes before anybody hears of it: what this life does is fenced by it from the beginning. And
+            # before the lease, of whose term a slow store leaves little: else it would be over before it is used.
             epoch = await next_broker_epoch(self._store, self._newcomer.latest_in_logs, self._newcomer.directory)
-            self.lease = lease
+            sent = self._elapsed()
+            self.lease = await until_answered(lambda: self._store.grant_lease(self._term_seconds))
             with suppress(LeaseNotFoundError):  # the store has taken longer than a term
                 if await self._register(epoch, self._new_secret()):
                     self._prolong(sent)
