@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -246,3 +247,12 @@ async def test_an_offset_that_another_leaders_message_has_by_now_acknowledges_no
         produced = await answer
         assert produced[PLACE].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert produced["compacted", 0].error_code == 0
+
+
+async def test_a_follower_flushes_what_it_has_when_the_topic_becomes_durable(tmp_path: Path) -> None:
+    async with two_replicas(tmp_path, in_sync=(1, FOLLOWER), **QUICK) as pair:
+        pair.follow()
+        assert (await pair.node.client.produce({PLACE: batch(b"v")}, acks=-1))[PLACE].error_code == 0
+        assert not pair.follower.is_flushed_to(1)
+        pair.follower.configure(replace(pair.follower.settings, durability="fsync"))
+        await until(lambda: pair.follower.is_flushed_to(1))

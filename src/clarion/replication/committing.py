@@ -248,6 +248,9 @@ class CommittingPartition(ReadablePartition):
             self._judge_replicas()
             if self.log.failed is None and not self.is_gone:
                 self._perform(commands)
+        elif self._follower is not None and self.needs_flush:
+            # The cluster counts on its disk from now on, also for what it has already.
+            self._commits.request(self)
 
     def tick(self, now_ms: int, here: Mapping[int, int] = NOBODY_HERE) -> None:
         """Now and then: a follower that lags behind for too long is no longer waited for. `here`: see `Leader`."""
