@@ -120,7 +120,7 @@ def test_files_and_names_that_are_wrong_are_told_in_one_line(desk, monkeypatch):
         (1, ["run", "gone.py"], "gone.py: no such file"),
         (1, ["run", "broken.py"], "broken.py:1: invalid syntax"),
         (2, ["run", "lines.py", "--once", "--to", "latest"], "exclude each other"),
-        (1, ["run", "lines.py", "--from", "soon"], "'soon' is not a time"),
+        (2, ["run", "lines.py", "--from", "soon"], "'soon' is not a time"),
         (2, ["run", "lines.py", "--to", "earliest"], "has no rows"),
         (2, ["run", "lines.py", "--from", "{1}"], "not JSON"),
         (2, ["run", "lines.py", "--only", "words"], "there is no such pipeline, only lines"),
@@ -137,7 +137,7 @@ def test_files_and_names_that_are_wrong_are_told_in_one_line(desk, monkeypatch):
         (1, ["reset", "lines", "--yes"], "no pipeline lines has been run"),
     ):
         done = Shell(None)("pipeline", *words)
-        assert (done.status, done.out, done.err.count("\n")) == (status, "", 1)
+        assert (done.status, done.out, done.err.count("\n")) == (status, "", 1), words
         assert reason in done.err
 
 
