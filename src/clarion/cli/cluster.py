@@ -21,10 +21,14 @@ if TYPE_CHECKING:
 
 commands = typer.Typer(help="Brokers, leaders, replicas, and what the cluster manager decides.")
 
+_ORDER = ("status", "brokers", "partitions", "events", "adopt", "rebalance", "drain")
+
 
 def add_to(app: typer.Typer) -> None:
     from clarion.cli import cluster_adopt, cluster_moves  # noqa: F401  # the commands that change something
 
+    # Whichever module was imported first: the help has one order.
+    commands.registered_commands.sort(key=lambda one: _ORDER.index(getattr(one.callback, "__name__", "")))
     app.add_typer(commands, name="cluster")
 
 
