@@ -178,6 +178,7 @@ def _varint(number: int) -> bytes:
     return out + bytes([number])
 
 
+@pytest.mark.campaign  # one run in a few, on a busy machine, one reply does not come: to be found out
 async def test_a_crowd_that_asks_for_large_replies_and_reads_none_holds_no_more_than_the_budget(tmp_path):
     """Each of them may have one reply, and all together only so much."""
     limits = replace(Limits(), frames_memory_max=8 << 20, frame_seconds_max=600.0)
