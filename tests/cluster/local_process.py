@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from contextlib import suppress
 
-from clarion.cluster.coordination import OutcomeUnknownError, Put, absent, unchanged
+from clarion.cluster.coordination import LeaseId, OutcomeUnknownError, Put, absent, unchanged
 from clarion.cluster.local_store import LocalStore
 
 
@@ -21,13 +22,14 @@ async def hold(store: LocalStore, name: str, ttl_seconds: float) -> None:
     lease = await store.grant_lease(ttl_seconds)
     await store.transact((), [Put(f"alive/{name}", b"", lease)])
     say("ready owner" if store.is_owner else "ready client")
-    asyncio.get_running_loop().create_task(count(store))
+    await asyncio.gather(count(store), keep(store, lease, ttl_seconds))  # who fails ends the process, with its reason
+
+
+async def keep(store: LocalStore, lease: LeaseId, ttl_seconds: float) -> None:
     while True:
         await asyncio.sleep(ttl_seconds / 10)
-        try:
+        with suppress(OutcomeUnknownError):
             await store.keep_alive(lease)
-        except OutcomeUnknownError:
-            pass
 
 
 async def count(store: LocalStore) -> None:

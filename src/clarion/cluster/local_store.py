@@ -158,6 +158,7 @@ class LocalStore:
         except TimeoutError:
             raise OutcomeUnknownError("the owner of the store does not answer") from None
         except _OwnerGoneError:
+            await asyncio.sleep(0)  # who asks again at once must leave the turn in which this store hears of it
             raise OutcomeUnknownError("the owner of the store has gone") from None
 
     def _check_usable(self) -> None:
