@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from clarion.broker.config import Durability
-from clarion.broker.identity import WrongFolderError
 from clarion.cluster.membership import DuplicateBrokerError
+from clarion.log.data_directory import WrongFolderError
 from clarion.model.errors import ErrorCode
 from clarion.model.names import OFFSETS_TOPIC
 from clarion.wire.messages.metadata import DescribeClusterRequest, FindCoordinatorRequest, MetadataRequest

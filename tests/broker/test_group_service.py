@@ -169,7 +169,7 @@ async def test_without_room_for_the_internal_topic_there_is_no_coordinator_yet(t
 
 
 async def test_clients_that_ask_again_and_again_on_a_full_disk_do_not_fill_the_log(tmp_path, caplog):
-    caplog.set_level("INFO", "clarion.broker")
+    caplog.set_level("INFO", "clarion.log")
     disk = StoryDisk()
     async with running(tmp_path, disk=disk, **QUICK) as node:
         disk.on_open = lambda path: NO_ROOM if f"{OFFSETS_TOPIC}-7" in path else None  # when six are there already

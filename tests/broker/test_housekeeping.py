@@ -4,6 +4,8 @@ import shutil
 import threading
 import time
 
+from clarion.log.checkpoints import PARTITION_OFFSETS
+from tests.broker.disks import StoryDisk
 from tests.broker.harness import until
 from tests.broker.kept import HOUR, Kept, WitnessDisk, keeping
 
@@ -47,25 +49,26 @@ async def test_a_deleted_start_outlives_a_crash_after_a_checkpoint(tmp_path, clo
         assert await Kept(node, clock).read() == [b"c"]
 
 
-async def test_checkpoints_are_not_written_by_two_at_once(tmp_path, clock, monkeypatch):
-    """A stop comes while a thread writes an older state of the same files."""
-    from clarion.broker.offset_files import OffsetFiles
+async def test_checkpoints_are_not_written_by_two_at_once(tmp_path, clock):
+    """A stop comes while a thread writes an older state of the same file."""
+    at_work, writes = threading.Lock(), []
 
-    at_work, calls = threading.Lock(), []
-    save = OffsetFiles.save
+    def slow(path: str) -> None:
+        if PARTITION_OFFSETS in path:
+            is_alone = at_work.acquire(blocking=False)
+            writes.append(is_alone)
+            time.sleep(0.05)
+            if is_alone:
+                at_work.release()
 
-    def slow(self, snapshot):
-        assert at_work.acquire(blocking=False), "two at once"
-        calls.append(snapshot)
-        time.sleep(0.05)
-        save(self, snapshot)
-        at_work.release()
-
-    monkeypatch.setattr(OffsetFiles, "save", slow)
-    async with keeping(tmp_path, clock, checkpoint_seconds=0.01) as node:
+    disk = StoryDisk()
+    disk.on_write = slow
+    async with keeping(tmp_path, clock, disk=disk, checkpoint_seconds=0.01) as node:
         await node.topic()
-        await until(lambda: calls)
-    assert len(calls) >= 2
+        await until(lambda: writes)
+        await Kept(node, clock).write(b"v")
+    assert len(writes) >= 2
+    assert all(writes), "two at once"
 
 
 async def test_a_duty_that_fails_is_done_again_and_the_others_go_on(tmp_path, clock, caplog):
@@ -73,15 +76,15 @@ async def test_a_duty_that_fails_is_done_again_and_the_others_go_on(tmp_path, cl
         await node.topic()
         tries = 0
 
-        def fail(partitions):
+        def fail():
             nonlocal tries
             tries += 1
             raise ZeroDivisionError
 
-        take, node.server._offset_files.take = node.server._offset_files.take, fail
+        take, node.broker.checkpoints.take = node.broker.checkpoints.take, fail
         await until(lambda: tries >= 3)
         assert "duty_failed" in caplog.text
-        node.server._offset_files.take = take
+        node.broker.checkpoints.take = take
         kept = Kept(node, clock)
         await kept.write(b"v")
         assert await kept.read() == [b"v"]

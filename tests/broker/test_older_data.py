@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from clarion.broker.broker import Broker
-from clarion.broker.identity import WrongFolderError
+from clarion.log.data_directory import WrongFolderError
 from clarion.testing import EmbeddedBroker, embedded
 from clarion.world import RealDisk
 

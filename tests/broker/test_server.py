@@ -17,14 +17,14 @@ from typing import Any
 import pytest
 
 from clarion.broker.config import BrokerConfig, Durability, Limits, ListenerConfig, TlsConfig
-from clarion.broker.identity import WrongFolderError
-from clarion.broker.server import REGISTRY_FILE, BrokerServer, connections_max
+from clarion.broker.server import BrokerServer, connections_max
 from clarion.broker.settings import broker_config
 from clarion.cluster import SqliteStore
 from clarion.cluster.coordination import Compare, Operation, Outcome, Put
 from clarion.cluster.counters import BROKER_EPOCH
 from clarion.cluster.schema import PARTITIONS, partition_key, write_partition
 from clarion.log.checkpoints import PARTITION_OFFSETS, CleanShutdown
+from clarion.log.data_directory import REGISTRY_FILE, WrongFolderError
 from clarion.model.errors import ErrorCode
 from clarion.wire.messages.metadata import FindCoordinatorRequest, MetadataRequest
 from clarion.wire.messages.offsets import (

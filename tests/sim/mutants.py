@@ -6,7 +6,7 @@ Each mutant patches one rule and names the moods (`Swarm` fields) in which it ma
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,9 +18,8 @@ from clarion.broker import partitions as broker_partitions
 from clarion.broker.apis import k01_fetch
 from clarion.broker.config import Durability
 from clarion.broker.coordinator_runtime import CoordinatorShard
-from clarion.broker.offset_files import OffsetFiles
 from clarion.broker.waiting import reply_to_all
-from clarion.cluster import Topic, TopicRegistry, changes
+from clarion.cluster import TopicRegistry, changes
 from clarion.cluster.coordination import Outcome, Revision
 from clarion.cluster.counters import ProducerIds
 from clarion.groups import consumer_heartbeat, offset_requests
@@ -28,8 +27,10 @@ from clarion.groups.reconciliation import reconcile
 from clarion.log import log, recovery, retention
 from clarion.log.flush import FlushTicket
 from clarion.log.key_map import KeyMap
+from clarion.log.offset_files import OffsetFiles
 from clarion.log.recovery import open_clean
 from clarion.log.times import TimeSearch
+from clarion.model.ids import TopicPartition
 from clarion.replication import partition
 from clarion.replication.producers import ProducerStates
 from tests.sim.machine import Drive
@@ -132,12 +133,12 @@ def _accept_everything(states: ProducerStates, header: Any) -> None:
     return None
 
 
-def _known_by_name(saved: dict[Any, Any], topics: list[Topic]) -> dict[Any, Any]:
+def _known_by_name(saved: dict[Any, Any], claimed: Mapping[TopicPartition, UUID]) -> dict[Any, Any]:
     """Entries of topics that are gone are taken for those of today's topics with the same names."""
-    for topic in topics:
+    for tp, today in claimed.items():
         for (topic_id, index), offsets in list(saved.items()):
-            if _NAMES.get(topic_id) == topic.name:
-                saved.setdefault((topic.id, index), offsets)
+            if _NAMES.get(topic_id) == tp.topic:
+                saved.setdefault((today, index), offsets)
     return saved
 
 
@@ -145,17 +146,16 @@ _NAMES: dict[UUID, str] = {}
 
 
 def _loading_by_name(original: Callable[..., Any]) -> Callable[..., Any]:
-    def load(files: OffsetFiles, topics: Any, **how: Any) -> Any:
-        topics = list(topics)
-        _NAMES.update({topic.id: topic.name for topic in topics})
-        return _known_by_name(original(files, topics, **how), topics)
+    def load(files: OffsetFiles, claimed: Mapping[TopicPartition, UUID], **how: Any) -> Any:
+        _NAMES.update({topic_id: tp.topic for tp, topic_id in claimed.items()})
+        return _known_by_name(original(files, claimed, **how), claimed)
 
     return load
 
 
 def _without_starts(original: Callable[..., Any]) -> Callable[..., Any]:
-    def load(files: OffsetFiles, topics: Any, **how: Any) -> Any:
-        return {key: saved._replace(start=0) for key, saved in original(files, topics, **how).items()}
+    def load(files: OffsetFiles, claimed: Mapping[TopicPartition, UUID], **how: Any) -> Any:
+        return {key: saved._replace(start=0) for key, saved in original(files, claimed, **how).items()}
 
     return load
 

@@ -31,11 +31,11 @@ from clarion.replication import Partition
 from clarion.world import NO_ROOM, Clock, Randomness, event_log, new_session_id
 
 if TYPE_CHECKING:
+    from clarion.broker.checkpoint_writer import CheckpointWriter
     from clarion.broker.cleaning import Cleaner
-    from clarion.broker.clock_trust import ClockTrust
     from clarion.broker.cluster_node import ClusterNode
     from clarion.broker.group_service import GroupService
-    from clarion.broker.offset_files import OffsetFiles
+    from clarion.log.clock_trust import ClockTrust
 
 log = event_log("broker")
 
@@ -86,7 +86,7 @@ class Broker:
         self.is_broker: Callable[[int, int, str], bool] | None = None
         self.groups: GroupService  # set by the server, which knows both
         self.cleaner: Cleaner  # likewise
-        self.offset_files: OffsetFiles  # likewise
+        self.checkpoints: CheckpointWriter  # likewise
         self.clock_trust: ClockTrust  # likewise
         self.ballast: Ballast  # likewise
         self.closed_to_clients = INTERNAL_TOPICS | {

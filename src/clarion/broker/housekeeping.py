@@ -11,13 +11,12 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from clarion.broker.clock_trust import ClockTrust
 from clarion.broker.threads import in_thread
+from clarion.log.clock_trust import ClockTrust
 from clarion.world import NO_ROOM, Disk, event_log
 
 if TYPE_CHECKING:
     from clarion.broker.broker import Broker
-    from clarion.broker.offset_files import OffsetFiles
 
 log = event_log("broker")
 
@@ -28,10 +27,9 @@ _ROOM_SECONDS: Final = 1.0  # a fast disk takes a gigabyte in that time, which i
 
 
 class Housekeeping:
-    def __init__(self, broker: Broker, offset_files: OffsetFiles, disk: Disk) -> None:
+    def __init__(self, broker: Broker, disk: Disk) -> None:
         self._broker = broker
         self._disk = disk
-        self._offset_files = offset_files
         self._loop = asyncio.get_running_loop()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -92,7 +90,7 @@ class Housekeeping:
     async def _save_starts(self) -> bool:
         """False on a full disk, which gets room only by what goes now."""
         try:
-            await self._offset_files.save_now(self._broker.partitions)
+            await self._broker.checkpoints.save_now()
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise
@@ -126,7 +124,7 @@ class Housekeeping:
 
     async def save_checkpoints(self) -> None:
         """How far the logs are known to be good: a start after a crash looks only at what came later."""
-        await self._offset_files.save_now(self._broker.partitions)
+        await self._broker.checkpoints.save_now()
         await self._note_alive()
 
     async def _note_alive(self) -> None:

@@ -8,8 +8,6 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from clarion.broker.leftovers import DELETED, clear_way, new_name, settle_leftovers
-from clarion.broker.offset_files import Snapshot
 from clarion.broker.threads import in_thread
 from clarion.cluster import Topic
 from clarion.cluster.elections import ElectionRules
@@ -18,6 +16,8 @@ from clarion.log.config import LogConfig
 from clarion.log.files import FileCache
 from clarion.log.flush import FlushTicket
 from clarion.log.log import Log
+from clarion.log.offset_files import OffsetFiles
+from clarion.log.partition_folders import clear_way, remove_folders, settle_leftovers
 from clarion.log.room import Room
 from clarion.model.errors import ErrorCode
 from clarion.model.ids import TopicId, TopicPartition
@@ -89,13 +89,17 @@ class Partitions:
     def open_all(
         self,
         topics: list[Topic],
-        saved: Snapshot,
+        offset_files: OffsetFiles,
         *,
         was_clean: bool,
         deleted: Collection[TopicId] = (),
     ) -> StartReport:
         """`deleted`: the ids of topics whose files a crash has left behind."""
-        settle_leftovers(self._disk, self._data_dir, topics, deleted)
+        claimed = {
+            TopicPartition(topic.name, index): topic.id for topic in topics for index in range(topic.partition_count)
+        }
+        settle_leftovers(self._disk, self._data_dir, claimed, deleted)
+        saved = offset_files.load(claimed, was_clean=was_clean)
         cut = 0
         for topic in topics:
             settings = self.settings_of(topic)
@@ -191,15 +195,7 @@ class Partitions:
         await self._commits.settle(partitions)
 
     def remove_files(self, retired: list[Partition]) -> None:
-        """Rename first: a crash in the middle leaves a name that says what to do."""
-        doomed = []
-        for partition in retired:
-            path = os.path.join(self._data_dir, new_name(partition.tp, partition.topic_id, DELETED))
-            self._disk.rename(partition.folder, path)
-            doomed.append(path)
-        self._disk.sync_folder(self._data_dir)
-        for path in doomed:
-            self._disk.remove_folder(path)
+        remove_folders(self._disk, self._data_dir, ((one.tp, one.topic_id) for one in retired))
 
     async def close_all(self) -> None:
         """Trouble with one partition keeps none of the others from being closed; it counts as failed afterwards."""

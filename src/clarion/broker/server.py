@@ -19,23 +19,24 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from clarion.broker.broker import Broker
+from clarion.broker.checkpoint_writer import CheckpointWriter
 from clarion.broker.cleaning import Cleaner
-from clarion.broker.clock_trust import ClockTrust
 from clarion.broker.config import BrokerConfig, Limits, ListenerConfig, TlsConfig
 from clarion.broker.dispatch import Dispatch
 from clarion.broker.dynamic_settings import DynamicSettings
 from clarion.broker.group_service import GroupService
 from clarion.broker.housekeeping import Housekeeping
-from clarion.broker.identity import REGISTRY_FILE, claim_folder
 from clarion.broker.metrics import MetricsEndpoint
-from clarion.broker.offset_files import OffsetFiles
 from clarion.broker.partitions import Partitions
 from clarion.cluster import CoordinationStore, Endpoint, ProducerIds, SettingsRegistry, SqliteStore, TopicRegistry
 from clarion.cluster.journal_import import import_journal
-from clarion.cluster.schema import NO_EPOCH
+from clarion.cluster.schema import CLUSTER_ID, NO_EPOCH
 from clarion.log.ballast import Ballast
 from clarion.log.checkpoints import CleanShutdown
+from clarion.log.clock_trust import ClockTrust
+from clarion.log.data_directory import REGISTRY_FILE, claim_folder
 from clarion.log.files import FileCache
+from clarion.log.offset_files import OffsetFiles
 from clarion.log.room import Room
 from clarion.net import NetLimits, Server, Service
 from clarion.replication import FlushThreads, GroupCommit, ProducerLimits, Threads
@@ -156,7 +157,7 @@ class BrokerServer:
         self._taken.push_async_callback(self.store.close)
         if not config.cluster:
             await import_journal(self._disk, config.data_dir, self.store)
-        await self._claim.check_registry(self.store)
+        self._claim.check_registry(is_new=await self.store.get(CLUSTER_ID) is None)
         self._registry = await TopicRegistry.load(
             self.store,
             lambda: new_uuid(self._randomness),
@@ -202,7 +203,7 @@ class BrokerServer:
         self._taken.callback(self._flushers.close)
         self.commits = GroupCommit(self._flushers)
         self._taken.callback(self.commits.stop)
-        self._offset_files = OffsetFiles(self._disk, config.data_dir)
+        offset_files = OffsetFiles(self._disk, config.data_dir)
         self._partitions = Partitions(
             self._disk,
             self._clock,
@@ -218,12 +219,8 @@ class BrokerServer:
         self._clean_shutdown = CleanShutdown(self._disk, config.data_dir)
         topics, deleted = list(self._registry.image.topics.values()), self._registry.being_deleted
         was_clean = self._clean_shutdown.take() or not topics  # nothing was left unclean where there is nothing
-        report = self._partitions.open_all(
-            topics,
-            self._offset_files.load(topics, was_clean=was_clean),
-            was_clean=was_clean,
-            deleted=deleted,
-        )
+        report = self._partitions.open_all(topics, offset_files, was_clean=was_clean, deleted=deleted)
+        self._checkpoints = CheckpointWriter(offset_files, self._partitions)
         self._taken.push_async_callback(self._close_files)
         if self.node is None:
             await self._registry.forget_deleted(deleted)
@@ -255,7 +252,7 @@ class BrokerServer:
         self._taken.push_async_callback(self.broker.turns.stop)
         self._taken.push_async_callback(self.broker.preparing.stop)
         self.broker.cleaner = Cleaner(self.broker, self._disk)
-        self.broker.offset_files = self._offset_files
+        self.broker.checkpoints = self._checkpoints
         self.broker.ballast = Ballast(self._disk, self.config.data_dir)
         self.broker.clock_trust = ClockTrust(
             self._clock, asyncio.get_running_loop().time, self._disk, self.config.data_dir
@@ -268,7 +265,7 @@ class BrokerServer:
         if self.node is not None:
             self._dynamic.follow(self.broker)
         self.groups.start()
-        self.housekeeping = Housekeeping(self.broker, self._offset_files, self._disk)
+        self.housekeeping = Housekeeping(self.broker, self._disk)
         self._taken.push_async_callback(self.housekeeping.stop)
         self.housekeeping.start()
 
@@ -332,7 +329,7 @@ class BrokerServer:
         await partitions.settle(partitions)
         await partitions.close_all()
         try:
-            self._offset_files.save(self._offset_files.take(partitions))
+            self._checkpoints.save_last()
             if all(partition.failure is None for partition in partitions):
                 member = None if self.node is None else self.node.membership
                 self._clean_shutdown.leave(

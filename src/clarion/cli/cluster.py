@@ -203,7 +203,8 @@ def events(
 
 
 def _store_address(cluster: str | None, data_dir: str) -> str:
-    from clarion.cluster.opening import STORE_FOLDER, SenselessAddressError, check_address, folder_of
+    from clarion.cluster.opening import SenselessAddressError, check_address, folder_of
+    from clarion.log.data_directory import STORE_FOLDER
 
     address = cluster or os.environ.get("CLARION_CLUSTER")
     if address is None:

@@ -33,7 +33,7 @@ def adopt(cluster: ClusterOption = None, data_dir: DataDirOption = "clarion-data
     """
     import asyncio
 
-    from clarion.cluster.opening import STORE_FOLDER
+    from clarion.log.data_directory import STORE_FOLDER
     from clarion.world.lock import FolderLock, FolderTakenError
 
     folder = os.path.abspath(os.path.expanduser(data_dir))
@@ -68,7 +68,7 @@ def _node_of(folder: str) -> int:
 
 
 def _registry_in(folder: str) -> str:
-    from clarion.broker.identity import REGISTRY_FILE
+    from clarion.log.data_directory import REGISTRY_FILE
 
     path = os.path.join(folder, REGISTRY_FILE)
     places = (path, path + _ADOPTED, os.path.join(folder, _FIRST, REGISTRY_FILE + _ADOPTED))  # the latter: interrupted
@@ -103,7 +103,7 @@ def _ignore(_error: Exception) -> None:
 
 
 def _put_registry_aside(folder: str) -> None:
-    from clarion.broker.identity import REGISTRY_FILE
+    from clarion.log.data_directory import REGISTRY_FILE
 
     path = os.path.join(folder, REGISTRY_FILE)
     if os.path.exists(path):
@@ -115,7 +115,7 @@ def _put_registry_aside(folder: str) -> None:
 
 
 def _move_content(folder: str, first: str) -> None:
-    from clarion.cluster.opening import STORE_FOLDER
+    from clarion.log.data_directory import STORE_FOLDER
 
     os.makedirs(first, mode=0o700, exist_ok=True)
     stay = {STORE_FOLDER, _FIRST, ".lock", "meta.properties"}

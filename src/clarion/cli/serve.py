@@ -117,8 +117,8 @@ async def _start(server: BrokerServer) -> None:
     """What can go wrong before the first client, in plain words."""
     import ssl
 
-    from clarion.broker.identity import WrongFolderError
     from clarion.cluster import StoreError
+    from clarion.log.data_directory import WrongFolderError
     from clarion.world.lock import FolderTakenError
 
     try:

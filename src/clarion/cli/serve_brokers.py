@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from clarion.broker.config import BrokerConfig, ListenerConfig
-from clarion.broker.identity import holds_single_broker
 from clarion.cli.errors import CliError
 from clarion.cli.flags import FLAGS, REPEATABLE, SWITCHES, parameter
 from clarion.cli.listeners import HostPort
 from clarion.cli.serve import SUPERVISED
-from clarion.cluster.opening import STORE_FOLDER, open_store
+from clarion.cluster.opening import open_store
+from clarion.log.data_directory import STORE_FOLDER, holds_single_broker
 from clarion.world import RealDisk, event_log, make_lasting_folder
 from clarion.world.lock import FolderLock, FolderTakenError
 

@@ -14,7 +14,6 @@ from typing import Final, NamedTuple
 from clarion.cluster.coordination import CoordinationStore
 from clarion.world import RealDisk, make_lasting_folder
 
-STORE_FOLDER: Final = "cluster"  # in the data directory of several brokers that one process started
 _FILE: Final = "file:"
 _ETCD: Final = re.compile(
     r"(?P<kind>etcds?)://(?:(?P<user>[^:@/]+):(?P<password>[^@/]*)@)?(?P<places>[^/@]+)(?:/(?P<name>[\w.-]*))?"

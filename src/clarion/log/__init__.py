@@ -1,4 +1,4 @@
-"""One partition's files: segments, indexes, recovery, retention, compaction.
+"""One partition's files, and the data directory that they lie in: segments, indexes, recovery, retention, compaction.
 
 Words: a *segment* is a run of batches in one file, named by its first offset; all but the last, the *active* one, are
 sealed. A *position* is a byte in a segment. *Flushed* is what a power loss cannot take any longer.

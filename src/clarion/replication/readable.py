@@ -57,10 +57,6 @@ class ReadablePartition:
     def segment_count(self) -> int:
         return self.log.segment_count
 
-    @property
-    def folder(self) -> str:
-        return self.log.folder
-
     def is_flushed_to(self, offset: int) -> bool:
         return self.log.flushed.offset >= offset
 

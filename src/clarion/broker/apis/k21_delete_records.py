@@ -42,7 +42,7 @@ async def handle(broker: Broker, request: DeleteRecordsRequest, context: Request
     ]
     try:
         if raised:
-            await broker.making_room(lambda: broker.offset_files.save_now(broker.partitions))
+            await broker.making_room(broker.checkpoints.save_now)
     except OSError as error:
         code = refusal_of(error, "DeleteRecords").code
         topics = [(name, [_unless_refused(result, code) for result in results]) for name, results in topics]

@@ -1,4 +1,4 @@
-"""Folders that no topic claims when a broker starts: what a crash interrupted is finished, what is unknown is kept.
+"""The folders of partitions in a data directory: how they go, and what becomes of those that no topic claims.
 
 A topic leaves the registry before its files go, and its id is noted until they are gone. So a folder with messages
 whose id nobody noted is not the rest of a deletion: the registry may be an older copy of itself. Such a folder is put
@@ -11,32 +11,40 @@ import os
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
-from clarion.cluster import Topic
 from clarion.log.folder import LOG, METADATA, base_offset_of, parse_metadata
 from clarion.model.ids import NO_TOPIC_ID, TopicId, TopicPartition
 from clarion.world import Disk, event_log, read_file
 
-log = event_log("broker")
+log = event_log("log")
 
-DELETED: Final = "-delete"  # a folder on its way out
-STRAY: Final = "-stray"
+_DELETED: Final = "-delete"  # a folder on its way out
+_STRAY: Final = "-stray"
 _STRAYS_MAX: Final = 1000  # under one name; nobody leaves that many lying about
 _NAME_PART_MAX: Final = 200  # of a topic's name in the folder's new one: file systems take 255 bytes
 
 
-def settle_leftovers(disk: Disk, data_dir: str, topics: Iterable[Topic], deleted: Collection[TopicId]) -> None:
-    """`deleted`: the ids of topics whose deletion was not finished."""
-    known = {f"{topic.name}-{index}" for topic in topics for index in range(topic.partition_count)}
+def settle_leftovers(
+    disk: Disk, data_dir: str, claimed: Iterable[TopicPartition], deleted: Collection[TopicId]
+) -> None:
+    """At a start. `claimed`: by the topics of today; `deleted`: the ids of topics whose deletion was not finished."""
+    known = {str(tp) for tp in claimed}
     for name in disk.names(data_dir):
-        if name.endswith(DELETED):
+        if name.endswith(_DELETED):
             _remove(disk, data_dir, name)
         elif name not in known and (tp := _partition_of(name)) is not None:
             _settle(disk, data_dir, name, tp, deleted)
 
 
-def new_name(tp: TopicPartition, topic_id: TopicId, suffix: str) -> str:
-    """What a partition's folder is called when it no longer is one."""
-    return f"{tp.topic[:_NAME_PART_MAX]}-{tp.partition}.{topic_id.hex}{suffix}"
+def remove_folders(disk: Disk, data_dir: str, partitions: Iterable[tuple[TopicPartition, TopicId]]) -> None:
+    """Rename first: a crash in the middle leaves a name that says what to do."""
+    doomed = []
+    for tp, topic_id in partitions:
+        path = os.path.join(data_dir, _new_name(tp, topic_id, _DELETED))
+        disk.rename(os.path.join(data_dir, str(tp)), path)
+        doomed.append(path)
+    disk.sync_folder(data_dir)
+    for path in doomed:
+        disk.remove_folder(path)
 
 
 def _settle(disk: Disk, data_dir: str, name: str, tp: TopicPartition, deleted: Collection[TopicId]) -> None:
@@ -78,12 +86,17 @@ def _has_messages(sizes: Mapping[str, int]) -> bool:
 
 def _put_aside(disk: Disk, data_dir: str, tp: TopicPartition, topic_id: TopicId | None) -> None:
     names = (
-        new_name(tp, topic_id or NO_TOPIC_ID, f"{number or ''}{STRAY}") for number in range(_STRAYS_MAX)
+        _new_name(tp, topic_id or NO_TOPIC_ID, f"{number or ''}{_STRAY}") for number in range(_STRAYS_MAX)
     )  # several may have lost their ids
     stray = next(name for name in names if not disk.exists(os.path.join(data_dir, name)))
     log.warning("stray_put_aside", folder=str(tp), now=stray, reason="it has messages, and no topic claims it")
     disk.rename(os.path.join(data_dir, str(tp)), os.path.join(data_dir, stray))
     disk.sync_folder(data_dir)
+
+
+def _new_name(tp: TopicPartition, topic_id: TopicId, suffix: str) -> str:
+    """What a partition's folder is called when it no longer is one."""
+    return f"{tp.topic[:_NAME_PART_MAX]}-{tp.partition}.{topic_id.hex}{suffix}"
 
 
 def _topic_id(disk: Disk, path: str) -> TopicId | None:

@@ -14,7 +14,7 @@ from typing import Final
 from clarion.log.clock_watch import ClockWatch, watch_after_start, watch_clock
 from clarion.world import Clock, Disk, event_log, read_file, replace_file
 
-log = event_log("broker")
+log = event_log("log")
 
 CLOCK_FILE: Final = "clock-checkpoint"
 _LOG_INTERVAL_MS: Final = 3_600_000

@@ -6,12 +6,9 @@ moved by retention or DeleteRecords is not forgotten. What it says is said of a 
 
 from __future__ import annotations
 
-import asyncio
 import os
-from collections.abc import Iterable
+from collections.abc import Mapping
 
-from clarion.broker.threads import in_thread
-from clarion.cluster import Topic
 from clarion.log.checkpoints import (
     HIGH_WATERMARKS,
     PARTITION_OFFSETS,
@@ -25,11 +22,10 @@ from clarion.log.checkpoints import (
     save_partitions,
 )
 from clarion.log.folder import EPOCHS, remove_if_there
-from clarion.model.ids import TopicPartition
-from clarion.replication import Partition
+from clarion.model.ids import TopicId, TopicPartition
 from clarion.world import Disk, event_log
 
-log = event_log("broker")
+log = event_log("log")
 
 Snapshot = dict[PartitionId, SavedOffsets]
 
@@ -40,23 +36,12 @@ class OffsetFiles:
         self._data_dir = data_dir
         self._path = os.path.join(data_dir, PARTITION_OFFSETS)
         self._saved: Snapshot | None = None
-        self._turn = asyncio.Lock()
-        self._asked = 0
-        self._answered = 0
 
-    def load(self, topics: Iterable[Topic], *, was_clean: bool) -> Snapshot:
-        """`was_clean`: the last process stopped cleanly, so what it wrote down last is of the topics of today."""
+    def load(self, claimed: Mapping[TopicPartition, TopicId], *, was_clean: bool) -> Snapshot:
+        """`claimed`: by the topics of today. `was_clean`: the last process stopped cleanly, so it wrote of them."""
         if self._disk.exists(self._path):
             return load_partitions(self._disk, self._path)
-        return self._import(topics, was_clean)
-
-    def take(self, partitions: Iterable[Partition]) -> Snapshot:
-        return {
-            (one.topic_id, one.tp.partition): SavedOffsets(
-                one.start_offset, one.recovery_point, one.high_watermark.offset
-            )
-            for one in partitions
-        }
+        return self._import(claimed, was_clean)
 
     def save(self, snapshot: Snapshot) -> None:
         """Write the file if it changed. The log's flush came first, so what it says is true whenever a crash comes."""
@@ -64,20 +49,9 @@ class OffsetFiles:
             save_partitions(self._disk, self._path, snapshot)
             self._saved = snapshot
 
-    async def save_now(self, partitions: Iterable[Partition]) -> None:
-        """Returns when what is true now is on disk. One at a time; those who ask meanwhile share the next."""
-        self._asked += 1
-        number = self._asked
-        async with self._turn:
-            if self._answered >= number:
-                return
-            answered, snapshot = self._asked, self.take(partitions)
-            await in_thread(lambda: self.save(snapshot))
-            self._answered = answered
-
     # The files by name of an earlier version
 
-    def _import(self, topics: Iterable[Topic], was_clean: bool) -> Snapshot:
+    def _import(self, claimed: Mapping[TopicPartition, TopicId], was_clean: bool) -> Snapshot:
         """Their entries may be those of a topic that was deleted and made again under its name since they were written.
 
         Not after a clean stop, whose last act was to write them. After any other a recovery point is not believed,
@@ -86,14 +60,12 @@ class OffsetFiles:
         names = [os.path.join(self._data_dir, name) for name in (START_OFFSETS, RECOVERY_POINTS, HIGH_WATERMARKS)]
         starts, flushed, watermarks = (load_offsets(self._disk, name) for name in names)
         imported: Snapshot = {}
-        for topic in topics:
-            for index in range(topic.partition_count):
-                tp = TopicPartition(topic.name, index)
-                start = starts.get(tp, 0)
-                if was_clean:
-                    imported[topic.id, index] = SavedOffsets(start, flushed.get(tp, 0), watermarks.get(tp, 0))
-                elif start:
-                    imported[topic.id, index] = SavedOffsets(min(start, self._first_epoch_start(tp)), 0, 0)
+        for tp, topic_id in claimed.items():
+            start = starts.get(tp, 0)
+            if was_clean:
+                imported[topic_id, tp.partition] = SavedOffsets(start, flushed.get(tp, 0), watermarks.get(tp, 0))
+            elif start:
+                imported[topic_id, tp.partition] = SavedOffsets(min(start, self._first_epoch_start(tp)), 0, 0)
         if imported:
             log.info("checkpoints_imported", partitions=len(imported))
             self.save(imported)

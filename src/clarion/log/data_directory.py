@@ -10,13 +10,10 @@ import os
 from collections.abc import Callable
 from typing import Final
 
-from clarion.cluster import CoordinationStore
-from clarion.cluster.opening import STORE_FOLDER
-from clarion.cluster.schema import CLUSTER_ID
 from clarion.world import Disk, RealDisk, event_log, is_private, make_private, read_file, replace_file
 from clarion.world.lock import FolderLock
 
-log = event_log("broker")
+log = event_log("log")
 
 _FILE: Final = "meta.properties"  # Kafka's name and format
 _ALWAYS_THERE: Final = frozenset({".lock", "lost+found"})  # in an empty folder, and in an empty file system
@@ -26,6 +23,7 @@ _MEMBERSHIP: Final = "clarion.store"
 _MEMBER: Final = "cluster"
 _DIRECTORY: Final = "directory.id"  # Kafka's name for it
 REGISTRY_FILE: Final = "registry.db"  # of a broker that is alone
+STORE_FOLDER: Final = "cluster"  # of several brokers that one process started: the store that they share
 
 
 class WrongFolderError(Exception):
@@ -99,10 +97,10 @@ class Claim:
         """By which others tell this folder from another one with the same broker id."""
         return (self._written() or {}).get(_DIRECTORY) or new_id()
 
-    async def check_registry(self, store: CoordinationStore) -> None:
+    def check_registry(self, *, is_new: bool) -> None:
         """A folder that belongs to a cluster has a registry that says so: without it, topics would seem to be gone."""
         known = (self._written() or {}).get("cluster.id")
-        if known is not None and await store.get(CLUSTER_ID) is None:
+        if known is not None and is_new:
             raise WrongFolderError(
                 f"{self._path} says cluster.id={known}, but the registry is new: restore it from a copy"
                 " (or choose the right --cluster)"
