@@ -58,9 +58,9 @@ from clarion.cluster.schema import (
     write_partition,
     write_topic,
 )
+from clarion.cluster.topic_rules import TopicLimits, check_growth, check_new_name, check_new_topic
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import TopicId
-from clarion.model.names import check_topic_name
 
 _ATTEMPTS_MAX: Final = 100  # to make a topic while others make topics: of all who try at once, one gets on
 REPLICATION_FACTOR: Final = 3  # of topics for which nobody has asked for another; fewer where there are fewer brokers
@@ -82,16 +82,13 @@ class TopicRegistry:
         self,
         store: CoordinationStore,
         new_id: Callable[[], UUID],
-        *,
-        partitions_max: int,
-        topic_partitions_max: int | None = None,
-        node_id: int = 1,
-        replication_factor: int = REPLICATION_FACTOR,
+        limits: TopicLimits,
+        node_id: int,
+        replication_factor: int,
     ) -> None:
         self._store = store
         self._new_id = new_id
-        self._partitions_max = partitions_max
-        self._topic_partitions_max = partitions_max if topic_partitions_max is None else topic_partitions_max
+        self.limits = limits
         self._node_id = node_id
         self.default_replication_factor = replication_factor
         self.image: ClusterImage = EMPTY
@@ -110,15 +107,10 @@ class TopicRegistry:
         node_id: int = 1,
         replication_factor: int = REPLICATION_FACTOR,
     ) -> TopicRegistry:
-        """`replication_factor`: of topics for which nobody asks for another."""
-        registry = cls(
-            store,
-            new_id,
-            partitions_max=partitions_max,
-            topic_partitions_max=topic_partitions_max,
-            node_id=node_id,
-            replication_factor=replication_factor,
-        )
+        """`topic_partitions_max`: None for as many as of all topics. `replication_factor`: of topics for which nobody
+        asks for another."""
+        limits = TopicLimits(partitions_max, partitions_max if topic_partitions_max is None else topic_partitions_max)
+        registry = cls(store, new_id, limits, node_id, replication_factor)
         await registry._make_cluster_id()
         await registry._read_all()
         return registry
@@ -130,53 +122,6 @@ class TopicRegistry:
     async def revision(self) -> Revision:
         """Of everything that the cluster agrees on: it grows with every change."""
         return (await self._store.range(CLUSTER_ID)).revision
-
-    # May it be?
-
-    def check_new(self, name: str, partition_count: int) -> None:
-        """Raise what `draft` would raise."""
-        self.check_new_name(name)
-        if partition_count < 1:
-            raise KafkaError(
-                ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value."
-            )
-        self._check_room(partition_count, partition_count)
-
-    def check_new_name(self, name: str) -> None:
-        """Whether a topic may be called like this: the first question, before how it shall be."""
-        check_topic_name(name)
-        if self.image.topic(name) is not None:
-            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-        twin = self.image.twin_of(name)
-        if twin is not None:
-            raise KafkaError(
-                ErrorCode.INVALID_TOPIC_EXCEPTION,
-                f"topic {name!r} collides with existing topic {twin!r}: '.' and '_' count as the same",
-            )
-
-    def check_growth(self, topic: Topic, partition_count: int) -> None:
-        if partition_count == topic.partition_count:
-            raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {topic.partition_count} partition(s).")
-        if partition_count < topic.partition_count:
-            raise KafkaError(
-                ErrorCode.INVALID_PARTITIONS,
-                f"The topic {topic.name} currently has {topic.partition_count} partition(s); "
-                f"{partition_count} would not be an increase.",
-            )
-        self._check_room(partition_count, partition_count - topic.partition_count)
-
-    def _check_room(self, of_topic: int, more: int) -> None:
-        if of_topic > self._topic_partitions_max:
-            raise KafkaError(
-                ErrorCode.INVALID_PARTITIONS,
-                f"a topic has at most {self._topic_partitions_max} partitions, not {of_topic}",
-            )
-        total = self.image.partition_total
-        if total + more > self._partitions_max:
-            raise KafkaError(
-                ErrorCode.INVALID_PARTITIONS,
-                f"{total} partitions exist, at most {self._partitions_max} may; {more} more do not fit",
-            )
 
     # Topics
 
@@ -195,7 +140,7 @@ class TopicRegistry:
 
         `replication_factor`: None if nobody asked for one. `assignments`: where its replicas shall be.
         """
-        self.check_new(name, partition_count)
+        check_new_topic(self.image, self.limits, name, partition_count)
         partitions = self._new_partitions(partition_count, replication_factor, assignments)
         topic = Topic(name, self._new_id(), partitions, dict(overrides), replication_factor)
         write_topic(topic.entry)
@@ -206,13 +151,13 @@ class TopicRegistry:
         for _ in range(_ATTEMPTS_MAX):
             with suppress(ConflictError):  # another topic was made meanwhile, or this one
                 return await self._put(topic, range(topic.partition_count), [Put(TOPIC_CHANGES, topic.id.hex.encode())])
-            self.check_new_name(topic.name)
+            check_new_name(self.image, topic.name)
         raise ConflictError
 
     def draft_grown(self, name: str, partition_count: int, assignments: Sequence[Replicas] | None = None) -> Topic:
         """A topic with so many partitions: nobody knows of the new ones yet."""
         topic = self.known(name)
-        self.check_growth(topic, partition_count)
+        check_growth(self.image, self.limits, topic, partition_count)
         more = self._new_partitions(
             partition_count - topic.partition_count, topic.replication_factor, assignments, topic.partition_count
         )

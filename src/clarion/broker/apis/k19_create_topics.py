@@ -18,6 +18,7 @@ from clarion.broker.apis.placement import check_factor, check_replicas, check_to
 from clarion.broker.apis.refusals import REFUSALS, refusal_of
 from clarion.broker.broker import Broker, RequestContext
 from clarion.cluster import StoreError
+from clarion.cluster.topic_rules import check_new_name, check_new_topic
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import NO_TOPIC_ID, TopicId
 from clarion.model.names import METADATA_TOPIC
@@ -76,7 +77,7 @@ def _counted(broker: Broker, topic: CreatableTopic) -> int:
 async def _create(broker: Broker, topic: CreatableTopic, *, validate_only: bool) -> CreatableTopicResult:
     wanted = _wanted(broker, topic)
     if validate_only:
-        broker.registry.check_new(wanted.name, wanted.partition_count)
+        check_new_topic(broker.image, broker.registry.limits, wanted.name, wanted.partition_count)
         return _created(broker, wanted, NO_TOPIC_ID)
     made = await broker.create_topic(*wanted)
     return _created(broker, wanted, made.id)
@@ -86,7 +87,7 @@ def _wanted(broker: Broker, topic: CreatableTopic) -> Wanted:
     """Checked in Kafka's order, name, settings, replicas: who creates or finds a topic hears first that it exists."""
     if topic.name == METADATA_TOPIC:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {METADATA_TOPIC} is prohibited.")
-    broker.registry.check_new_name(topic.name)
+    check_new_name(broker.image, topic.name)
     if topic.name in broker.closed_to_clients:
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{topic.name} is internal: the broker makes it itself")
     given = {config.name: config.value for config in topic.configs}

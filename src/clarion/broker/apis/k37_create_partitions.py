@@ -13,6 +13,7 @@ from clarion.broker.apis.placement import check_replicas, check_total
 from clarion.broker.apis.refusals import REFUSALS, refusal_of
 from clarion.broker.authorizer import Operation, Principal
 from clarion.broker.broker import Broker, RequestContext
+from clarion.cluster.topic_rules import check_growth
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.wire.messages.topics import (
     CreatePartitionsRequest,
@@ -50,7 +51,7 @@ async def _grow(broker: Broker, who: Principal, asked: CreatePartitionsTopic, *,
     topic = broker.resolver.topic(who, Operation.ALTER, asked.name)
     if asked.name in broker.closed_to_clients:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"{asked.name} keeps its number of partitions for life")
-    broker.registry.check_growth(topic, asked.count)
+    check_growth(broker.image, broker.registry.limits, topic, asked.count)
     if asked.assignments is not None:
         _check_assignments(broker, asked, topic.partition_count)
     if not validate_only:
