@@ -1,14 +1,11 @@
-"""A partition's roles, and what becomes of what is in its log: flushed, committed, or given up.
-
-    lead ⇄ follow ⇄ resign           as the cluster says (`membership`)
+"""What becomes of what is in a partition's log: flushed, committed, or given up.
 
     log start          high watermark            log end
         │ readable: committed │ appended, not yet committed │
         └─────────────────────┴────────────────────────────┘
 
 When a batch is committed is decided by `Leader`, and by `Follower` where another broker leads; neither does anything.
-What they decide is done here. A leader's term is numbered by its epoch, which grows whenever a term begins, so that a
-reader can tell a log that lost its tail from the one it knew.
+What they decide is done here.
 """
 
 from __future__ import annotations
@@ -22,7 +19,7 @@ from clarion.log.config import LogConfig
 from clarion.log.files import FileCache
 from clarion.log.flush import FlushTicket
 from clarion.log.log import Log
-from clarion.model.errors import ErrorCode, KafkaError
+from clarion.model.errors import ErrorCode
 from clarion.model.ids import LogPosition, TopicId, TopicPartition
 from clarion.model.topic_settings import TopicSettings
 from clarion.replication.follower import Follower
@@ -41,7 +38,7 @@ if TYPE_CHECKING:
 log = event_log("replication")
 
 CommitCallback = Callable[[ErrorCode], None]
-_NO_STATE: Final = -2  # older than any that the cluster agrees on
+NO_STATE: Final = -2  # older than any that the cluster agrees on
 
 
 class Watcher(Protocol):
@@ -89,7 +86,7 @@ class CommittingPartition(ReadablePartition):
         self.is_flushing = False
         self.is_gone = False
         self._state: Assignment | None = None
-        self._state_epoch = _NO_STATE
+        self._state_epoch = NO_STATE
         self._uncommitted = Uncommitted()
         self._leader: Leader | None = None
         self._follower: Follower | None = None
@@ -105,85 +102,7 @@ class CommittingPartition(ReadablePartition):
     def _this(self) -> Partition:
         raise NotImplementedError  # what others know it as: a `Partition`, which has more than committing
 
-    # Roles
-
-    def lead(self, state: Assignment, now_ms: int = 0) -> None:
-        """This broker leads: begin the term, or hear what has changed in it."""
-        if state.leader_epoch < self.leader_epoch or (self.is_leader and state.partition_epoch <= self._state_epoch):
-            return
-        leader = self._leader
-        if leader is None or state.leader_epoch != self.leader_epoch:
-            leader = self._begin_term(state)
-        self._note(state)
-        others = [one for one in state.replicas if one != state.leader]
-        in_sync = [one for one in others if one in state.in_sync]
-        commands = leader.set_followers(others, in_sync, now_ms, has_eligible=bool(state.eligible))
-        more = leader.configure(is_durable=self._is_durable, min_in_sync=self._min_in_sync(state))
-        self._judge_replicas()  # before anybody is told that something is committed
-        self._perform((*commands, *more))
-
-    def _begin_term(self, state: Assignment) -> Leader:
-        self._end_role(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        self.leader_epoch = state.leader_epoch
-        self.is_leader = True
-        leader = self._leader = Leader(
-            self.log.end,
-            is_durable=self._is_durable,
-            min_in_sync=self._min_in_sync(state),
-            flushed=self.log.flushed,
-            high_watermark=self.high_watermark,
-            uncommitted=self._uncommitted,
-        )
-        return leader
-
-    def follow(self, state: Assignment) -> None:
-        """Another broker leads. What is in the log may not be in its log: that is found out with the first fetch."""
-        if state.leader_epoch < self.leader_epoch or (
-            not self.is_leader and state.partition_epoch <= self._state_epoch
-        ):
-            return
-        if self._follower is None or state.leader_epoch != self.leader_epoch:
-            self._end_role(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            self.leader_epoch = state.leader_epoch
-            self._follower = Follower(
-                state.leader, state.leader_epoch, self.log.end, self.high_watermark, self._uncommitted
-            )
-            self._tell_watchers()
-        self._note(state)
-
-    def resign(self) -> None:
-        """Nobody leads, or this broker is no replica any longer: readers and writers are sent away."""
-        self._end_role(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        self.leader = NOBODY
-        self._state_epoch = _NO_STATE
-        self._tell_watchers()
-
-    @property
-    def followed(self) -> Follower | None:
-        """The follower's side, while another broker leads."""
-        return self._follower
-
-    @property
-    def state(self) -> Assignment | None:
-        """The cluster's last word, as far as it is known here."""
-        return self._state
-
-    def restore_watermark(self, offset: int) -> None:
-        """What was known to be committed before the last stop. A node that is alone commits all it has anyway."""
-        if offset < self.log.next_offset:
-            self.high_watermark = self.log.position_of(offset)
-            self._uncommitted.add(self.log.end)
-
-    def _end_role(self, code: ErrorCode) -> None:
-        self.is_leader = self.takes_all = False
-        self._leader = self._follower = None
-        self._give_up_waiting(code)
-        self._tell_followers()
-
-    def _note(self, state: Assignment) -> None:
-        self._state = state
-        self._state_epoch = state.partition_epoch
-        self.leader = state.leader
+    # Who has to have it
 
     def _min_in_sync(self, state: Assignment | None) -> int:
         if self._is_min_in_sync_set or state is None:
@@ -205,17 +124,6 @@ class CommittingPartition(ReadablePartition):
     @property
     def in_sync_count(self) -> int:
         return 0 if self._leader is None else 1 + len(self._leader.in_sync)
-
-    def check_leads(self) -> None:
-        """Before something is written or promised: another broker may lead by now, and this one not know."""
-        if not self.is_leader:
-            if self.is_gone:
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.tp} has been deleted")
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp} is led by another broker")
-        if self.membership is not None and not self.membership.lease_is_valid():
-            raise KafkaError(
-                ErrorCode.NOT_LEADER_OR_FOLLOWER, f"this broker's lease is over: another one may lead {self.tp} by now"
-            )
 
     # Committing
 
@@ -403,16 +311,6 @@ class CommittingPartition(ReadablePartition):
     def fail(self, error: OSError) -> None:
         """It could not be closed."""
         self.log.fail(error)
-
-    def retire(self, code: ErrorCode) -> None:
-        """The topic is deleted or the broker stops: nobody waits for this partition any longer."""
-        self.is_gone = True
-        self.producers.forget_all()
-        self._end_role(code)
-        self._tell_watchers()
-        self.watchers.clear()
-        self.append_watchers.clear()
-        self.log.abandon()
 
     def share_files(self, files: FileCache) -> None:
         """Count its open files with those of the others: it was made in a thread, with a cache of its own."""

@@ -15,7 +15,7 @@ from clarion.log.slices import FileSlice
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import TopicId, TopicPartition
 from clarion.model.topic_settings import TopicSettings
-from clarion.replication.committing import CommittingPartition, Watcher
+from clarion.replication.committing import Watcher
 from clarion.replication.follower import Follower, Position
 from clarion.replication.group_commit import GroupCommit
 from clarion.replication.leader import FLUSH, TELL_COMMITTED
@@ -23,6 +23,7 @@ from clarion.replication.membership import Membership
 from clarion.replication.preparation import Preparation, check_size, preparation_for
 from clarion.replication.producer_files import load_producers, recall_older
 from clarion.replication.producers import KnownBatch, ProducerStates
+from clarion.replication.roles import AssignedPartition
 from clarion.wire.batch import (
     HEADER_BYTES,
     LOG_APPEND_TIME,
@@ -56,7 +57,7 @@ class Appended:
         self.log_append_time_ms = log_append_time_ms  # -1 unless the broker stamps it
 
 
-class Partition(CommittingPartition):
+class Partition(AssignedPartition):
     def __init__(
         self,
         tp: TopicPartition,
