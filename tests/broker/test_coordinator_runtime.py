@@ -10,7 +10,8 @@ import pytest
 
 from clarion.broker.broker import RequestContext
 from clarion.broker.config import Durability
-from clarion.broker.coordinator_runtime import CoordinatorRuntime, CoordinatorShard, InternalTopic
+from clarion.broker.coordinator_runtime import CoordinatorRuntime, InternalTopic
+from clarion.broker.coordinator_shard import CoordinatorShard
 from clarion.groups.outcome import Call, Outcome
 from clarion.groups.placement import partition_for
 from clarion.model.errors import ErrorCode, KafkaError

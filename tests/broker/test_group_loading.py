@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from clarion.broker import coordinator_runtime
+from clarion.broker import coordinator_runtime, coordinator_shard
 from clarion.groups.placement import partition_for
 from clarion.groups.records import Key, encode_key
 from clarion.model.errors import ErrorCode
@@ -81,7 +81,7 @@ async def test_many_groups_load_in_turns_that_hold_nobody_up(tmp_path):
 
 async def test_groups_are_read_in_a_thread_and_replayed_in_turns(tmp_path, monkeypatch):
     """However long the disk takes, and however many groups there are, others have their turn."""
-    monkeypatch.setattr(coordinator_runtime, "_RECORDS_PER_TURN", 10)
+    monkeypatch.setattr(coordinator_shard, "_RECORDS_PER_TURN", 10)
     async with running(tmp_path, offsets_partitions=1, **QUICK) as node:
         await node.topic()
         for number in range(500):
@@ -89,7 +89,7 @@ async def test_groups_are_read_in_a_thread_and_replayed_in_turns(tmp_path, monke
         (shard,) = node.server.groups.shards
         readers, turns = set(), 0
         shard.start_over()
-        monkeypatch.setattr(coordinator_runtime, "_decoded", noting_threads(coordinator_runtime._decoded, readers))
+        monkeypatch.setattr(coordinator_shard, "_decoded", noting_threads(coordinator_shard._decoded, readers))
         loading = asyncio.ensure_future(shard.load())
         while not loading.done():
             await asyncio.sleep(0)

@@ -5,7 +5,7 @@ import shutil
 import struct
 import threading
 
-from clarion.broker import coordinator_runtime
+from clarion.broker import coordinator_shard
 from clarion.groups.records import Key, encode_key
 from clarion.model.errors import ErrorCode
 from clarion.model.names import OFFSETS_TOPIC
@@ -26,8 +26,8 @@ async def test_offsets_of_a_topic_that_was_made_again_during_the_loading_are_for
         await node.topic()
         await node.topic("other")
         assert await commit(node, 5) == await commit(node, 5, topic="other") == 0
-    may_go, decoded = threading.Event(), coordinator_runtime._decoded
-    monkeypatch.setattr(coordinator_runtime, "_decoded", lambda batches: may_go.wait(20) and decoded(batches))
+    may_go, decoded = threading.Event(), coordinator_shard._decoded
+    monkeypatch.setattr(coordinator_shard, "_decoded", lambda batches: may_go.wait(20) and decoded(batches))
     async with running(tmp_path) as node:
         await node.broker.delete_topic("t")
         await node.topic()
@@ -50,8 +50,8 @@ async def test_offsets_of_a_topic_deleted_before_a_crash_and_made_again_during_t
         await node.topic("other")
         assert await commit(node, 5) == await commit(node, 5, topic="other") == 0
         await node.broker.registry.delete("t")
-    may_go, decoded = threading.Event(), coordinator_runtime._decoded
-    monkeypatch.setattr(coordinator_runtime, "_decoded", lambda batches: may_go.wait(20) and decoded(batches))
+    may_go, decoded = threading.Event(), coordinator_shard._decoded
+    monkeypatch.setattr(coordinator_shard, "_decoded", lambda batches: may_go.wait(20) and decoded(batches))
     async with running(tmp_path) as node:
         await node.topic()
         may_go.set()
@@ -67,8 +67,8 @@ async def test_offsets_of_a_topic_made_again_are_forgotten_if_the_broker_is_kill
         await node.topic()
         await node.topic("other")
         assert await commit(node, 5) == await commit(node, 5, topic="other") == 0
-    may_go, decoded = threading.Event(), coordinator_runtime._decoded
-    monkeypatch.setattr(coordinator_runtime, "_decoded", lambda batches: may_go.wait(60) and decoded(batches))
+    may_go, decoded = threading.Event(), coordinator_shard._decoded
+    monkeypatch.setattr(coordinator_shard, "_decoded", lambda batches: may_go.wait(60) and decoded(batches))
     async with running(tmp_path / "a") as node:
         await node.broker.delete_topic("t")
         await node.topic()

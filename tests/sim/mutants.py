@@ -17,7 +17,7 @@ from uuid import UUID
 from clarion.broker import partitions as broker_partitions
 from clarion.broker.apis import k01_fetch
 from clarion.broker.config import Durability
-from clarion.broker.coordinator_runtime import CoordinatorShard
+from clarion.broker.coordinator_shard import CoordinatorShard
 from clarion.broker.waiting import reply_to_all
 from clarion.cluster import TopicRegistry, changes
 from clarion.cluster.coordination import Outcome, Revision

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from clarion.broker.authorizer import Operation
 from clarion.broker.broker import RequestContext
-from clarion.broker.coordinator_runtime import CoordinatorRuntime, CoordinatorShard, InternalTopic
+from clarion.broker.coordinator_runtime import CoordinatorRuntime, InternalTopic
+from clarion.broker.coordinator_shard import CoordinatorShard
 from clarion.cluster import Topic
 from clarion.groups.config import GroupConfig
 from clarion.groups.coordinator import GroupCoordinator, GroupSummary

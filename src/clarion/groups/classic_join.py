@@ -18,7 +18,7 @@ from clarion.groups.consumer_protocol import CONSUMER_PROTOCOL_TYPE, subscribed_
 from clarion.groups.memory import MEMBER_BYTES, PENDING_BYTES, weight_of_protocols
 from clarion.groups.names import check_group_id, check_names, new_member_id
 from clarion.groups.outcome import Call
-from clarion.groups.shard import Step
+from clarion.groups.shard import Shard, Step
 from clarion.groups.timers import TimerKey, TimerKind
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.wire.messages.groups import JoinGroupRequest, JoinGroupResponse
@@ -35,6 +35,17 @@ def check(step: Step, request: JoinGroupRequest) -> None:
     check_names(request.member_id, request.group_instance_id, request.protocol_type, *names)
     if not config.session_timeout_min_ms <= request.session_timeout <= config.session_timeout_max_ms:
         raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT)
+
+
+def group_to_join(shard: Shard, request: JoinGroupRequest) -> ClassicGroup:
+    group = shard.classic(request.group_id)
+    if group is not None:
+        return group
+    if request.member_id:
+        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+    # In memory only: a classic group is in the log from its first assignment on.
+    fresh = shard.groups[request.group_id] = ClassicGroup(request.group_id)
+    return fresh
 
 
 def join(step: Step, group: ClassicGroup, request: JoinGroupRequest, call: Call) -> None:

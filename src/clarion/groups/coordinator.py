@@ -168,7 +168,7 @@ class GroupCoordinator:
         step = self._step(call)
         try:
             classic_join.check(step, request)
-            classic_join.join(step, self._group_to_join(request), request, call)
+            classic_join.join(step, classic_join.group_to_join(step.shard, request), request, call)
         except KafkaError as refusal:
             reply = classic_rebalance.join_error(refusal.code, request.member_id, call.version)
             step.out.reply(call.ticket, reply)
@@ -253,7 +253,7 @@ class GroupCoordinator:
             self._shard.check_topics_known()
             consumer_heartbeat.check(request, call.version)
             classic = self._shard.classic(request.group_id)
-            group = self._consumer(step, request)
+            group = migration.modern_group(step, request)
             if request.member_epoch >= JOIN_EPOCH:
                 consumer_heartbeat.heartbeat(step, group, request, call)
                 if classic is not None:
@@ -353,35 +353,8 @@ class GroupCoordinator:
             kind = "classic" if isinstance(group, ClassicGroup) else "consumer"
             yield GroupSummary(group_id, kind, group.state, len(group.members))
 
-    # Finding the group
-
     def _step(self, call: Call) -> Step:
         return Step(self._shard, Outcome(), call.now_ms, call.wall_ms)
-
-    def _group_to_join(self, request: JoinGroupRequest) -> ClassicGroup:
-        group = self._shard.classic(request.group_id)
-        if group is not None:
-            return group
-        if request.member_id:
-            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-        # In memory only: a classic group is in the log from its first assignment on.
-        fresh = self._shard.groups[request.group_id] = ClassicGroup(request.group_id)
-        return fresh
-
-    def _consumer(self, step: Step, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroup:
-        group = self._shard.groups.get(request.group_id)
-        if isinstance(group, ConsumerGroup):
-            return group
-        if request.member_epoch != JOIN_EPOCH:
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no consumer group {request.group_id}")
-        if group is None:
-            return ConsumerGroup(request.group_id)
-        if not group.is_empty:
-            return migration.upgrade(step, group)
-        # Ids that were given out and never came back are nobody: their owners may join as newcomers.
-        if group.stored is not None:
-            group_admin.erase_membership(step, group)
-        return ConsumerGroup(request.group_id)
 
     # Timers
 

@@ -14,7 +14,7 @@ from clarion.groups import records as r
 from clarion.groups.classic_group import ClassicGroup, ClassicMember
 from clarion.groups.classic_rebalance import dismiss_sync
 from clarion.groups.consumer_draft import Draft
-from clarion.groups.consumer_group import ConsumerGroup, MemberState
+from clarion.groups.consumer_group import JOIN_EPOCH, ConsumerGroup, MemberState
 from clarion.groups.consumer_protocol import (
     CONSUMER_PROTOCOL_TYPE,
     NamedPartitions,
@@ -24,17 +24,35 @@ from clarion.groups.consumer_protocol import (
     spoken_version,
     write_assignment,
 )
+from clarion.groups.group_admin import erase_membership
 from clarion.groups.outcome import Call
 from clarion.groups.partitions import NOTHING, Partitions, collect
 from clarion.groups.shard import Step
 from clarion.groups.timers import TimerKey, TimerKind
 from clarion.groups.topics import TopicsView
 from clarion.model.errors import ErrorCode, KafkaError, MalformedError
-from clarion.wire.messages.groups import JoinGroupRequest, JoinGroupRequestProtocol
+from clarion.wire.messages.groups import ConsumerGroupHeartbeatRequest, JoinGroupRequest, JoinGroupRequestProtocol
 
 # Their data only says what everybody held before. librdkafka's cooperative-sticky hands out such; Kafka, whose own
 # assignors never do, refuses to convert any group with data in its assignments.
 KNOWN_ASSIGNORS = ("range", "roundrobin", "sticky", "cooperative-sticky")
+
+
+def modern_group(step: Step, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroup:
+    """The group of a KIP-848 member: as it is, made for the first of them, or of what was a classic group."""
+    group = step.shard.groups.get(request.group_id)
+    if isinstance(group, ConsumerGroup):
+        return group
+    if request.member_epoch != JOIN_EPOCH:
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no consumer group {request.group_id}")
+    if group is None:
+        return ConsumerGroup(request.group_id)
+    if not group.is_empty:
+        return upgrade(step, group)
+    # Ids that were given out and never came back are nobody: their owners may join as newcomers.
+    if group.stored is not None:
+        erase_membership(step, group)
+    return ConsumerGroup(request.group_id)
 
 
 def upgrade(step: Step, group: ClassicGroup) -> ConsumerGroup:

@@ -40,6 +40,11 @@ def _gzip_level(value: Value) -> str | None:
     return None if value in (-1, *range(1, 10)) else "Value must be between 1 and 9 or equal to -1"
 
 
+def _long(name: str, default: int, doc: str, synonyms: tuple[str, ...], least: int = 0) -> int:
+    """A number of bytes, milliseconds or messages."""
+    return setting(name, default, Kind.LONG, doc, check=at_least(least), synonyms=synonyms)
+
+
 def _never_remote(name: str, doc: str) -> bool:
     return setting(name, False, Kind.BOOLEAN, doc, why_only_default=_NO_REMOTE)
 
@@ -96,39 +101,32 @@ class TopicSettings:
         check=between(-131_072, 22),
         synonyms=("compression.zstd.level",),
     )
-    delete_retention_ms: int = setting(
+    delete_retention_ms: int = _long(
         "delete.retention.ms",
         _DAY_MS,
-        Kind.LONG,
         "How long a compacted topic keeps a tombstone (a key with a null value) after it was first cleaned, so that a "
         "reader who started before still sees the deletion.",
-        check=at_least(0),
-        synonyms=("log.cleaner.delete.retention.ms",),
+        ("log.cleaner.delete.retention.ms",),
     )
-    file_delete_delay_ms: int = setting(
+    file_delete_delay_ms: int = _long(
         "file.delete.delay.ms",
         60_000,
-        Kind.LONG,
         "How long a file that was taken out of the log stays on disk under its `.deleted` name.",
-        check=at_least(0),
-        synonyms=("log.segment.delete.delay.ms",),
+        ("log.segment.delete.delay.ms",),
     )
-    flush_messages: int = setting(
+    flush_messages: int = _long(
         "flush.messages",
         LONG_MAX,
-        Kind.LONG,
         "Flush after this many messages. Any value but the default has every append flushed before it is acknowledged, "
         "also with `clarion.durability=page-cache`: that is sooner than asked for, never later.",
-        check=at_least(1),
-        synonyms=("log.flush.interval.messages",),
+        ("log.flush.interval.messages",),
+        least=1,
     )
-    flush_ms: int = setting(
+    flush_ms: int = _long(
         "flush.ms",
         LONG_MAX,
-        Kind.LONG,
         "Flush after this time. As with `flush.messages`, any value but the default has every append flushed.",
-        check=at_least(0),
-        synonyms=("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+        ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
     )
     follower_replication_throttled_replicas: tuple[str, ...] = _never_throttled(
         "follower.replication.throttled.replicas", "Replicas whose fetching is throttled. Only the empty list."
@@ -152,13 +150,12 @@ class TopicSettings:
         "local.retention.ms",
         "How long data stays local when it is in remote storage. Only -2, which means `retention.ms`.",
     )
-    max_compaction_lag_ms: int = setting(
+    max_compaction_lag_ms: int = _long(
         "max.compaction.lag.ms",
         LONG_MAX,
-        Kind.LONG,
         "A message may stay uncompacted at most this long, however little there is to clean.",
-        check=at_least(1),
-        synonyms=("log.cleaner.max.compaction.lag.ms",),
+        ("log.cleaner.max.compaction.lag.ms",),
+        least=1,
     )
     max_message_bytes: int = setting(
         "max.message.bytes",
@@ -168,21 +165,17 @@ class TopicSettings:
         check=at_least(0),
         synonyms=("message.max.bytes",),
     )
-    message_timestamp_after_max_ms: int = setting(
+    message_timestamp_after_max_ms: int = _long(
         "message.timestamp.after.max.ms",
         _HOUR_MS,
-        Kind.LONG,
         "How far a record's timestamp may be ahead of the broker's clock.",
-        check=at_least(0),
-        synonyms=("log.message.timestamp.after.max.ms",),
+        ("log.message.timestamp.after.max.ms",),
     )
-    message_timestamp_before_max_ms: int = setting(
+    message_timestamp_before_max_ms: int = _long(
         "message.timestamp.before.max.ms",
         LONG_MAX,
-        Kind.LONG,
         "How far a record's timestamp may be behind the broker's clock.",
-        check=at_least(0),
-        synonyms=("log.message.timestamp.before.max.ms",),
+        ("log.message.timestamp.before.max.ms",),
     )
     message_timestamp_type: str = setting(
         "message.timestamp.type",
@@ -200,19 +193,18 @@ class TopicSettings:
         check=between(0, 1),
         synonyms=("log.cleaner.min.cleanable.ratio",),
     )
-    min_compaction_lag_ms: int = setting(
+    min_compaction_lag_ms: int = _long(
         "min.compaction.lag.ms",
         0,
-        Kind.LONG,
         "How long a message stays uncompacted at least.",
-        check=at_least(0),
-        synonyms=("log.cleaner.min.compaction.lag.ms",),
+        ("log.cleaner.min.compaction.lag.ms",),
     )
     min_insync_replicas: int = setting(
         "min.insync.replicas",
         1,
         Kind.INT,
-        "How many replicas must be in sync for a write with acks=all. There is one: above 1 such writes are refused.",
+        "How many replicas must be in sync for a write with acks=all. Where nobody has set it: 2 where three have been "
+        "in sync, else 1.",
         check=at_least(1),
         synonyms=("min.insync.replicas",),
     )
@@ -233,21 +225,19 @@ class TopicSettings:
     remote_storage_enable: bool = _never_remote(
         "remote.storage.enable", "Whether sealed segments move to remote storage. Only `false`."
     )
-    retention_bytes: int = setting(
+    retention_bytes: int = _long(
         "retention.bytes",
         -1,
-        Kind.LONG,
         "How many bytes a partition keeps, counted in whole batches from the newest; -1 is no limit.",
-        check=at_least(-1),
-        synonyms=("log.retention.bytes",),
+        ("log.retention.bytes",),
+        least=-1,
     )
-    retention_ms: int = setting(
+    retention_ms: int = _long(
         "retention.ms",
         7 * _DAY_MS,
-        Kind.LONG,
         "How long a message is kept, counted from its timestamp; -1 is for ever.",
-        check=at_least(-1),
-        synonyms=("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+        ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+        least=-1,
     )
     segment_bytes: int = setting(
         "segment.bytes",
@@ -266,21 +256,18 @@ class TopicSettings:
         check=at_least(4),
         synonyms=("log.index.size.max.bytes",),
     )
-    segment_jitter_ms: int = setting(
+    segment_jitter_ms: int = _long(
         "segment.jitter.ms",
         0,
-        Kind.LONG,
         "Up to how much earlier than `segment.ms` a segment may end, so that not all of them end at once.",
-        check=at_least(0),
-        synonyms=("log.roll.jitter.ms", "log.roll.jitter.hours"),
+        ("log.roll.jitter.ms", "log.roll.jitter.hours"),
     )
-    segment_ms: int = setting(
+    segment_ms: int = _long(
         "segment.ms",
         7 * _DAY_MS,
-        Kind.LONG,
         "The age at which a partition begins a new file even if the old one is not full.",
-        check=at_least(1),
-        synonyms=("log.roll.ms", "log.roll.hours"),
+        ("log.roll.ms", "log.roll.hours"),
+        least=1,
     )
     unclean_leader_election_enable: bool = setting(
         "unclean.leader.election.enable",
@@ -308,14 +295,12 @@ class TopicSettings:
         check=one_of("header", "deep"),
         synonyms=("clarion.validation",),
     )
-    retention_grace_ms: int = setting(
+    retention_grace_ms: int = _long(
         "clarion.retention.grace.ms",
         5 * 60_000,
-        Kind.LONG,
         "How long a message stays at least after it arrived, however old its own timestamp is: `retention.ms` does not "
         "delete it before. 0 deletes old messages at the next check.",
-        check=at_least(0),
-        synonyms=("clarion.retention.grace.ms",),
+        ("clarion.retention.grace.ms",),
     )
     retention_hold_groups: tuple[str, ...] = setting(
         "clarion.retention.hold.groups",
@@ -325,22 +310,20 @@ class TopicSettings:
         "`retention.bytes`. A group without a committed offset holds everything.",
         synonyms=("clarion.retention.hold.groups",),
     )
-    retention_hold_max_ms: int = setting(
+    retention_hold_max_ms: int = _long(
         "clarion.retention.hold.max.ms",
         30 * _DAY_MS,
-        Kind.LONG,
         "The age at which a message goes even though a group holds it, so that a forgotten group cannot fill the disk; "
         "-1 is no limit.",
-        check=at_least(-1),
-        synonyms=("clarion.retention.hold.max.ms",),
+        ("clarion.retention.hold.max.ms",),
+        least=-1,
     )
-    retention_hold_max_bytes: int = setting(
+    retention_hold_max_bytes: int = _long(
         "clarion.retention.hold.max.bytes",
         -1,
-        Kind.LONG,
         "The size of a partition beyond which the oldest messages go even though a group holds them; -1 is no limit.",
-        check=at_least(-1),
-        synonyms=("clarion.retention.hold.max.bytes",),
+        ("clarion.retention.hold.max.bytes",),
+        least=-1,
     )
 
     @property

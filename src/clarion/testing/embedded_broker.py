@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import atexit
 import itertools
-import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -27,12 +26,11 @@ from clarion.testing.faults import Faults
 from clarion.testing.journal import Event, Journal
 from clarion.testing.options import Topics, broker_options, topic_settings, topic_sizes
 from clarion.testing.place import HOST, Place
+from clarion.testing.waiting import Value, blocked_loop, wait_until, wait_until_async
 
-Value = TypeVar("Value")
 Result = TypeVar("Result")
 
 __tracebackhide__: Final = True  # by pytest: what went wrong is in the test, or named by the error
-_POLL_SECONDS: Final = 0.005
 _numbers = itertools.count(1)
 _started: Final[set[EmbeddedBroker]] = set()  # a broker lives until it is closed, also if nobody holds it any longer
 
@@ -287,30 +285,18 @@ class EmbeddedBroker:
 
     def wait_for(self, condition: Callable[[], Value], timeout: float = 10.0) -> Value:
         """Call `condition` until it answers something true, and return that. TimeoutError if it does not."""
-        deadline = time.monotonic() + timeout
-        while not (answer := condition()):
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"after {timeout} s still not true: {_words(condition)}{_blocked_loop()}")
-            self._check_alive()
-            time.sleep(_POLL_SECONDS)
-        return answer
+        return wait_until(condition, timeout, self._check_alive)
 
     async def wait_for_async(self, condition: Callable[[], Value], timeout: float = 10.0) -> Value:  # noqa: ASYNC109
         """`wait_for` while the test's own loop goes on."""
-        deadline = time.monotonic() + timeout
-        while not (answer := condition()):
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"after {timeout} s still not true: {_words(condition)}")
-            self._check_alive()
-            await asyncio.sleep(_POLL_SECONDS)
-        return answer
+        return await wait_until_async(condition, timeout, self._check_alive)
 
     def wait_for_messages(self, topic: str, count: int, timeout: float = 10.0) -> list[Message]:
         """Wait until the topic has so many messages at least, and return them all."""
         try:
             self.wait_for(lambda: self._count(topic) >= count, timeout)
         except TimeoutError:
-            raise TimeoutError(self._too_few(topic, count, timeout) + _blocked_loop()) from None
+            raise TimeoutError(self._too_few(topic, count, timeout) + blocked_loop()) from None
         return self.messages(topic)
 
     async def wait_for_messages_async(
@@ -393,16 +379,3 @@ async def _keep_house(life: BrokerThread) -> None:
     await server.housekeeping.compact()
     await server.housekeeping.save_checkpoints()
     await server.housekeeping.expire()
-
-
-def _words(condition: Callable[[], object]) -> str:
-    return getattr(condition, "__qualname__", repr(condition))
-
-
-def _blocked_loop() -> str:
-    """A hint for whoever waits for an async client without letting it run."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return ""
-    return " (waiting like this stops the test's own event loop; `await broker.wait_for_async(…)` does not)"

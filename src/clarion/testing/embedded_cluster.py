@@ -7,7 +7,6 @@ with cluster(brokers=3, topics={"orders": 2}) as brokers:
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -21,10 +20,10 @@ from clarion.testing.embedded_broker import EmbeddedBroker, embedded
 from clarion.testing.errors import BrokerDownError
 from clarion.testing.folder import TemporaryFolder
 from clarion.testing.options import Topics, topic_sizes
+from clarion.testing.waiting import wait_until
 
 __tracebackhide__: Final = True  # by pytest, as in embedded_broker
 _WAIT_SECONDS: Final = 30.0  # elections and catching up take milliseconds; a busy machine takes longer
-_POLL_SECONDS: Final = 0.01
 
 
 def cluster(
@@ -150,11 +149,7 @@ class EmbeddedCluster:
         ]
 
     def wait_for(self, condition: Callable[[], object], timeout: float = _WAIT_SECONDS) -> None:
-        deadline = time.monotonic() + timeout
-        while not condition():
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"after {timeout} s still not true: {getattr(condition, '__qualname__', condition)}")
-            time.sleep(_POLL_SECONDS)
+        wait_until(condition, timeout)
 
     def _is_led(self, topic: str, index: int) -> bool:
         leader = self._state(topic, index).leader
