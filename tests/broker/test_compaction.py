@@ -2,6 +2,8 @@
 
 import asyncio
 import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -93,16 +95,25 @@ async def dirty(node: Node, kept: Kept) -> None:
     await settle(node)
 
 
+@asynccontextmanager
+async def halfway_through_compaction(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
+    """The block happens while the cleaning thread waits in the middle of its work."""
+    gate = Gate(monkeypatch)
+    compacting = asyncio.ensure_future(kept.house.compact())
+    await until(gate.is_reached.is_set)
+    try:
+        yield
+    finally:
+        gate.open()
+        await compacting
+
+
 async def test_records_deleted_during_a_compaction_do_not_come_back(tmp_path, clock, monkeypatch):
     async with keeping(tmp_path, clock) as node:
         kept = Kept(node, clock)
         await dirty(node, kept)
-        gate = Gate(monkeypatch)
-        compacting = asyncio.ensure_future(kept.house.compact())
-        await until(gate.is_reached.is_set)
-        node.partition().log.advance_start(6)
-        gate.open()
-        await compacting
+        async with halfway_through_compaction(kept, monkeypatch):
+            node.partition().log.advance_start(6)
         assert node.partition().start_offset == 6
         assert [value[:1] for value in await kept.read()] == [b"6", b"7"]
         await kept.house.compact()
@@ -113,12 +124,8 @@ async def test_a_topic_that_is_compacted_no_longer_keeps_what_it_has(tmp_path, c
     async with keeping(tmp_path, clock) as node:
         kept = Kept(node, clock)
         await dirty(node, kept)
-        gate = Gate(monkeypatch)
-        compacting = asyncio.ensure_future(kept.house.compact())
-        await until(gate.is_reached.is_set)
-        await node.broker.configure_topic("t", lambda topic: {**topic.overrides, "cleanup.policy": "delete"})
-        gate.open()
-        await compacting
+        async with halfway_through_compaction(kept, monkeypatch):
+            await node.broker.configure_topic("t", lambda topic: {**topic.overrides, "cleanup.policy": "delete"})
         assert len(await kept.read()) == 8
         assert not list((tmp_path / "t-0").glob("*.cleaned"))
 
@@ -127,14 +134,11 @@ async def test_a_topic_can_be_deleted_and_made_again_in_the_middle_of_its_compac
     async with keeping(tmp_path, clock) as node:
         kept = Kept(node, clock)
         await dirty(node, kept)
-        gate = Gate(monkeypatch)
-        compacting = asyncio.ensure_future(kept.house.compact())
-        await until(gate.is_reached.is_set)
-        deleting = asyncio.ensure_future(node.broker.delete_topic("t"))
-        await asyncio.sleep(0.02)
-        assert not deleting.done()
-        gate.open()
-        await asyncio.gather(deleting, compacting)
+        async with halfway_through_compaction(kept, monkeypatch):
+            deleting = asyncio.ensure_future(node.broker.delete_topic("t"))
+            await asyncio.sleep(0.02)
+            assert not deleting.done()
+        await deleting
         await node.topic(cleanup_policy="compact")
         await kept.write(b"new", key=b"k")
         assert await kept.read() == [b"new"]

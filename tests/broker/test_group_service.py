@@ -37,7 +37,6 @@ from clarion.wire.messages.offsets import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
-    OffsetFetchRequestTopics,
 )
 from clarion.wire.records import decode_batch
 from tests.broker.disks import StoryDisk
@@ -339,8 +338,9 @@ async def test_many_offsets_are_told_in_pieces_and_each_topic_once(tmp_path, mon
 
 
 def _offset_fetch(asked: dict[str, tuple[int, ...]] | None, version: int) -> OffsetFetchRequest:
-    kind = OffsetFetchRequestTopic if version < 8 else OffsetFetchRequestTopics
-    topics = None if asked is None else tuple(kind(name=n, partition_indexes=i) for n, i in asked.items())
+    named = (asked or {}).items()
+    topics = tuple(OffsetFetchRequestTopic(name=name, partition_indexes=indexes) for name, indexes in named)
+    topics = None if asked is None else topics
     if version < 8:
         return OffsetFetchRequest(group_id="g", topics=topics)
     return OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="g", topics=topics),))

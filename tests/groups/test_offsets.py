@@ -45,13 +45,13 @@ def test_metadata_and_leader_epoch_come_back(driver):
     )
     topic = offsets.OffsetCommitRequestTopic(name="t", partitions=(partition,))
     driver.tell("offset_commit", offsets.OffsetCommitRequest(group_id="g", topics=(topic,)), version=8)
-    topics = (offsets.OffsetFetchRequestTopics(name="t", partition_indexes=(2,)),)
+    topics = (offsets.OffsetFetchRequestTopic(name="t", partition_indexes=(2,)),)
     fetched = _group_fetch(driver, "g", topics).topics[0].partitions[0]
     assert (fetched.committed_offset, fetched.metadata, fetched.committed_leader_epoch) == (9, "why not", 4)
 
 
 def test_what_was_never_committed_is_minus_one(driver):
-    topics = (offsets.OffsetFetchRequestTopics(name="t", partition_indexes=(0, 3)),)
+    topics = (offsets.OffsetFetchRequestTopic(name="t", partition_indexes=(0, 3)),)
     fetched = _group_fetch(driver, "nobody", topics)
     assert (fetched.error_code, [one.committed_offset for one in fetched.topics[0].partitions]) == (0, [-1, -1])
     assert fetched.topics[0].partitions[0].metadata == ""

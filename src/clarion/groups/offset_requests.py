@@ -27,13 +27,11 @@ from clarion.wire.messages.offsets import (
     OffsetDeleteResponseTopic,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
+    OffsetFetchRequestTopic,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartition,
-    OffsetFetchResponsePartitions,
     OffsetFetchResponseTopic,
-    OffsetFetchResponseTopics,
 )
 
 MANY_GROUPS_FROM = 8  # OffsetFetch
@@ -89,7 +87,7 @@ def fetch(shard: Shard, request: OffsetFetchRequestGroup) -> OffsetFetchResponse
     return OffsetFetchResponseGroup(
         group_id=request.group_id,
         topics=tuple(
-            OffsetFetchResponseTopics(
+            OffsetFetchResponseTopic(
                 name=topic.name,
                 topic_id=topic.topic_id,
                 partitions=tuple(
@@ -106,38 +104,14 @@ def groups_asked(request: OffsetFetchRequest, version: int) -> tuple[OffsetFetch
     """The request in the shape of v8, whatever its version: for the driver, that sends each group to its shard."""
     if version >= MANY_GROUPS_FROM:
         return request.groups
-    topics = None
-    if request.topics is not None:
-        topics = tuple(
-            OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
-            for topic in request.topics
-        )
-    return (OffsetFetchRequestGroup(group_id=request.group_id, topics=topics),)
+    return (OffsetFetchRequestGroup(group_id=request.group_id, topics=request.topics),)
 
 
 def fetch_response(groups: tuple[OffsetFetchResponseGroup, ...], version: int) -> OffsetFetchResponse:
     """The shards' answers in the shape that the version knows."""
     if version >= MANY_GROUPS_FROM:
         return OffsetFetchResponse(groups=groups)
-    return OffsetFetchResponse(
-        error_code=groups[0].error_code,
-        topics=tuple(
-            OffsetFetchResponseTopic(
-                name=topic.name,
-                partitions=tuple(
-                    OffsetFetchResponsePartition(
-                        partition_index=one.partition_index,
-                        committed_offset=one.committed_offset,
-                        committed_leader_epoch=one.committed_leader_epoch,
-                        metadata=one.metadata,
-                        error_code=one.error_code,
-                    )
-                    for one in topic.partitions
-                ),
-            )
-            for topic in groups[0].topics
-        ),
-    )
+    return OffsetFetchResponse(error_code=groups[0].error_code, topics=groups[0].topics)
 
 
 def delete(step: Step, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
@@ -251,8 +225,8 @@ def _commit_one(
     return OffsetCommitResponsePartition(partition_index=index)
 
 
-def _fetched(index: int, offset: CommittedOffset) -> OffsetFetchResponsePartitions:
-    return OffsetFetchResponsePartitions(
+def _fetched(index: int, offset: CommittedOffset) -> OffsetFetchResponsePartition:
+    return OffsetFetchResponsePartition(
         partition_index=index,
         committed_offset=offset.offset,
         committed_leader_epoch=offset.leader_epoch,
@@ -260,8 +234,8 @@ def _fetched(index: int, offset: CommittedOffset) -> OffsetFetchResponsePartitio
     )
 
 
-def all_topics(partitions: list[TopicPartition]) -> tuple[OffsetFetchRequestTopics, ...]:
+def all_topics(partitions: list[TopicPartition]) -> tuple[OffsetFetchRequestTopic, ...]:
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(partitions):
         topics.setdefault(topic, []).append(partition)
-    return tuple(OffsetFetchRequestTopics(name=name, partition_indexes=tuple(all_)) for name, all_ in topics.items())
+    return tuple(OffsetFetchRequestTopic(name=name, partition_indexes=tuple(all_)) for name, all_ in topics.items())

@@ -19,17 +19,14 @@ from clarion.groups.coordinator import GroupCoordinator
 from clarion.groups.offset_requests import all_topics, fetch_response, groups_asked
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import NO_TOPIC_ID
-from clarion.wire.bridge import has_more_elements
 from clarion.wire.messages.offsets import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
+    OffsetFetchRequestTopic,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartition,
-    OffsetFetchResponsePartitions,
     OffsetFetchResponseTopic,
-    OffsetFetchResponseTopics,
 )
 
 PARTITIONS_PER_PIECE: Final = 1_000  # about two milliseconds
@@ -52,23 +49,8 @@ async def _fetch_one(broker: Broker, request: OffsetFetchRequest, context: Reque
     except KafkaError as error:
         if context.version >= _FIRST_VERSION_WITH_TOP_ERROR:
             return OffsetFetchResponse(error_code=error.code)
-        return OffsetFetchResponse(topics=_refused_topics(request, error.code))
-    if has_more_elements(found, PARTITIONS_PER_PIECE):
-        return await broker.turns.aside(fetch_response, (found,), context.version)
+        return OffsetFetchResponse(topics=tuple(_refused(topic, error.code) for topic in request.topics or ()))
     return fetch_response((found,), context.version)
-
-
-def _refused_topics(request: OffsetFetchRequest, code: ErrorCode) -> tuple[OffsetFetchResponseTopic, ...]:
-    return tuple(
-        OffsetFetchResponseTopic(
-            name=topic.name,
-            partitions=tuple(
-                OffsetFetchResponsePartition(partition_index=index, error_code=code)
-                for index in topic.partition_indexes
-            ),
-        )
-        for topic in request.topics or ()
-    )
 
 
 async def _fetch_group(
@@ -88,7 +70,7 @@ async def _fetch_in_pieces(
     broker: Broker, request: OffsetFetchRequest, group: OffsetFetchRequestGroup, context: RequestContext
 ) -> OffsetFetchResponseGroup:
     """One group's offsets, a thousand partitions at a time: others are served in between."""
-    topics: dict[tuple[str, UUID], list[OffsetFetchResponsePartitions]] = {}
+    topics: dict[tuple[str, UUID], list[OffsetFetchResponsePartition]] = {}
     async for piece in _pieces(broker, group):
         response: OffsetFetchResponse = await broker.groups.call(
             group.group_id,
@@ -106,20 +88,20 @@ async def _fetch_in_pieces(
     found = []
     async for (name, topic_id), partitions in broker.turns.each(topics.items()):
         if allows(name):
-            found.append(OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=tuple(partitions)))
+            found.append(OffsetFetchResponseTopic(name=name, topic_id=topic_id, partitions=tuple(partitions)))
         elif group.topics is not None:
-            asked = OffsetFetchRequestTopics(
+            asked = OffsetFetchRequestTopic(
                 name=name, topic_id=topic_id, partition_indexes=tuple(one.partition_index for one in partitions)
             )
             found.append(_refused(asked, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
     return OffsetFetchResponseGroup(group_id=group.group_id, topics=tuple(found))
 
 
-def _refused(asked: OffsetFetchRequestTopics, code: ErrorCode) -> OffsetFetchResponseTopics:
+def _refused(asked: OffsetFetchRequestTopic, code: ErrorCode) -> OffsetFetchResponseTopic:
     refusals = tuple(
-        OffsetFetchResponsePartitions(partition_index=index, error_code=code) for index in asked.partition_indexes
+        OffsetFetchResponsePartition(partition_index=index, error_code=code) for index in asked.partition_indexes
     )
-    return OffsetFetchResponseTopics(name=asked.name, topic_id=asked.topic_id, partitions=refusals)
+    return OffsetFetchResponseTopic(name=asked.name, topic_id=asked.topic_id, partitions=refusals)
 
 
 async def _pieces(broker: Broker, group: OffsetFetchRequestGroup) -> AsyncIterator[OffsetFetchRequestGroup]:
@@ -128,7 +110,7 @@ async def _pieces(broker: Broker, group: OffsetFetchRequestGroup) -> AsyncIterat
     if asked is None:
         yield replace(group, topics=())
         asked = await broker.turns.aside(all_topics, broker.groups.committed_partitions(group.group_id))
-    piece: list[OffsetFetchRequestTopics] = []
+    piece: list[OffsetFetchRequestTopic] = []
     room = PARTITIONS_PER_PIECE
     async for part in broker.turns.each(_short(asked)):
         if len(part.partition_indexes) > room:
@@ -139,7 +121,7 @@ async def _pieces(broker: Broker, group: OffsetFetchRequestGroup) -> AsyncIterat
     yield replace(group, topics=tuple(piece))
 
 
-def _short(topics: Iterable[OffsetFetchRequestTopics]) -> Iterator[OffsetFetchRequestTopics]:
+def _short(topics: Iterable[OffsetFetchRequestTopic]) -> Iterator[OffsetFetchRequestTopic]:
     """The same topics; one with many partitions comes in parts."""
     for topic in topics:
         indexes = topic.partition_indexes
@@ -152,7 +134,7 @@ def _short(topics: Iterable[OffsetFetchRequestTopics]) -> Iterator[OffsetFetchRe
 
 def _with_names(
     broker: Broker, group: OffsetFetchRequestGroup, context: RequestContext
-) -> tuple[OffsetFetchRequestGroup, tuple[OffsetFetchResponseTopics, ...]]:
+) -> tuple[OffsetFetchRequestGroup, tuple[OffsetFetchResponseTopic, ...]]:
     """The group's question in topic names, and refusals for ids that nobody has."""
     if context.version < _FIRST_VERSION_WITH_IDS or group.topics is None:
         return group, ()
@@ -166,7 +148,7 @@ def _with_names(
     return replace(group, topics=tuple(known)), tuple(unknown)
 
 
-def _with_ids(broker: Broker, topics: tuple[OffsetFetchResponseTopics, ...]) -> tuple[OffsetFetchResponseTopics, ...]:
+def _with_ids(broker: Broker, topics: tuple[OffsetFetchResponseTopic, ...]) -> tuple[OffsetFetchResponseTopic, ...]:
     found = []
     for one in topics:
         topic = broker.image.topic(one.name)

@@ -56,17 +56,11 @@ class OffsetCommitResponse:
 
 
 # OffsetFetch (9), versions 1–10. v2 asks for all topics with null, v7 adds require_stable, v8 several groups, v9
-# member epochs, v10 topic ids.
+# member epochs, v10 topic ids. What v8 says in `groups` has the form of what was said before.
 
 
 @message
 class OffsetFetchRequestTopic:
-    name: str = ""
-    partition_indexes: tuple[int, ...] = ()
-
-
-@message
-class OffsetFetchRequestTopics:
     name: str = ""
     topic_id: UUID = NO_TOPIC_ID
     partition_indexes: tuple[int, ...] = ()
@@ -77,7 +71,7 @@ class OffsetFetchRequestGroup:
     group_id: str
     member_id: str | None = None
     member_epoch: int = -1
-    topics: tuple[OffsetFetchRequestTopics, ...] | None = None
+    topics: tuple[OffsetFetchRequestTopic, ...] | None = None
 
 
 @message
@@ -102,29 +96,14 @@ class OffsetFetchResponsePartition:
 @message
 class OffsetFetchResponseTopic:
     name: str = ""
-    partitions: tuple[OffsetFetchResponsePartition, ...] = ()
-
-
-@message
-class OffsetFetchResponsePartitions:
-    partition_index: int
-    committed_offset: int = -1
-    committed_leader_epoch: int = -1
-    metadata: str | None = ""
-    error_code: int = 0
-
-
-@message
-class OffsetFetchResponseTopics:
-    name: str = ""
     topic_id: UUID = NO_TOPIC_ID
-    partitions: tuple[OffsetFetchResponsePartitions, ...] = ()
+    partitions: tuple[OffsetFetchResponsePartition, ...] = ()
 
 
 @message
 class OffsetFetchResponseGroup:
     group_id: str
-    topics: tuple[OffsetFetchResponseTopics, ...] = ()
+    topics: tuple[OffsetFetchResponseTopic, ...] = ()
     error_code: int = 0
 
 
