@@ -39,6 +39,7 @@ from clarion.net.channel import ChannelSettings, LastingChannel
 from clarion.replication.fetchers import Identity, ReplicaFetchers
 from clarion.replication.lag import LagWatch
 from clarion.world import event_log
+from clarion.world.tasks import start_task
 
 if TYPE_CHECKING:
     from clarion.broker.broker import Broker
@@ -170,7 +171,7 @@ class ClusterNode:
         state = partition.state
         if state is not None:
             alter = self._in_sync.alter(partition.topic_id, partition.tp.partition, state.partition_epoch, followers)
-            task = asyncio.get_running_loop().create_task(alter)
+            task = start_task(alter, "change of an in-sync set")
             self._altering[task] = None
             task.add_done_callback(self._altering.pop)
 
@@ -200,7 +201,7 @@ class ClusterNode:
         self.replicas.take_roles_again()
         if self._controlling is not None:
             self._controlling.cancel()
-        self._controlling = asyncio.get_running_loop().create_task(self._control())
+        self._controlling = start_task(self._control(), "controller")
 
     async def _control(self) -> None:
         assert self.membership is not None

@@ -22,6 +22,7 @@ from clarion.model.errors import ErrorCode, KafkaError
 from clarion.replication import Partition
 from clarion.world import event_log
 from clarion.world.events import Repeats
+from clarion.world.tasks import start_task
 
 if TYPE_CHECKING:
     from clarion.broker.broker import Broker
@@ -141,7 +142,7 @@ class CoordinatorRuntime(Generic[C]):
 
     def _load_later(self, shards: list[CoordinatorShard[C]]) -> None:
         if shards:
-            task = self._loop.create_task(self._load_until_done(shards))
+            task = start_task(self._load_until_done(shards), "loading of coordinators")
             self._loading[task] = None
             task.add_done_callback(self._loading.pop)
 

@@ -101,7 +101,7 @@ class Dispatch:
             handling = self._handle_long(connection, api, header, request, context, pending)
         else:
             handling = self._handle(connection, api, header, request, context, pending)
-        task = asyncio.get_running_loop().create_task(handling)
+        task = asyncio.get_running_loop().create_task(handling)  # which lets no error out
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
         if is_answered_alone(api.key):

@@ -56,7 +56,7 @@ class Housekeeping:
             log.warning("clock_not_saved", reason=str(error))
 
     def _every(self, seconds: Callable[[], float], duty: Callable[[], Awaitable[None]]) -> None:
-        self._tasks.append(self._loop.create_task(self._repeat(seconds, duty)))
+        self._tasks.append(self._loop.create_task(self._repeat(seconds, duty)))  # which lets no error out
 
     async def _repeat(self, seconds: Callable[[], float], duty: Callable[[], Awaitable[None]]) -> None:
         while True:

@@ -44,7 +44,7 @@ class MetricsPage:
         if self._making is None:
             if self._loop.time() - self._made_at < FRESH_SECONDS:
                 return self._page
-            self._making = self._loop.create_task(self._make())
+            self._making = self._loop.create_task(self._make())  # who asked hears of its errors
         return await asyncio.shield(self._making)
 
     async def stop(self) -> None:

@@ -24,6 +24,7 @@ from clarion.replication import Partition, Preparation
 from clarion.wire.batch import check_produced_batch
 from clarion.wire.limits import WorkBudget
 from clarion.world import event_log
+from clarion.world.tasks import start_task
 
 log = event_log("broker")
 
@@ -88,7 +89,7 @@ class Preparing:
             one.partition.preparing += 1
         self._queue.append((batches, budget, finish, fail))
         if self._running is None:
-            self._running = asyncio.get_running_loop().create_task(self._run())
+            self._running = start_task(self._run(), "batches that are looked into")
 
     async def stop(self) -> None:
         """What is not prepared by now is not appended, and nobody has been told that it is."""

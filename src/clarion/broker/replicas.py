@@ -19,6 +19,7 @@ from clarion.model.ids import TopicId
 from clarion.model.names import OFFSETS_TOPIC
 from clarion.replication import Partition
 from clarion.world import event_log
+from clarion.world.tasks import start_task
 
 if TYPE_CHECKING:
     from clarion.broker.broker import Broker
@@ -61,7 +62,7 @@ class Replicas:
 
     def start(self, image: ClusterImage) -> None:
         self.on_image(image)
-        self._settling = asyncio.get_running_loop().create_task(self._settle_for_ever())
+        self._settling = start_task(self._settle_for_ever(), "replicas of this broker")
 
     async def stop(self) -> None:
         if self._settling is not None:

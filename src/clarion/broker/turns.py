@@ -56,7 +56,7 @@ class Turns:
 
     def start(self, work: Coroutine[Any, Any, None], on_failure: Callable[[], None]) -> None:
         """Begin long work on a request. It ends with the broker; what it raises is our own mistake."""
-        task = self._loop.create_task(self._watched(work, on_failure))
+        task = self._loop.create_task(self._watched(work, on_failure))  # which lets no error out
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
 

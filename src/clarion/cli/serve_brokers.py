@@ -27,6 +27,7 @@ from clarion.cluster.opening import open_store
 from clarion.log.data_directory import STORE_FOLDER, holds_single_broker
 from clarion.world import RealDisk, event_log, make_lasting_folder
 from clarion.world.lock import FolderLock, FolderTakenError
+from clarion.world.tasks import start_task
 
 log = event_log("cli")
 
@@ -125,7 +126,7 @@ class Supervisor:
         try:
             if await self._start_all():
                 print(self._ready_line(), flush=True)
-                keeping = [loop.create_task(self._keep(child)) for child in self._children]
+                keeping = [start_task(self._keep(child), "keeping a broker running") for child in self._children]
                 await self._stopping.wait()
         finally:
             self._stopping.set()
@@ -135,7 +136,7 @@ class Supervisor:
     async def _start_all(self) -> bool:
         """False if somebody wants all to stop before all have started."""
         starting = asyncio.gather(*(self._start(child) for child in self._children))
-        stopping = asyncio.get_running_loop().create_task(self._stopping.wait())
+        stopping = asyncio.get_running_loop().create_task(self._stopping.wait())  # awaited below
         either: list[asyncio.Future[Any]] = [starting, stopping]
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()

@@ -39,6 +39,7 @@ async def change(
     Every key that is operated on must be compared: that is what makes asking twice harmless.
     """
     assert {one.key for one in operations} <= {one.key for one in compares}
+    # Awaited to its end, also where whoever asked for it is cancelled.
     return await _to_the_end(asyncio.ensure_future(_change(store, compares, operations, follow)))
 
 

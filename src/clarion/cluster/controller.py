@@ -158,7 +158,7 @@ class Controller:
         self._next_event = max((one.number for one in events_in(found.entries)), default=-1) + 1
         self._absences = Absences()
         self._watch_brokers()
-        following = self._loop.create_task(self._follow(found.revision + 1))
+        following = self._loop.create_task(self._follow(found.revision + 1))  # its error is raised below
         try:
             while self.is_active and not following.done():
                 self._news.clear()

@@ -17,6 +17,7 @@ from clarion.cluster.coordination import Change, CoordinationStore, Range, Revis
 from clarion.cluster.image import EMPTY, ClusterImage
 from clarion.cluster.schema import CLUSTER_ID
 from clarion.world import event_log
+from clarion.world.tasks import start_task
 
 log = event_log("cluster")
 
@@ -56,7 +57,7 @@ class Following:
 
     async def start(self) -> None:
         await self._read_all()
-        self._running = asyncio.get_running_loop().create_task(self._run())
+        self._running = start_task(self._run(), "following the store")
 
     def abandon(self) -> None:
         if self._running is not None:
@@ -85,7 +86,7 @@ class Following:
 
     async def _run(self) -> None:
         while True:
-            watching = asyncio.get_running_loop().create_task(self._watch(self._image.revision + 1))
+            watching = asyncio.get_running_loop().create_task(self._watch(self._image.revision + 1))  # awaited below
             try:
                 while not (await asyncio.wait([watching], timeout=self._look_seconds))[0]:
                     if not await self._is_current():

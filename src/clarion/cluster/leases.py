@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from contextvars import copy_context
 
 from clarion.cluster.coordination import LeaseId, LeaseNotFoundError, StoreFailedError
+from clarion.world.tasks import start_task
 
 
 class LeaseClock:
@@ -51,7 +52,7 @@ class LeaseClock:
 
     def _expire(self, lease: LeaseId) -> None:
         self.forget(lease)
-        task = self._loop.create_task(self._run(lease))
+        task = start_task(self._run(lease), "end of a lease")
         self._ending[task] = None
         task.add_done_callback(self._ending.pop)
 

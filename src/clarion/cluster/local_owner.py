@@ -17,6 +17,7 @@ from clarion.cluster import local_protocol as protocol
 from clarion.cluster.coordination import LeaseId, StoreError
 from clarion.cluster.sqlite_store import SqliteStore
 from clarion.world import event_log
+from clarion.world.tasks import start_task
 
 log = event_log("cluster")
 
@@ -105,7 +106,7 @@ class _Client:
                 self._run(self._calls, number, self._answer(message))
 
     def _run(self, tasks: dict[int, asyncio.Task[None]], number: int, work: Coroutine[Any, Any, None]) -> None:
-        tasks[number] = task = asyncio.get_running_loop().create_task(work)
+        tasks[number] = task = start_task(work, "a request to the store")
         task.add_done_callback(lambda _: tasks.pop(number, None))
 
     async def _end(self) -> None:

@@ -35,6 +35,7 @@ from clarion.cluster.local_owner import StoreOwner
 from clarion.cluster.sqlite_store import SqliteStore
 from clarion.world import event_log
 from clarion.world.lock import FolderLock, FolderTakenError
+from clarion.world.tasks import start_task
 
 log = event_log("cluster")
 
@@ -210,7 +211,7 @@ class LocalStore:
             log.warning("store_owner_gone", folder=self._folder)
             self._is_attached.clear()
             self._store = None
-            self._attaching = asyncio.get_running_loop().create_task(self._attach_again())
+            self._attaching = start_task(self._attach_again(), "finding the store again")
 
     def _socket_path(self) -> str:
         path = os.path.join(self._folder, SOCKET)
@@ -234,7 +235,7 @@ class _Remote:
         self._next = 0
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._watching: dict[int, asyncio.Queue[protocol.Message | None]] = {}
-        self._receiving = asyncio.get_running_loop().create_task(self._receive(reader))
+        self._receiving = start_task(self._receive(reader), "answers of the store")
 
     async def get(self, key: str) -> Entry | None:
         return protocol.to_entry(await self._call("get", key=key))

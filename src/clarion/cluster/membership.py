@@ -43,6 +43,7 @@ from clarion.cluster.schema import (
 )
 from clarion.world import boot_seconds, event_log
 from clarion.world.events import Repeats
+from clarion.world.tasks import start_task
 
 log = event_log("cluster")
 
@@ -115,7 +116,7 @@ class Membership:
         """Returns when the cluster knows this broker. DuplicateBrokerError: it knows another one by this id."""
         self._endpoints = endpoints
         await self._begin_life()
-        self._keeping = asyncio.get_running_loop().create_task(self._stay())
+        self._keeping = start_task(self._stay(), "keeping the lease")
 
     async def announce_leaving(self) -> None:
         """It should lead nothing any more: it is about to stop."""

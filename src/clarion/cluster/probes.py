@@ -15,6 +15,7 @@ from typing import Final
 
 from clarion.cluster.schema import BrokerRegistration
 from clarion.world import event_log
+from clarion.world.tasks import start_task
 
 log = event_log("cluster")
 
@@ -35,7 +36,7 @@ class Probes:
             self._watching.pop(key).cancel()
         for key, one in wanted.items():
             if key not in self._watching:
-                self._watching[key] = asyncio.get_running_loop().create_task(self._watch(one))
+                self._watching[key] = start_task(self._watch(one), "probe of a broker")
 
     async def close(self) -> None:
         tasks = list(self._watching.values())

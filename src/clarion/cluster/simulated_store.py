@@ -33,6 +33,7 @@ from clarion.cluster.coordination import (
 )
 from clarion.cluster.history import History
 from clarion.cluster.leases import LeaseClock
+from clarion.world.tasks import start_task
 
 Result = TypeVar("Result")
 
@@ -226,7 +227,7 @@ class SimulatedStore:
 
     def _later(self, serve: Callable[[], object]) -> None:
         seconds = self._chance.uniform(0, 3 * self.weather.timeout_seconds)
-        task = asyncio.get_running_loop().create_task(_after(seconds, serve))
+        task = start_task(_after(seconds, serve), "a late answer")
         self._late[task] = None
         task.add_done_callback(self._late.pop)
 

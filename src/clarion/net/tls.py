@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from clarion.net.connection import Connection
 from clarion.world import event_log
+from clarion.world.tasks import start_task
 
 if TYPE_CHECKING:
     from clarion.net.server import Server
@@ -44,7 +45,7 @@ class Handshakes:
             self.give_way()
         connection = Connection(self._server, listener)
         self._sockets[connection] = sock
-        task = asyncio.get_running_loop().create_task(self._shake_hands(connection, sock, context))
+        task = start_task(self._shake_hands(connection, sock, context), "TLS handshake")
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
 

@@ -51,7 +51,7 @@ class BatchQuery:
         try:
             for each in self._targets:
                 each.write(rows, self._run)
-        except Exception as error:
+        except Exception as error:  # a thread must not die in silence: whoever asks how the query is hears of it
             self._error = error
         finally:
             if is_shared:

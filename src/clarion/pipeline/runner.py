@@ -203,7 +203,7 @@ class Play:
         """Ask, before Spark takes its time to start, whether there is anything to begin with."""
         try:
             self._is_ready(time.monotonic())
-        except Exception as error:
+        except Exception as error:  # what one pipeline runs into does not end the others
             self._fail(error)
         self._next_look = 0.0
 
@@ -214,7 +214,7 @@ class Play:
             return
         try:
             self._step(spark, now)
-        except Exception as error:
+        except Exception as error:  # likewise
             self._fail(error)
         if now >= self._status_at or self.is_over:
             self.write_status()

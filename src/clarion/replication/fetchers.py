@@ -38,6 +38,7 @@ from clarion.wire.replica_fetch import (
     encode_request,
 )
 from clarion.world import event_log
+from clarion.world.tasks import start_task
 
 log = event_log("replication")
 
@@ -94,7 +95,7 @@ class ReplicaFetchers:
             conversation.remove(partition)
             if not conversation.is_needed:  # the next one asks anew where that broker is
                 del self._conversations[leader]
-                ending = asyncio.get_running_loop().create_task(conversation.close())
+                ending = start_task(conversation.close(), "end of a conversation with a leader")
                 self._ending[ending] = None
                 ending.add_done_callback(self._ending.pop)
 
@@ -149,7 +150,7 @@ class Conversation:
         self._number = 0  # of the last request
         self._asking: deque[Asking] = deque()
         self._news: asyncio.Future[None] = self._loop.create_future()
-        self._task = self._loop.create_task(self._run())
+        self._task = self._loop.create_task(self._run())  # which logs its own end
 
     def add(self, partition: Partition, follower: Follower) -> None:
         key = _key(partition)
@@ -274,7 +275,7 @@ class Conversation:
             )
         )
         self._session_epoch = 1 if self._session_epoch == _EPOCH_MAX else self._session_epoch + 1
-        reply = self._loop.create_task(self._channel.exchange(FETCH, LAST_VERSION, body))
+        reply = self._loop.create_task(self._channel.exchange(FETCH, LAST_VERSION, body))  # awaited in turn
         self._asking.append(Asking(self._number, reply))
 
     def _asked(self, index: int, followed: Followed) -> AskedPartition:

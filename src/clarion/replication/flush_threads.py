@@ -80,7 +80,7 @@ class FlushThreads:
             error: BaseException | None = None
             try:
                 work()
-            except BaseException as raised:
+            except BaseException as raised:  # whatever it is, who waits for the flush has to hear of it
                 error = raised
             with suppress(RuntimeError):  # the loop is closed: nobody is left to hear of it
                 self._loop.call_soon_threadsafe(self._finish, on_done, error)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from clarion.replication.partition import Partition
+from clarion.world.tasks import start_task
 
 LOOK_SECONDS: Final = 1.0  # a follower may lag for thirty
 
@@ -19,7 +20,7 @@ class LagWatch:
         self._partitions = partitions
         self._now_ms = now_ms
         self._here = here
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task = start_task(self._run(), "watch of followers' lag")
 
     async def close(self) -> None:
         self._task.cancel()

@@ -104,7 +104,7 @@ class BrokerThread:
         """Await something on the loop, and return or raise what comes of it."""
         done: Future[Result] = Future()
         deadline = time.monotonic() + CALL_SECONDS_MAX
-        self.soon(lambda: self._loop.create_task(_settle(function, done)))
+        self.soon(lambda: self._loop.create_task(_settle(function, done)))  # which lets no error out
         while not wait([done], _LOOK_SECONDS).done:
             if self.is_over:
                 raise BrokerDownError("the broker is down")
@@ -139,7 +139,7 @@ class BrokerThread:
                 self._loop.set_exception_handler(self._on_exception)
                 self._loop.set_default_executor(ThreadPoolExecutor(thread_name_prefix=f"{self._name}-work"))
                 runner.run(self._live())
-        except BaseException as error:
+        except BaseException as error:  # a thread must not die in silence: the test is told
             if self._started.done():
                 self._journal.note_failure(error)
             else:
@@ -215,5 +215,5 @@ async def _settle(function: Callable[[], Awaitable[Result]], done: Future[Result
         done.set_result(await function())
     except asyncio.CancelledError:
         done.set_exception(BrokerDownError("the broker ended in the middle of this"))
-    except BaseException as error:
+    except BaseException as error:  # it belongs to whoever waits in another thread
         done.set_exception(error)

@@ -143,7 +143,7 @@ class Client:
         while True:
             try:
                 return action()
-            except Exception as error:
+            except Exception as error:  # raised again unless it may pass
                 if not may_pass(error):
                     raise
                 if time.monotonic() + pause_ms / 1000 >= deadline:

@@ -83,7 +83,7 @@ class _RangeReader:
                 self._trouble_since = None
                 self._pause_ms = self._client.settings.retry_backoff_ms
                 yield part
-        except Exception as error:
+        except Exception as error:  # `_back_off` raises it unless it may pass
             if leader is not None:
                 self._client.drop(leader)
             self._back_off(error)
