@@ -20,7 +20,7 @@ from clarion.broker.config import BrokerConfig, Durability, Limits, ListenerConf
 from clarion.broker.server import BrokerServer, connections_max
 from clarion.broker.settings import broker_config
 from clarion.cluster import SqliteStore
-from clarion.cluster.coordination import Compare, Operation, Outcome, Put
+from clarion.cluster.coordination import Compare, Operation, Put, TransactionResult
 from clarion.cluster.counters import BROKER_EPOCH
 from clarion.cluster.schema import PARTITIONS, partition_key, write_partition
 from clarion.log.checkpoints import PARTITION_OFFSETS, CleanShutdown
@@ -367,7 +367,7 @@ class RefusingStore:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    async def transact(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> Outcome:
+    async def transact(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> TransactionResult:
         if any(one.key.startswith(self._prefix) for one in operations):
             raise OSError(errno.EIO, "refused")
         return await self._store.transact(compares, operations)

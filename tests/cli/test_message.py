@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clarion.cli.errors import CliError, UsageError
-from clarion.cli.message import Message, Template, for_terminal, from_json, to_json
+from clarion.cli.message import Template, TextMessage, for_terminal, from_json, to_json
 
 MAYBE_BYTES = (
     st.none() | st.binary(max_size=40) | st.text(max_size=20).map(lambda text: text.encode("utf-8", "replace"))
 )
 MESSAGES = st.builds(
-    Message,
+    TextMessage,
     key=MAYBE_BYTES,
     value=MAYBE_BYTES,
     headers=st.lists(st.tuples(st.text(st.characters(codec="utf-8"), max_size=9), MAYBE_BYTES), max_size=3),
@@ -35,17 +35,17 @@ def test_json_round_trip(message):
 @given(st.binary(max_size=60))
 def test_any_line_is_a_message_or_refused(line):
     try:
-        assert isinstance(from_json(line), Message)
+        assert isinstance(from_json(line), TextMessage)
     except CliError:
         pass
 
 
 def test_what_json_knows_but_is_no_text_becomes_json():
-    assert from_json(b'{"value": {"a": [1, true]}, "key": 7}') == Message(b"7", b'{"a":[1,true]}')
+    assert from_json(b'{"value": {"a": [1, true]}, "key": 7}') == TextMessage(b"7", b'{"a":[1,true]}')
 
 
 def test_a_template_writes_every_field():
-    message = Message(b"k\xff", None, [("h", b"1"), ("n", None)], 3, 1_700_000_000_000, "orders", 42)
+    message = TextMessage(b"k\xff", None, [("h", b"1"), ("n", None)], 3, 1_700_000_000_000, "orders", 42)
     fields = Template("{topic}-{partition}@{offset} {key}={value} {timestamp} [{headers}] {size}\\t", "~")
     assert fields(message) == b"orders-3@42 k\xff=~ 1700000000000 [h=1,n=] 2\t"
 
@@ -62,7 +62,7 @@ def test_a_template_that_is_none_is_refused(text):
 
 
 def test_a_brace_is_written_twice():
-    assert Template('{{"v": {value}}}')(Message(None, b"1")) == b'{"v": 1}'
+    assert Template('{{"v": {value}}}')(TextMessage(None, b"1")) == b'{"v": 1}'
 
 
 def test_a_message_cannot_steer_the_terminal():

@@ -15,7 +15,7 @@ from clarion.cluster.coordination import (
     CoordinationStore,
     Delete,
     Entry,
-    Event,
+    KeyEvent,
     Operation,
     Put,
     Revision,
@@ -138,7 +138,7 @@ async def test_topics_of_older_versions_count_as_with_the_default_factor_and_wit
 def after(image: ClusterImage, operation: Operation) -> ClusterImage:
     revision = Revision(image.revision + 1)
     entry = Entry(operation.key, operation.value, revision, revision) if isinstance(operation, Put) else None
-    return image.after(Change(revision, (Event(operation.key, entry),)))
+    return image.after(Change(revision, (KeyEvent(operation.key, entry),)))
 
 
 # More than one transaction

@@ -12,7 +12,7 @@ import pytest
 from clarion.cluster.coordination import Put
 from clarion.cluster.following import Following
 from clarion.cluster.image import ClusterImage
-from clarion.cluster.membership import DuplicateBrokerError, Membership, Newcomer
+from clarion.cluster.membership import BrokerMembership, DuplicateBrokerError, Newcomer
 from clarion.cluster.schema import NO_EPOCH, NO_LEADER, BrokerRegistration, Endpoint
 from clarion.cluster.simulated_store import SimulatedService, SimulatedStore, Weather
 
@@ -36,7 +36,7 @@ class Cluster:
     def __init__(self) -> None:
         self.service = SimulatedService()
         self.time = Time()
-        self.members: list[Membership] = []
+        self.members: list[BrokerMembership] = []
         self._secrets = map("secret-{}".format, range(1000))
 
     def store(self, weather: Weather | None = None) -> SimulatedStore:
@@ -44,9 +44,9 @@ class Cluster:
 
     async def join(
         self, number: int, *, term: float = LONG, weather: Weather | None = None, **more: object
-    ) -> Membership:
+    ) -> BrokerMembership:
         newcomer = Newcomer(number, **{"directory": f"folder-{number}", **more})  # type: ignore[arg-type]
-        made = Membership(
+        made = BrokerMembership(
             self.store(weather), newcomer, lambda: next(self._secrets), term_seconds=term, elapsed=self.time
         )
         self.members.append(made)

@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 
 from clarion.cluster import TopicRegistry
-from clarion.cluster.coordination import Compare, Operation, Outcome, OutcomeUnknownError, Put
+from clarion.cluster.coordination import Compare, Operation, OutcomeUnknownError, Put, TransactionResult
 from clarion.cluster.following import Following
 from clarion.cluster.image import ClusterImage
 from clarion.cluster.schema import (
@@ -32,14 +32,14 @@ class Late(SimulatedStore):
     lost: tuple[Sequence[Compare], Sequence[Operation]] | None = None
     loses_next = False
 
-    async def transact(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> Outcome:
+    async def transact(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> TransactionResult:
         if self.loses_next:
             self.loses_next = False
             self.lost = (compares, operations)
             raise OutcomeUnknownError("no answer")
         return await super().transact(compares, operations)
 
-    async def arrive(self) -> Outcome:
+    async def arrive(self) -> TransactionResult:
         assert self.lost is not None
         return await super().transact(*self.lost)
 

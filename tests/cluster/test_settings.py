@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from clarion.cluster.coordination import Change, Event
+from clarion.cluster.coordination import Change, KeyEvent
 from clarion.cluster.settings import SettingsRegistry
 from clarion.model.errors import ErrorCode, KafkaError
 from tests.cluster.stores import OpenStore, simulated, sqlite_in
@@ -90,7 +90,7 @@ async def test_what_is_set_again_here_outlives_the_late_news_that_it_was_unset()
     await settings.change("broker", "1", lambda now: {})
     unset_at = (await store.range("")).revision
     await settings.change("broker", "1", lambda now: {"a": "2"})
-    settings.take(Change(unset_at, (Event("settings/broker/1", None),)))
+    settings.take(Change(unset_at, (KeyEvent("settings/broker/1", None),)))
     assert settings.get("broker", "1") == {"a": "2"}
 
 

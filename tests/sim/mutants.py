@@ -20,7 +20,7 @@ from clarion.broker.config import Durability
 from clarion.broker.coordinator_shard import CoordinatorShard
 from clarion.broker.waiting import reply_to_all
 from clarion.cluster import TopicRegistry, changes
-from clarion.cluster.coordination import Outcome, Revision
+from clarion.cluster.coordination import Revision, TransactionResult
 from clarion.cluster.counters import ProducerIds
 from clarion.groups import consumer_heartbeat, offset_requests
 from clarion.groups.reconciliation import reconcile
@@ -213,8 +213,8 @@ def _nothing(*_: Any, **__: Any) -> None:
     return None
 
 
-async def _not_done(*_: Any) -> Outcome:
-    return Outcome(False, Revision(0))
+async def _not_done(*_: Any) -> TransactionResult:
+    return TransactionResult(False, Revision(0))
 
 
 OWNERS = {"owners": 2, "owner_seconds": (0.0, 0.02), "thread_seconds": (0.0001, 0.002)}

@@ -2,7 +2,7 @@
 
     store ─→ Following ─→ image ─→ Replicas: what is held, led and followed here
       ↑                     └────→ Metadata and everybody else
-      ├── Membership: the registration and its lease
+      ├── BrokerMembership: the registration and its lease
       ├── Controller: of all brokers one decides
       └── InSyncSets: what leaders say about their followers
 
@@ -31,7 +31,7 @@ from clarion.cluster.decisions import Policy
 from clarion.cluster.elections import ElectionRules
 from clarion.cluster.following import Following
 from clarion.cluster.in_sync import InSyncSets
-from clarion.cluster.membership import Membership
+from clarion.cluster.membership import BrokerMembership
 from clarion.cluster.opening import folder_of
 from clarion.cluster.schema import removed_key
 from clarion.model.ids import TopicId
@@ -74,7 +74,7 @@ class ClusterNode:
         self._fetchers: ReplicaFetchers | None = None  # once it has joined
         self._lag_watch: LagWatch | None = None  # likewise
         self._replicas: Replicas | None = None  # once it has joined
-        self.membership: Membership | None = None  # likewise
+        self.membership: BrokerMembership | None = None  # likewise
         self.controller: Controller | None = None  # of this life
 
     @classmethod
@@ -92,7 +92,7 @@ class ClusterNode:
         await node._following.start()
         return node
 
-    async def join(self, membership: Membership, broker: Broker, endpoints: tuple[Endpoint, ...]) -> None:
+    async def join(self, membership: BrokerMembership, broker: Broker, endpoints: tuple[Endpoint, ...]) -> None:
         """Be registered, hold what the cluster wants held, lead what it wants led."""
         self._tls = _tls_to_brokers(broker.config)
         await membership.be_drained(broker.config.is_drained)

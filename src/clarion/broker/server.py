@@ -292,7 +292,7 @@ class BrokerServer:
         node, marked = self.node, self._clean_shutdown
         if node is None:
             return
-        from clarion.cluster.membership import Membership, Newcomer
+        from clarion.cluster.membership import BrokerMembership, Newcomer
 
         assert self._directory is not None
         newcomer = Newcomer(
@@ -302,7 +302,7 @@ class BrokerServer:
             marked.broker_epoch,
             NO_EPOCH if marked.clean_since is None else marked.clean_since,
         )
-        membership = Membership(
+        membership = BrokerMembership(
             self.store,
             newcomer,
             lambda: self._randomness.bytes(_SECRET_BYTES).hex(),

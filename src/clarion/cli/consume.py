@@ -17,7 +17,7 @@ import typer
 from clarion.cli.errors import CliError, UsageError
 from clarion.cli.interrupt import terminate_interrupts
 from clarion.cli.link import BootstrapOption, Link, explain, plain_errors, poll_available
-from clarion.cli.message import TEMPLATE_FIELDS, Message, Template, for_terminal, to_json
+from clarion.cli.message import TEMPLATE_FIELDS, Template, TextMessage, for_terminal, to_json
 from clarion.cli.offsets import Place, all_partitions, end_offsets, offsets_at, start_offsets
 from clarion.cli.table import show_notice
 from clarion.cli.topic import describe_topic
@@ -150,7 +150,7 @@ class Reader:
 
 
 def _read(
-    reader: Reader, write: Callable[[Message], Any], maximum: int | None, flush: Callable[[], Any], notice: str
+    reader: Reader, write: Callable[[TextMessage], Any], maximum: int | None, flush: Callable[[], Any], notice: str
 ) -> int:
     count = 0
     written: list[Any] = []
@@ -178,9 +178,9 @@ def _leave(reader: Reader) -> None:
         reader.consumer.close()
 
 
-def _message(each: Any) -> Message:
+def _message(each: Any) -> TextMessage:
     kind, timestamp = each.timestamp()
-    return Message(
+    return TextMessage(
         key=each.key(),
         value=each.value(),
         headers=each.headers() or (),
@@ -253,7 +253,7 @@ def _chosen_partitions(topic: Any, wanted: list[int] | None) -> list[Place]:
     return [place for place in places if not wanted or place[1] in wanted]
 
 
-def _line_writer(as_json: bool, template: str, null_marker: str) -> Callable[[Message], bytes]:
+def _line_writer(as_json: bool, template: str, null_marker: str) -> Callable[[TextMessage], bytes]:
     if as_json:
         return lambda message: to_json(message).encode("utf-8", "surrogatepass") + b"\n"
     fill = Template(template, null_marker)

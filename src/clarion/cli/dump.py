@@ -12,7 +12,7 @@ import typer
 
 from clarion.cli.errors import CliError, UsageError
 from clarion.cli.link import JsonOption
-from clarion.cli.message import Message, to_json
+from clarion.cli.message import TextMessage, to_json
 from clarion.cli.table import clean, json_text
 from clarion.cli.units import bytes_text, plural, time_text
 from clarion.model.errors import KafkaError
@@ -192,5 +192,5 @@ def _json_records(batch: DumpedBatch) -> list[Any] | None:
         found = batch.records()
     except KafkaError:
         return None
-    return [json.loads(to_json(Message(each.key, each.value, each.headers, None, each.timestamp, "", each.offset)))
+    return [json.loads(to_json(TextMessage(each.key, each.value, each.headers, None, each.timestamp, "", each.offset)))
             for each in found]  # fmt: skip

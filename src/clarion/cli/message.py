@@ -23,7 +23,7 @@ _NAMES_IN_JSON = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class TextMessage:
     key: bytes | None
     value: bytes | None
     headers: Headers = ()
@@ -33,7 +33,7 @@ class Message:
     offset: int = -1
 
 
-def from_json(line: bytes) -> Message:
+def from_json(line: bytes) -> TextMessage:
     """Read `{"key": …, "value": …, "headers": {…}, "partition": 0, "timestamp": 0}`; everything is optional."""
     try:
         fields = json.loads(line)
@@ -43,7 +43,7 @@ def from_json(line: bytes) -> Message:
         raise CliError('not a JSON object; write for example {"key": "a", "value": "b"}')
     if unknown := sorted(fields.keys() - _NAMES_IN_JSON):
         raise CliError(f"unknown field {unknown[0]!r}; known are key, value, headers, partition, timestamp")
-    return Message(
+    return TextMessage(
         key=_field_bytes(fields, "key"),
         value=_field_bytes(fields, "value"),
         headers=_json_headers(fields.get("headers")),
@@ -52,7 +52,7 @@ def from_json(line: bytes) -> Message:
     )
 
 
-def to_json(message: Message) -> str:
+def to_json(message: TextMessage) -> str:
     fields: dict[str, Any] = {"topic": message.topic, "partition": message.partition, "offset": message.offset}
     if message.timestamp_ms is not None:
         fields |= {"timestamp": message.timestamp_ms, "time": utc_text(message.timestamp_ms)}
@@ -74,18 +74,18 @@ class Template:
             raise UsageError(f"--format {text}: {error}; write {{{{ or }}}} for a brace itself") from None
         self._parts = [part for each in parsed for part in self._two(*each)]
 
-    def __call__(self, message: Message) -> bytes:
+    def __call__(self, message: TextMessage) -> bytes:
         return b"".join(part if isinstance(part, bytes) else part(message) for part in self._parts)
 
     def _two(
         self, literal: str, field: str | None, form: str | None, conversion: str | None
-    ) -> Iterator[bytes | Callable[[Message], bytes]]:
+    ) -> Iterator[bytes | Callable[[TextMessage], bytes]]:
         """Text, and the field that follows it."""
         yield literal.encode()
         if field is not None:
             yield self._field(field + (f"!{conversion}" if conversion else "") + (f":{form}" if form else ""))
 
-    def _field(self, field: str) -> Callable[[Message], bytes]:
+    def _field(self, field: str) -> Callable[[TextMessage], bytes]:
         if field in ("key", "value"):
             return lambda message: self._null if (data := getattr(message, field)) is None else bytes(data)
         if field in _TEMPLATE_FIELDS:
@@ -94,7 +94,7 @@ class Template:
         raise UsageError(f"--format: unknown field {{{field}}}; known are {', '.join(TEMPLATE_FIELDS)}")
 
 
-_TEMPLATE_FIELDS: Mapping[str, Callable[[Message], str]] = {
+_TEMPLATE_FIELDS: Mapping[str, Callable[[TextMessage], str]] = {
     "topic": lambda message: message.topic,
     "partition": lambda message: str(message.partition),
     "offset": lambda message: str(message.offset),

@@ -14,7 +14,7 @@ import typer
 
 from clarion.cli.errors import CliError, UsageError
 from clarion.cli.link import BootstrapOption, JsonOption, Link, admin_api, explain, plain_errors, result_of
-from clarion.cli.message import Headers, Message, from_json
+from clarion.cli.message import Headers, TextMessage, from_json
 from clarion.cli.table import show_json, show_notice
 from clarion.cli.topic import NoTopicError, ask_for_topic, describe_topic, setting_pair
 from clarion.cli.units import bytes_text, count_text, duration_text, plural
@@ -111,7 +111,7 @@ class Run:
     last_news: float = field(default_factory=time.monotonic)  # when the broker last answered for a message
     has_told: bool = False  # that it does not
 
-    def send(self, message: Message) -> None:
+    def send(self, message: TextMessage) -> None:
         places: dict[str, Any] = {}
         if message.partition is not None:
             places["partition"] = message.partition
@@ -140,7 +140,7 @@ class Run:
                 "Is its disk full? Its log and /readyz tell"
             )
 
-    def _offer(self, message: Message, headers: Any, places: dict[str, Any]) -> bool:
+    def _offer(self, message: TextMessage, headers: Any, places: dict[str, Any]) -> bool:
         try:
             with plain_errors(self.link, f"message {self.sent + 1:,}"):
                 self.producer.produce(
@@ -159,7 +159,7 @@ class Run:
         self.first_error = self.first_error or explain(error, self.link)
 
 
-def _send_all(run: Run, source: IO[bytes], read: Callable[[bytes], Message], rate: float | None) -> None:
+def _send_all(run: Run, source: IO[bytes], read: Callable[[bytes], TextMessage], rate: float | None) -> None:
     started = time.monotonic()
     try:
         with _progress(source) as advance:
@@ -185,7 +185,7 @@ def _lines(source: IO[bytes]) -> Iterator[bytes]:
         yield line
 
 
-def _read_line(read: Callable[[bytes], Message], line: bytes, number: int) -> Message:
+def _read_line(read: Callable[[bytes], TextMessage], line: bytes, number: int) -> TextMessage:
     try:
         return read(line.removesuffix(b"\n"))
     except CliError as error:
@@ -225,7 +225,7 @@ def _reader(
     partition: int | None,
     timestamp: str | None,
     null_marker: str | None,
-) -> Callable[[bytes], Message]:
+) -> Callable[[bytes], TextMessage]:
     """How a line becomes a message."""
     from clarion.cli.units import parse_time_ms
 
@@ -240,9 +240,9 @@ def _reader(
     ]
     moment = None if timestamp is None else parse_time_ms(timestamp, time.time_ns() // 1_000_000)
 
-    def read(line: bytes) -> Message:
+    def read(line: bytes) -> TextMessage:
         found = from_json(line) if json_lines else _plain(line, key, separator, null_marker)
-        return Message(
+        return TextMessage(
             key=found.key,
             value=found.value,
             headers=[*fixed, *found.headers],
@@ -253,7 +253,7 @@ def _reader(
     return read
 
 
-def _plain(line: bytes, key: str | None, separator: str | None, null_marker: str | None) -> Message:
+def _plain(line: bytes, key: str | None, separator: str | None, null_marker: str | None) -> TextMessage:
     message_key = None if key is None else key.encode()
     value: bytes | None = line
     if separator is not None:
@@ -262,7 +262,7 @@ def _plain(line: bytes, key: str | None, separator: str | None, null_marker: str
             raise CliError(f"there is no {separator!r} between key and value")
     if null_marker is not None and value == null_marker.encode():
         value = None
-    return Message(message_key, value)
+    return TextMessage(message_key, value)
 
 
 def _check_topic(link: Link, topic: str, partition: int | None, create: bool) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from clarion.cli.errors import CliError, UsageError
 from clarion.cli.link import Link, plain_errors
-from clarion.cli.message import Message
+from clarion.cli.message import TextMessage
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
@@ -29,7 +29,7 @@ _REDRIVES_MAX = 100  # of one record that stays bad
 class BadRecord:
     """A record of a quarantine."""
 
-    message: Message
+    message: TextMessage
     is_redriven: bool = False
 
     @property
@@ -149,7 +149,7 @@ class QuarantineTopic:
             record = self.at((partition, offset))
         return record
 
-    def _whole(self, record: BadRecord) -> Message | None:
+    def _whole(self, record: BadRecord) -> TextMessage | None:
         """The original with its headers, if it is still where it was; else the copy, unless that is cut off."""
         copy, (topic, partition, offset) = record.message, record.origin
         original = self._original(topic, partition, offset)
@@ -157,7 +157,7 @@ class QuarantineTopic:
             return original
         return None if record.header("truncated") else replace(copy, headers=())
 
-    def _original(self, topic: str, partition: int, offset: int) -> Message | None:
+    def _original(self, topic: str, partition: int, offset: int) -> TextMessage | None:
         from confluent_kafka import KafkaException, TopicPartition
 
         try:
@@ -224,8 +224,8 @@ def _known(name: str, topics: Mapping[str, Any]) -> str:
     raise CliError(f"there is no quarantine {name}{SUFFIX} (known: {there})")
 
 
-def _message(found: Any) -> Message:
-    return Message(
+def _message(found: Any) -> TextMessage:
+    return TextMessage(
         key=found.key(),
         value=found.value(),
         headers=tuple(found.headers() or ()),

@@ -15,10 +15,10 @@ from clarion.cluster.coordination import (
     CoordinationStore,
     Delete,
     Operation,
-    Outcome,
     OutcomeUnknownError,
     Put,
     Revision,
+    TransactionResult,
 )
 
 Answer = TypeVar("Answer")
@@ -68,11 +68,11 @@ async def _to_the_end(task: asyncio.Future[bool]) -> bool:
 
 async def _transact_surely(
     store: CoordinationStore, compares: Sequence[Compare], operations: Sequence[Operation]
-) -> Outcome:
+) -> TransactionResult:
     """Ask until an answer comes. Of the same transaction asked for many times at most one can succeed."""
     is_in_doubt = False  # an attempt had no answer, and may have succeeded
 
-    async def attempt() -> Outcome:
+    async def attempt() -> TransactionResult:
         nonlocal is_in_doubt
         try:
             outcome = await store.transact(compares, operations)
@@ -102,7 +102,7 @@ async def until_answered(ask: Callable[[], Awaitable[Answer]]) -> Answer:
     raise OutcomeUnknownError(f"no answer in {_ATTEMPTS_MAX} attempts")
 
 
-async def _own_outcome(store: CoordinationStore, operations: Sequence[Operation]) -> Outcome:
+async def _own_outcome(store: CoordinationStore, operations: Sequence[Operation]) -> TransactionResult:
     """The compares no longer hold, perhaps because an attempt without an answer has succeeded: then all is as asked."""
     revision = Revision(0)
     for operation in operations:
@@ -114,5 +114,5 @@ async def _own_outcome(store: CoordinationStore, operations: Sequence[Operation]
                 is_done = found is not None and found.value == operation.value
                 revision = found.mod_revision if found else revision
         if not is_done:
-            return Outcome(False, revision)
-    return Outcome(True, revision)
+            return TransactionResult(False, revision)
+    return TransactionResult(True, revision)

@@ -86,7 +86,7 @@ Operation = Put | Delete
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TransactionResult:
     """Whether all compares held, so that all operations were performed; else none was."""
 
     succeeded: bool
@@ -100,7 +100,7 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class KeyEvent:
     key: str
     entry: Entry | None  # None: the key was deleted
 
@@ -110,7 +110,7 @@ class Change:
     """All that one transaction changed."""
 
     revision: Revision
-    events: tuple[Event, ...]
+    events: tuple[KeyEvent, ...]
 
 
 class CoordinationStore(Protocol):
@@ -118,7 +118,7 @@ class CoordinationStore(Protocol):
 
     async def range(self, prefix: str) -> Range: ...
 
-    async def transact(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> Outcome:
+    async def transact(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> TransactionResult:
         """All or nothing; durable when it returns. Each key may be operated on once.
 
         TransactionTooLargeError, LeaseNotFoundError: nothing was done. OutcomeUnknownError: see there.
@@ -197,7 +197,7 @@ def decide(
         if isinstance(operation, Put):
             created = known.create_revision if known else new_revision
             entry = Entry(operation.key, operation.value, created, new_revision, operation.lease)
-            events.append(Event(operation.key, entry))
+            events.append(KeyEvent(operation.key, entry))
         elif known is not None:
-            events.append(Event(operation.key, None))
+            events.append(KeyEvent(operation.key, None))
     return Change(new_revision if events else revision, tuple(events))

@@ -22,17 +22,17 @@ from clarion.cluster.coordination import (
     CompactedError,
     Compare,
     Entry,
-    Event,
+    KeyEvent,
     LeaseId,
     LeaseNotFoundError,
     Operation,
-    Outcome,
     OutcomeUnknownError,
     Put,
     Range,
     Revision,
     StoreError,
     StoreFailedError,
+    TransactionResult,
     check_size,
 )
 from clarion.cluster.etcd_client import EtcdAddress, EtcdClient, EtcdError, EtcdStream, Json, NoAnswerError
@@ -90,7 +90,7 @@ class EtcdStore:
             except CompactedError:
                 pass  # between two of its pages: read anew
 
-    async def transact(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> Outcome:
+    async def transact(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> TransactionResult:
         check_size(compares, operations)
         body = {
             "compare": [self._compare(one) for one in compares],
@@ -101,7 +101,7 @@ class EtcdStore:
             answer = await self._client.ask("/v3/kv/txn", body)
         except (NoAnswerError, EtcdError) as error:
             raise self._reason(error) from error
-        return Outcome(bool(answer.get("succeeded")), _revision(answer))
+        return TransactionResult(bool(answer.get("succeeded")), _revision(answer))
 
     async def watch(self, prefix: str, from_revision: int) -> AsyncGenerator[Change, None]:
         next_revision = from_revision
@@ -237,9 +237,9 @@ class EtcdStore:
     def _key(self, kv: Json) -> str:
         return b64decode(kv["key"]).decode()[len(self._prefix) :]
 
-    def _event(self, event: Json) -> Event:
+    def _event(self, event: Json) -> KeyEvent:
         is_gone = event.get("type") == "DELETE"
-        return Event(self._key(event["kv"]), None if is_gone else self._entry(event["kv"]))
+        return KeyEvent(self._key(event["kv"]), None if is_gone else self._entry(event["kv"]))
 
 
 class _Watching:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
-from clarion.cluster.coordination import ABSENT, Change, Event, Range, Revision
+from clarion.cluster.coordination import ABSENT, Change, KeyEvent, Range, Revision
 from clarion.cluster.schema import (
     BROKERS,
     CLUSTER_ID,
@@ -91,7 +91,7 @@ class ClusterImage:
     @classmethod
     def of(cls, content: Range) -> ClusterImage:
         """What a store holds."""
-        return EMPTY.after(Change(content.revision, tuple(Event(entry.key, entry) for entry in content.entries)))
+        return EMPTY.after(Change(content.revision, tuple(KeyEvent(entry.key, entry) for entry in content.entries)))
 
     def after(self, change: Change) -> ClusterImage:
         edit = _Edit(self)
@@ -138,7 +138,7 @@ class _Edit:
         self._topic_changes = before.topic_changes
         self._states: dict[TopicId, list[PartitionState]] = {}  # of topics whose partitions change
 
-    def take(self, event: Event) -> None:
+    def take(self, event: KeyEvent) -> None:
         key = event.key
         if key.startswith(PARTITIONS):
             self._take_partition(event)
@@ -175,7 +175,7 @@ class _Edit:
             self._topic_changes,
         )
 
-    def _take_partition(self, event: Event) -> None:
+    def _take_partition(self, event: KeyEvent) -> None:
         topic_id, index = split_partition_key(event.key)
         state = read_partition(event.entry.value, event.entry.mod_revision) if event.entry else UNSAID
         topic = self._by_id.get(topic_id)
@@ -188,7 +188,7 @@ class _Edit:
             if not self._unclaimed[topic_id]:
                 del self._unclaimed[topic_id]
 
-    def _take_topic(self, event: Event) -> None:
+    def _take_topic(self, event: KeyEvent) -> None:
         name = event.key.removeprefix(TOPICS)
         known = self._topics.get(name)
         said = read_topic(event.entry.value) if event.entry else None
@@ -236,12 +236,12 @@ class _Edit:
         self._total += len(topic.partitions) - (len(before.partitions) if before is not None else 0)
         self._topics[topic.name] = self._by_id[topic.id] = topic
 
-    def _take_deleting(self, event: Event) -> None:
+    def _take_deleting(self, event: KeyEvent) -> None:
         topic_id = UUID(event.key.removeprefix(DELETING))
         others = {one: revision for one, revision in self._deleting.items() if one != topic_id}
         self._deleting = others if event.entry is None else {**others, topic_id: event.entry.mod_revision}
 
-    def _take_broker(self, event: Event) -> None:
+    def _take_broker(self, event: KeyEvent) -> None:
         broker_id = int(event.key.removeprefix(BROKERS))
         others = {one: broker for one, broker in self._brokers.items() if one != broker_id}
         self._brokers = (
@@ -250,7 +250,7 @@ class _Edit:
             else {**others, broker_id: read_broker(broker_id, event.entry.value, event.entry.mod_revision)}
         )
 
-    def _take_removed(self, event: Event) -> None:
+    def _take_removed(self, event: KeyEvent) -> None:
         topic_id, broker_id = split_removed_key(event.key)
         others = self._removed.get(topic_id, frozenset()) - {broker_id}
         now = others if event.entry is None else others | {broker_id}

@@ -21,7 +21,7 @@ from clarion.cluster.coordination import (
     Compare,
     Delete,
     Entry,
-    Event,
+    KeyEvent,
     LeaseId,
     LeaseNotFoundError,
     Operation,
@@ -96,7 +96,7 @@ def from_change(change: Change) -> Message:
 
 
 def to_change(packed: Message) -> Change:
-    events = tuple(Event(key, to_entry(entry)) for key, entry in packed["events"])
+    events = tuple(KeyEvent(key, to_entry(entry)) for key, entry in packed["events"])
     return Change(Revision(packed["revision"]), events)
 
 

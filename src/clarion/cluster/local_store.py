@@ -23,12 +23,12 @@ from clarion.cluster.coordination import (
     LeaseId,
     LeaseNotFoundError,
     Operation,
-    Outcome,
     OutcomeUnknownError,
     Range,
     Revision,
     StoreError,
     StoreFailedError,
+    TransactionResult,
     check_size,
 )
 from clarion.cluster.local_owner import StoreOwner
@@ -83,7 +83,7 @@ class LocalStore:
     async def range(self, prefix: str) -> Range:
         return await self._ask(lambda store: store.range(prefix))
 
-    async def transact(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> Outcome:
+    async def transact(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> TransactionResult:
         check_size(compares, operations)
         return await self._ask(lambda store: store.transact(compares, operations))
 
@@ -243,13 +243,13 @@ class _Remote:
     async def range(self, prefix: str) -> Range:
         return protocol.to_range(await self._call("range", prefix=prefix))
 
-    async def transact(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> Outcome:
+    async def transact(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> TransactionResult:
         packed = {
             "compares": protocol.from_compares(compares),
             "operations": protocol.from_operations(operations),
         }
         answer = await self._call("transact", **packed)
-        return Outcome(answer["succeeded"], Revision(answer["revision"]))
+        return TransactionResult(answer["succeeded"], Revision(answer["revision"]))
 
     async def watch(self, prefix: str, from_revision: int) -> AsyncGenerator[Change, None]:
         number = self._number()

@@ -71,7 +71,7 @@ class Newcomer(NamedTuple):
     latest_in_logs: int = NO_EPOCH
 
 
-class Membership:
+class BrokerMembership:
     def __init__(
         self,
         store: CoordinationStore,

@@ -26,7 +26,7 @@ from clarion.cluster.coordination import (
     CoordinationStore,
     Delete,
     Entry,
-    Event,
+    KeyEvent,
     Operation,
     Put,
     Revision,
@@ -378,10 +378,10 @@ def _everywhere(epoch: int) -> LatestEpoch:
     return lambda _topic, _index: epoch
 
 
-def _event(operation: Operation, revision: Revision) -> Event:
+def _event(operation: Operation, revision: Revision) -> KeyEvent:
     if isinstance(operation, Delete):
-        return Event(operation.key, None)
-    return Event(operation.key, Entry(operation.key, operation.value, revision, revision))
+        return KeyEvent(operation.key, None)
+    return KeyEvent(operation.key, Entry(operation.key, operation.value, revision, revision))
 
 
 def _base64_id(uuid: UUID) -> str:

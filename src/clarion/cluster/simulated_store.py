@@ -21,13 +21,13 @@ from clarion.cluster.coordination import (
     LeaseId,
     LeaseNotFoundError,
     Operation,
-    Outcome,
     OutcomeUnknownError,
     Put,
     Range,
     Revision,
     StoreError,
     StoreFailedError,
+    TransactionResult,
     check_size,
     decide,
 )
@@ -98,16 +98,16 @@ class SimulatedService:
         keys = sorted((key for key in self.entries if key.startswith(prefix)), key=str.encode)
         return Range(tuple(self.entries[key] for key in keys), self.revision)
 
-    def transact(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> Outcome:
+    def transact(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> TransactionResult:
         check_size(compares, operations)
         change = decide(compares, operations, self.entries.get, self.revision)
         if change is None or not change.events:
-            return Outcome(change is not None, self.revision)
+            return TransactionResult(change is not None, self.revision)
         for operation in operations:
             if isinstance(operation, Put) and operation.lease is not None and operation.lease not in self._ttls:
                 raise LeaseNotFoundError(f"lease {operation.lease} is over")
         self._apply(change)
-        return Outcome(True, self.revision)
+        return TransactionResult(True, self.revision)
 
     def grant_lease(self, ttl_seconds: float) -> LeaseId:
         lease = LeaseId(self._next_lease)
@@ -166,7 +166,7 @@ class SimulatedStore:
     async def range(self, prefix: str) -> Range:
         return await self._ask(lambda: self._service.range(prefix))
 
-    async def transact(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> Outcome:
+    async def transact(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> TransactionResult:
         check_size(compares, operations)
         return await self._ask(lambda: self._change(lambda: self._service.transact(compares, operations)))
 

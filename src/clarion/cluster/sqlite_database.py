@@ -20,11 +20,11 @@ from clarion.cluster.coordination import (
     LeaseId,
     LeaseNotFoundError,
     Operation,
-    Outcome,
     Put,
     Range,
     Revision,
     StoreError,
+    TransactionResult,
     check_size,
     decide,
 )
@@ -128,16 +128,18 @@ class Database:
         )
         return Range(tuple(map(self._entry, rows)), self.revision)
 
-    def transact(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> tuple[Outcome, Change | None]:
+    def transact(
+        self, compares: Sequence[Compare], operations: Sequence[Operation]
+    ) -> tuple[TransactionResult, Change | None]:
         """With the change, if there is one."""
         check_size(compares, operations)
         revision = self.revision
         change = decide(compares, operations, self.get, revision)
         if change is None or not change.events:
-            return Outcome(change is not None, revision), None
+            return TransactionResult(change is not None, revision), None
         self._check_leases(operations)
         self._commit(change)
-        return Outcome(True, change.revision), change
+        return TransactionResult(True, change.revision), change
 
     def grant_lease(self, ttl_seconds: float) -> LeaseId:
         made = self._connection.execute("INSERT INTO leases (ttl_seconds) VALUES (?)", (ttl_seconds,))

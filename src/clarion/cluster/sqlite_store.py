@@ -29,10 +29,10 @@ from clarion.cluster.coordination import (
     Entry,
     LeaseId,
     Operation,
-    Outcome,
     Range,
     StoreError,
     StoreFailedError,
+    TransactionResult,
 )
 from clarion.cluster.history import History
 from clarion.cluster.leases import LeaseClock
@@ -82,7 +82,7 @@ class SqliteStore:
     async def range(self, prefix: str) -> Range:
         return await self._in_thread(lambda: self._database.range(prefix))
 
-    async def transact(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> Outcome:
+    async def transact(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> TransactionResult:
         return await self._in_thread(lambda: self._transact(compares, operations))
 
     def watch(self, prefix: str, from_revision: int) -> AsyncGenerator[Change, None]:
@@ -145,7 +145,7 @@ class SqliteStore:
 
     # In the thread
 
-    def _transact(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> Outcome:
+    def _transact(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> TransactionResult:
         outcome, change = self._database.transact(compares, operations)
         if change is not None:
             # Before the caller hears of it, and in the order of the commits.

@@ -25,7 +25,7 @@ class Subscription(NamedTuple):
     rack_id: str | None
 
 
-class Assignment(NamedTuple):
+class ClassicAssignment(NamedTuple):
     partitions: NamedPartitions
     user_data: bytes
 
@@ -51,12 +51,12 @@ def read_subscription(data: bytes) -> Subscription:
     return Subscription(version, topics, owned, rack_id or None)
 
 
-def read_assignment(data: bytes) -> Assignment:
+def read_assignment(data: bytes) -> ClassicAssignment:
     if not data:
-        return Assignment({}, b"")  # a member that has joined and never got work
+        return ClassicAssignment({}, b"")  # a member that has joined and never got work
     reader = FieldReader(data).with_version()
     _known(reader.version)
-    return Assignment(_read_partitions(reader), reader.nullable_bytes() or b"")
+    return ClassicAssignment(_read_partitions(reader), reader.nullable_bytes() or b"")
 
 
 def spoken_version(subscription: bytes) -> int:
