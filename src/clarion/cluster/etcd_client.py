@@ -89,9 +89,6 @@ class EtcdClient:
             finally:
                 connection.close()
 
-    def turn_to_next_endpoint(self) -> None:
-        self._leave(self._current)
-
     async def close(self) -> None:
         while self._idle:
             self._idle.pop().close()

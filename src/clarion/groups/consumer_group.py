@@ -21,7 +21,6 @@ from clarion.model.errors import ErrorCode, KafkaError
 _Value = TypeVar("_Value")
 
 JOIN_EPOCH = 0
-LEAVE_EPOCH = -1
 STATIC_LEAVE_EPOCH = -2  # a static member that will be back
 
 

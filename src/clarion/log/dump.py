@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from clarion.log.folder import base_offset_of
 from clarion.wire.batch import HEADER_BYTES, MAGIC, BatchHeader, has_good_crc, read_header
 from clarion.world import Disk, DiskFile
 
@@ -61,15 +60,6 @@ def dump_segment(disk: Disk, path: str) -> Iterator[DumpedBatch | DamagedRest]:
                 return
             position += one.header.size_bytes
             expected = max(expected, one.header.next_offset)
-
-
-def verify(disk: Disk, folder: str) -> Iterator[tuple[str, DumpedBatch | DamagedRest]]:
-    """What is damaged in a partition's folder: the file's name and the place. Nothing, if all is well."""
-    for name in disk.names(folder):
-        if base_offset_of(name) is not None:
-            for one in dump_segment(disk, f"{folder}/{name}"):
-                if one.damage:
-                    yield name, one
 
 
 def _batch_at(file: DiskFile, position: int, size: int, expected: int) -> DumpedBatch | DamagedRest:

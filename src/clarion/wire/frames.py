@@ -54,12 +54,6 @@ def parse_request_header(frame: memoryview | bytes | bytearray) -> RequestHeader
     return _make(RequestHeader, (key, version, correlation_id, client_id, body_at))
 
 
-def response_header(api_key: int, version: int, correlation_id: int) -> bytes:
-    """Without the length prefix."""
-    header = _CORRELATION.pack(correlation_id)
-    return header + NO_TAGS if has_flexible_reply(api_key, version) else header
-
-
 def reply_head(api_key: int, version: int, correlation_id: int, body_bytes: int) -> bytes:
     """Length prefix and response header of a body of `body_bytes`."""
     if has_flexible_reply(api_key, version):

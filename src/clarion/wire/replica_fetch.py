@@ -28,7 +28,6 @@ from clarion.wire.fields import (
 )
 from clarion.wire.limits import FETCH_ELEMENTS_MAX
 
-FIRST_VERSION: Final = 15
 LAST_VERSION: Final = 18
 
 _HEAD = Struct(">iiibii")  # max wait, min bytes, max bytes, isolation level, session id and epoch

@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from clarion.broker.session import Session
 
 ACKS_NONE: Final = 0
-ACKS_LEADER: Final = 1
 ACKS_ALL: Final = -1
 FIRST_VERSION_WITH_IDS: Final = 13
 _FIRST_VERSION_WITH_ZSTD: Final = 7
