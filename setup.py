@@ -22,15 +22,16 @@ COMPILED = (
     "log/*.py",
     "replication/*.py",
     *(f"wire/{name}.py" for name in ("batch", "cursor", "fields", "frames", "limits", "records", "varints")),
-    *(f"wire/{name}.py" for name in ("produce", "fetch")),
+    *(f"wire/{name}.py" for name in ("produce", "fetch", "replica_fetch")),
     *(f"net/{name}.py" for name in ("budget", "connection", "frames", "in_order", "outbox")),
     *(f"net/{name}.py" for name in ("replies", "reply_room", "server")),
     *(
         f"broker/{name}.py"
         for name in ("dispatch", "request_limits", "session", "resolver", "partitions", "preparing", "waiting")
     ),
+    "broker/fetch_sessions.py",
     *(f"broker/apis/{name}.py" for name in ("k00_produce", "produce_replies")),
-    *(f"broker/{name}.py" for name in ("fetch_sessions", "apis/k01_fetch", "apis/fetch_replies", "apis/leader_epochs")),
+    *(f"broker/apis/{name}.py" for name in ("k01_fetch", "fetch_replies", "replica_fetches")),
     "testing/relay.py",  # a subclass of what is compiled has to be compiled with it
 )
 COMMANDS = {"bdist_wheel", "build_ext"}  # those that compile; an editable install is `editable_wheel`

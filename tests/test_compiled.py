@@ -1,10 +1,13 @@
 """Which code runs: a small checkout is compiled for real, edited, and asked what it runs."""
 
+import ast
+import importlib.util
 import os
 import shutil
 import subprocess
 import sys
 import types
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +17,7 @@ from clarion.log import times
 from tests.patches import PatchIgnoredError, refuse
 
 ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "src/clarion"
 WHAT_RUNS = """
 from clarion import compiled
 compiled.choose(is_command=True)
@@ -66,6 +70,68 @@ class Checkout:
         outside = {name: value for name, value in os.environ.items() if not name.startswith(("CLARION_", "MYPYC_"))}
         env = {**outside, "PYTHONPATH": "src", "PYTHONDONTWRITEBYTECODE": "1", **environment}
         return subprocess.run([sys.executable, *words], cwd=self.root, env=env, capture_output=True, text=True)
+
+
+# What compiled modules import and is none itself, with the reason. A new module that a small request passes through
+# belongs on the list of setup.py, or it is the one that is slow.
+PLAIN = {
+    "model/errors.py": "an enum and an exception: nothing is called",
+    "model/ids.py": "named tuples",
+    "model/setting_kinds.py": "read at a start",
+    "model/topic_settings.py": "read when settings change",
+    "world/disk.py": "its calls are system calls",
+    "world/events.py": "a line now and then",
+    "world/lock.py": "taken at a start",
+    "world/tasks.py": "started at a start",
+    "wire/apis.py": "tables",
+    "wire/bridge.py": "the way of all that is neither Produce nor Fetch",
+    "wire/checksum.py": "a name for a function of C",
+    "wire/compression.py": "calls C for what takes its time",
+    "net/channel.py": "a request for many partitions at a time",
+    "net/tls.py": "once for each connection",
+    "broker/authorizer.py": "asked when a partition is looked up, not for every request",
+    "broker/broker.py": "what handlers see: attributes",
+    "broker/messages.py": "one comparison",
+    "broker/threads.py": "a thread takes longer than its call",
+    "cluster/elections.py": "rules that are only handed on",
+    "groups/outcome.py": "the groups' side",
+}
+
+
+def hot_modules() -> set[str]:
+    spec = importlib.util.spec_from_file_location("setup_of_clarion", ROOT / "setup.py")
+    assert spec is not None
+    assert spec.loader is not None
+    setup = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(setup)
+    for pattern in setup.COMPILED:
+        assert [*PACKAGE.glob(pattern)], f"{pattern} of setup.py is no module"
+    return {
+        str(path.relative_to(PACKAGE))
+        for pattern in setup.COMPILED
+        for path in PACKAGE.glob(pattern)
+        if path.name != "__init__.py"
+    }
+
+
+def imported_by(name: str) -> Iterator[str]:
+    """Modules of ours, when it is loaded: what only mypy imports is left out."""
+    for node in ast.parse((PACKAGE / name).read_text()).body:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("clarion."):
+            whole = node.module.removeprefix("clarion.").replace(".", "/")
+            yield from {f"{whole}/{one.name}.py" for one in node.names} | {f"{whole}.py"}
+
+
+def test_what_a_small_request_passes_through_is_on_the_list() -> None:
+    hot = hot_modules()
+    beside = {
+        found: name
+        for name in sorted(hot)
+        for found in imported_by(name)
+        if (PACKAGE / found).exists() and found not in hot
+    }
+    assert {found: name for found, name in beside.items() if found not in PLAIN} == {}
+    assert sorted(PLAIN.keys() - beside.keys()) == [], "nobody imports these any more"
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")

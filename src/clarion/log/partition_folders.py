@@ -85,10 +85,7 @@ def _has_messages(sizes: Mapping[str, int]) -> bool:
 
 
 def _put_aside(disk: Disk, data_dir: str, tp: TopicPartition, topic_id: TopicId | None) -> None:
-    names = (
-        _new_name(tp, topic_id or NO_TOPIC_ID, f"{number or ''}{_STRAY}") for number in range(_STRAYS_MAX)
-    )  # several may have lost their ids
-    stray = next(name for name in names if not disk.exists(os.path.join(data_dir, name)))
+    stray = _free_name(disk, data_dir, tp, topic_id or NO_TOPIC_ID)
     log.warning("stray_put_aside", folder=str(tp), now=stray, reason="it has messages, and no topic claims it")
     disk.rename(os.path.join(data_dir, str(tp)), os.path.join(data_dir, stray))
     disk.sync_folder(data_dir)
@@ -97,6 +94,15 @@ def _put_aside(disk: Disk, data_dir: str, tp: TopicPartition, topic_id: TopicId 
 def _new_name(tp: TopicPartition, topic_id: TopicId, suffix: str) -> str:
     """What a partition's folder is called when it no longer is one."""
     return f"{tp.topic[:_NAME_PART_MAX]}-{tp.partition}.{topic_id.hex}{suffix}"
+
+
+def _free_name(disk: Disk, data_dir: str, tp: TopicPartition, topic_id: TopicId) -> str:
+    """Several may have lost their ids."""
+    for number in range(_STRAYS_MAX):
+        name = _new_name(tp, topic_id, f"{number or ''}{_STRAY}")
+        if not disk.exists(os.path.join(data_dir, name)):
+            return name
+    raise FileExistsError(f"{_STRAYS_MAX} folders of {tp} have been put aside in {data_dir}")
 
 
 def _topic_id(disk: Disk, path: str) -> TopicId | None:
