@@ -12,7 +12,7 @@ from clarion.broker.config import BrokerConfig
 from clarion.broker.dynamic_settings import DynamicSettings
 from clarion.broker.fetch_sessions import FetchSessions
 from clarion.broker.metadata_cache import MetadataCache
-from clarion.broker.partitions import Partitions
+from clarion.broker.partitions import MIN_IN_SYNC, Partitions
 from clarion.broker.preparing import Preparing
 from clarion.broker.resolver import Resolver
 from clarion.broker.session import Sessions
@@ -42,8 +42,6 @@ log = event_log("broker")
 # After these nothing has been changed, and files that were made for it are nobody's. (After an error of the store
 # that is not known, and the next start finds out.)
 REFUSED: Final = (OSError, KafkaError)
-
-MIN_IN_SYNC: Final = "min.insync.replicas"
 
 Result = TypeVar("Result")
 Change = Callable[[Topic], Mapping[str, str]]  # from a topic to the settings it shall have, or a KafkaError
@@ -89,9 +87,8 @@ class Broker:
         self.checkpoints: CheckpointWriter  # likewise
         self.clock_trust: ClockTrust  # likewise
         self.ballast: Ballast  # likewise
-        self.closed_to_clients = INTERNAL_TOPICS | {
-            METADATA_TOPIC
-        }  # topics that only the broker itself makes and writes
+        # Topics that only the broker itself makes and writes.
+        self.closed_to_clients = INTERNAL_TOPICS | {METADATA_TOPIC}
         self.waiting_produces = WaitingReplies()
         self.waiting_coordinators = WaitingReplies()
         self.preparing = Preparing()

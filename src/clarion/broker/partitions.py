@@ -29,7 +29,7 @@ from clarion.world import Clock, Disk, event_log
 log = event_log("broker")
 
 _FILES_WHILE_MAKING: Final = 16  # open at once while a topic's files are made
-_MIN_IN_SYNC: Final = "min.insync.replicas"
+MIN_IN_SYNC: Final = "min.insync.replicas"
 _CLOSING_AT_ONCE: Final = 16  # flushes overlap in the device up to about here, and a few wait for their thread
 
 
@@ -163,7 +163,7 @@ class Partitions:
 
     def _is_min_in_sync_set(self, topic: Topic) -> bool:
         return (
-            _MIN_IN_SYNC in topic.overrides or self.defaults.min_insync_replicas != TopicSettings().min_insync_replicas
+            MIN_IN_SYNC in topic.overrides or self.defaults.min_insync_replicas != TopicSettings().min_insync_replicas
         )
 
     def rules_of(self, topic: Topic) -> ElectionRules:

@@ -20,9 +20,8 @@ from clarion.model.setting_kinds import Kind, Rule, Setting, Value, settings_of
 class OwnSetting(NamedTuple):
     declared: Setting
     value: Callable[[BrokerConfig], Value]
-    with_value: (
-        Callable[[BrokerConfig, Value], BrokerConfig] | None
-    )  # None: `clarion.cli.listeners` puts several together
+    with_value: Callable[[BrokerConfig, Value], BrokerConfig] | None
+    """None: `clarion.cli.listeners` puts several together."""
 
     def changed(self, config: BrokerConfig, text: str) -> BrokerConfig:
         """The configuration with this setting as the text says, or INVALID_CONFIG."""

@@ -203,7 +203,7 @@ def events(
 
 
 def _store_address(cluster: str | None, data_dir: str) -> str:
-    from clarion.cluster.opening import SenselessAddressError, check_address, folder_of
+    from clarion.cluster.opening import InvalidAddressError, check_address, folder_of
     from clarion.log.data_directory import STORE_FOLDER
 
     address = cluster or os.environ.get("CLARION_CLUSTER")
@@ -214,7 +214,7 @@ def _store_address(cluster: str | None, data_dir: str) -> str:
         return f"file:{folder}"
     try:
         check_address(address)
-    except SenselessAddressError as error:
+    except InvalidAddressError as error:
         raise CliError(f"--cluster {address}: {error}") from error
     folder_told = folder_of(address)
     if folder_told is not None and not os.path.isdir(folder_told):

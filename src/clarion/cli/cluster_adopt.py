@@ -81,7 +81,7 @@ def _registry_in(folder: str) -> str:
 async def _copy(folder: str, registry: str, address: str, node_id: int) -> ClusterImage:
     from clarion.cluster import SqliteStore, StoreError
     from clarion.cluster.adoption import adopt_registry
-    from clarion.cluster.opening import SenselessAddressError, check_address, open_store
+    from clarion.cluster.opening import InvalidAddressError, check_address, open_store
 
     try:
         check_address(address)
@@ -94,7 +94,7 @@ async def _copy(folder: str, registry: str, address: str, node_id: int) -> Clust
                 await source.close()
         finally:
             await target.close()
-    except (StoreError, OSError, SenselessAddressError) as error:
+    except (StoreError, OSError, InvalidAddressError) as error:
         raise CliError(f"{folder} cannot be adopted: {error}") from error
 
 

@@ -133,11 +133,11 @@ def _check_together(config: BrokerConfig) -> None:
 
 
 def _check_cluster(address: str) -> None:
-    from clarion.cluster.opening import SenselessAddressError, check_address
+    from clarion.cluster.opening import InvalidAddressError, check_address
 
     try:
         check_address(address)
-    except SenselessAddressError as error:
+    except InvalidAddressError as error:
         raise CliError(f"clarion.cluster = {address}: {error}") from error
 
 

@@ -23,7 +23,7 @@ _ETCD_PORT: Final = 2379
 _NAME: Final = "clarion"
 
 
-class SenselessAddressError(Exception):
+class InvalidAddressError(Exception):
     """It is neither of the forms above."""
 
     def __init__(self) -> None:
@@ -46,14 +46,14 @@ def folder_of(address: str) -> str | None:
 def places_of(address: str) -> EtcdPlaces:
     found = _ETCD.fullmatch(address)
     if found is None:
-        raise SenselessAddressError
+        raise InvalidAddressError
     endpoints = tuple(_place(one) for one in found["places"].split(","))
     user, password = found["user"] or "", found["password"] or ""
     return EtcdPlaces(endpoints, found["name"] or _NAME, found["kind"] == "etcds", user, password)
 
 
 def check_address(address: str) -> None:
-    """SenselessAddressError if nothing can be opened by it."""
+    """InvalidAddressError if nothing can be opened by it."""
     if folder_of(address) is None:
         places_of(address)
 
@@ -81,5 +81,5 @@ async def _open_etcd(places: EtcdPlaces) -> CoordinationStore:
 def _place(text: str) -> tuple[str, int]:
     found = _PLACE.fullmatch(text)
     if found is None:
-        raise SenselessAddressError
+        raise InvalidAddressError
     return found["host"].strip("[]"), int(found["port"] or _ETCD_PORT)

@@ -32,9 +32,8 @@ def _replay_offset(shard: Shard, key: r.Key, value: bytes | None) -> None:
     if value is not None:
         shard.offsets.put(key.group_id, partition, r.decode_offset(value))
         if key.group_id not in shard.groups:
-            shard.groups[key.group_id] = ClassicGroup(
-                key.group_id
-            )  # a simple group: its offsets are all there is of it
+            # A simple group: its offsets are all there is of it.
+            shard.groups[key.group_id] = ClassicGroup(key.group_id)
             shard.weigh(key.group_id)
         return
     shard.offsets.drop(key.group_id, partition)

@@ -56,9 +56,7 @@ class Channel(asyncio.Protocol):
         self._settings = settings
         self._dialogue = Dialogue(settings.client_id)
         self._answers: dict[int, asyncio.Future[Answer]] = {}
-        self._turns = asyncio.Semaphore(
-            settings.in_flight_max
-        )  # given back by answers: who has left still waits for one
+        self._turns = asyncio.Semaphore(settings.in_flight_max)  # given back by answers, also of those who have left
         self._transport: asyncio.Transport | None = None
         self._lost: Exception | None = None
         self.versions = PeerVersions({})
@@ -136,9 +134,8 @@ class Channel(asyncio.Protocol):
         number, frame = self._dialogue.ask(api_key, version, body)
         self._answers[number] = asyncio.get_running_loop().create_future()
         self._transport.write(frame)
-        return await self._answers[
-            number
-        ]  # who is cancelled here leaves an answer behind, which is dropped when it comes
+        # Who is cancelled here leaves an answer behind, which is dropped when it comes.
+        return await self._answers[number]
 
     def _understood(self, read: Any, answer: Answer) -> Any:
         try:

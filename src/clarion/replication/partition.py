@@ -43,7 +43,7 @@ __all__ = ["Appended", "Partition", "Watcher"]
 log = event_log("replication")
 
 _NOT_FOR_CLIENTS: Final = LOG_APPEND_TIME | TRANSACTIONAL  # the second until there are transactions
-_TELL_AGAIN_MS: Final = 10_000  # a full disk refuses every message, and is logged this often
+_LOG_INTERVAL_MS: Final = 10_000  # a full disk refuses every message, and is logged this often
 
 
 class Appended:
@@ -79,7 +79,7 @@ class Partition(AssignedPartition):
         self.bytes_out_total = 0
         self._disk = disk
         self._room = room or Room()
-        self._told_ms = 0  # when trouble with the disk was last logged
+        self._last_logged_ms = 0  # when trouble with the disk was last logged
         self.configure(settings)
 
     def _this(self) -> Partition:
@@ -231,8 +231,8 @@ class Partition(AssignedPartition):
             event, message = "no_room", f"the disk is full; {self.tp} takes no messages until it is not"
         else:
             event, message = "append_put_off", f"{self.tp} takes no messages for now: {error}"
-        if abs(now_ms - self._told_ms) >= _TELL_AGAIN_MS:
-            self._told_ms = now_ms
+        if abs(now_ms - self._last_logged_ms) >= _LOG_INTERVAL_MS:
+            self._last_logged_ms = now_ms
             (log.warning if self.log.failed is None else log.error)(event, partition=self.tp, reason=str(error))
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message)
 

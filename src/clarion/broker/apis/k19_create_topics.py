@@ -48,9 +48,7 @@ class Wanted(NamedTuple):
 
 async def handle(broker: Broker, request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
     times_named = Counter(topic.name for topic in request.topics)
-    asked_once = {
-        topic.name: topic for topic in request.topics
-    }  # a name that comes twice is answered once, as in Kafka
+    asked_once = {topic.name: topic for topic in request.topics}  # who comes twice is answered once, as in Kafka
     total = sum(_counted(broker, topic) for topic in request.topics)
     results = []
     async for number, topic in broker.turns.each(enumerate(asked_once.values(), start=1)):
