@@ -56,18 +56,18 @@ class Produced(NamedTuple):
     topic: str
     partition: int
     error_code: int
-    base_offset: int
     message: str | None
 
 
 def read_produced(answer: FieldReader) -> list[Produced]:
-    def one(each: FieldReader) -> tuple[int, int, int, str | None]:
-        partition, error_code, base_offset = each.int32(), each.int16(), each.int64()
+    def one(each: FieldReader) -> tuple[int, int, str | None]:
+        partition, error_code = each.int32(), each.int16()
+        each.int64()  # base offset
         each.int64()  # append time
         each.int64()  # start of the log
         record_errors = each.array(lambda error: (error.int32(), error.nullable_string()))
         message = each.nullable_string() or next((text for _, text in record_errors if text), None)
-        return partition, error_code, base_offset, message
+        return partition, error_code, message
 
     topics = answer.array(lambda each: (each.text(), each.array(one)))
     return [Produced(topic, *partition) for topic, partitions in topics for partition in partitions]

@@ -13,7 +13,7 @@ lost what it had of us) starts again under a new id: that may write a batch twic
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -74,18 +74,9 @@ class Batch:
         return f"row {first}" if first == last else f"one of the rows {first} to {last}"
 
 
-@dataclass(slots=True)
-class Written:
-    """What is in a partition because of this writer."""
-
-    rows: int = 0
-    first_offset: int = -1
-    last_offset: int = -1
-
-
 class Producer:
     def __init__(self, client: Client, settings: ProducerSettings) -> None:
-        self.written: dict[TopicPartition, Written] = {}
+        self.written: Counter[TopicPartition] = Counter()  # messages, since `begin`
         self._client = client
         self._settings = settings
         self._batch_bytes_max: dict[str, int] = {}  # of topics that take less than the settings say
@@ -99,7 +90,7 @@ class Producer:
         """Forget what earlier callers wrote. The producer's id and its connections stay: a broker remembers every id
         for a day, so a new one for every task would cost it a gigabyte of memory."""
         assert not self._unsure, "what was not flushed may not be written; whoever failed must not go on with it"
-        self.written = {}
+        self.written.clear()
 
     def write(self, rows: Messages, groups: Sequence[tuple[TopicPartition, int]], positions: NDArray[np.int64]) -> None:
         """Send rows that are sorted by partition; `groups` says at which row each partition begins.
@@ -232,20 +223,13 @@ class Producer:
             if answer is None:
                 again.append(batch)
             elif answer.error_code in _DONE:
-                self._note(batch, answer.base_offset)
+                self.written[batch.tp] += batch.rows.count
             elif answer.error_code == ErrorCode.MESSAGE_TOO_LARGE:
                 again += self._halve(batch)
             else:
                 self._judge(batch, answer)
                 again.append(batch)
         return again
-
-    def _note(self, batch: Batch, base_offset: int) -> None:
-        written = self.written.setdefault(batch.tp, Written())
-        written.rows += batch.rows.count
-        if base_offset >= 0:
-            written.first_offset = base_offset if written.first_offset < 0 else written.first_offset
-            written.last_offset = base_offset + batch.rows.count - 1
 
     def _judge(self, batch: Batch, answer: Produced) -> None:
         """Raise what will not be different next time."""

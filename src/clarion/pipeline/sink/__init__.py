@@ -2,6 +2,5 @@
 
 Rows become messages by column (`key`, `value`, `headers`, `topic`, `partition`, `timestamp`), whole Arrow batches at a
 time. Delivery is at least once: a retry inside a task writes nothing twice, but a task or a micro-batch that Spark runs
-again is written again. Every task tells the driver who it was (query, batch, partition) and what it wrote, which is
-what exactly-once publication will need (`publication`).
+again is written again.
 """

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
@@ -17,7 +19,6 @@ from clarion.pipeline.kafka.client import Client
 from clarion.pipeline.kafka.partitioner import Dealer
 from clarion.pipeline.kafka.producer import Producer
 from clarion.pipeline.sink.options import SinkSettings, sink_settings
-from clarion.pipeline.sink.publication import Share, WrittenRange, publish, withdraw
 from clarion.pipeline.sink.routing import route
 from clarion.pipeline.sink.rows import check_columns, stage
 from clarion.pipeline.workers import freeze_in_workers, kept_client, kept_producer
@@ -26,6 +27,15 @@ from clarion.world.clock import SystemClock
 # Rows are gathered up to this size before they are sorted by partition and encoded: large enough for good batches in
 # dozens of partitions, small enough to stay in the processor's cache.
 STAGE_BYTES: Final = 8 * 1024 * 1024
+
+log = logging.getLogger("clarion.pipeline")
+
+
+@dataclass(frozen=True)
+class WrittenMessages(WriterCommitMessage):
+    """What one task did. Its messages are visible as soon as the brokers have them: at least once."""
+
+    count: int
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -36,10 +46,10 @@ class BatchWriter(DataSourceArrowWriter):
         return write_task(iterator, self._settings)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        publish(_shares(messages))
+        """Everything is visible already."""
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        withdraw(_shares(messages))
+        _warn_of_repetition(messages)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -50,10 +60,10 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return write_task(iterator, self._settings)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        publish(_shares(messages), batchId)
+        """Everything is visible already."""
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        withdraw(_shares(messages), batchId)
+        _warn_of_repetition(messages)
 
 
 def _checked(options: Mapping[str, str], schema: StructType, overwrite: bool) -> SinkSettings:
@@ -64,14 +74,16 @@ def _checked(options: Mapping[str, str], schema: StructType, overwrite: bool) ->
     return settings
 
 
-def _shares(messages: Sequence[WriterCommitMessage | None]) -> list[Share | None]:
-    return [message if isinstance(message, Share) else None for message in messages]
+def _warn_of_repetition(messages: Sequence[WriterCommitMessage | None]) -> None:
+    """Some task failed. What others wrote stays."""
+    if written := sum(each.count for each in messages if isinstance(each, WrittenMessages)):
+        log.warning("a batch failed after %d messages were written; they are written again with it", written)
 
 
 # ------------------------------------------------------------------------------------------------ in a task
 
 
-def write_task(batches: Iterator[pa.RecordBatch], settings: SinkSettings) -> Share:
+def write_task(batches: Iterator[pa.RecordBatch], settings: SinkSettings) -> WrittenMessages:
     """Write all rows of a task, and wait until the brokers have them."""
     context = TaskContext.get()
     assert context is not None, "write runs in a task"
@@ -85,16 +97,7 @@ def write_task(batches: Iterator[pa.RecordBatch], settings: SinkSettings) -> Sha
     except Exception as error:
         error.add_note(f"(rows are counted from 0 within Spark's partition {context.partitionId()})")
         raise
-    return Share(
-        context.getLocalProperty("sql.streaming.queryId"),
-        int(batch_id) if batch_id is not None else None,
-        context.partitionId(),
-        context.attemptNumber(),
-        tuple(
-            WrittenRange(tp.topic, tp.partition, one.rows, one.first_offset, one.last_offset)
-            for tp, one in sorted(producer.written.items())
-        ),
-    )
+    return WrittenMessages(producer.written.total())
 
 
 def first_turn(spark_partition: int, batch_id: int | None) -> int:
