@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 STREAM, ONCE, BATCH = "stream", "once", "batch"
 DEFAULT_STATE_DIR = Path("clarion-pipelines")
@@ -89,6 +89,20 @@ class MicroBatch:
     batch_id: int
 
 
+@dataclass(frozen=True, slots=True)
+class QuerySettings:
+    """What a pipeline's streaming query is called, and how it runs."""
+
+    name: str
+    checkpoint: str
+    output_mode: str
+    trigger: Mapping[str, Any]  # for `DataStreamWriter.trigger`; empty: as soon as there is data
+
+    def start(self, writer: DataStreamWriter) -> StreamingQuery:
+        writer = writer.option("checkpointLocation", self.checkpoint).outputMode(self.output_mode).queryName(self.name)
+        return (writer.trigger(**self.trigger) if self.trigger else writer).start()
+
+
 @runtime_checkable
 class Source(Protocol):
     @property
@@ -122,10 +136,8 @@ class Target(Protocol):
         """Called once before a run: make what must exist. Safe to repeat."""
         ...
 
-    def start(
-        self, df: DataFrame, run: Run, *, name: str, checkpoint: str, trigger: Mapping[str, Any], output_mode: str
-    ) -> StreamingQuery:
-        """Start the query that writes a streaming DataFrame here; `trigger` goes to `DataStreamWriter.trigger`."""
+    def start(self, df: DataFrame, run: Run, query: QuerySettings) -> StreamingQuery:
+        """Start the query that writes a streaming DataFrame here."""
         ...
 
     def write(self, df: DataFrame, run: Run, batch: MicroBatch | None = None) -> None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clarion.pipeline.definition import MicroBatch, Run, Target
 from clarion.pipeline.spark_session import make_active
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.streaming.query import StreamingQuery
 
 
 class BatchQuery:
@@ -58,24 +57,9 @@ class BatchQuery:
                 rows.unpersist()
 
 
-def start_fan_out(
-    df: DataFrame,
-    targets: Sequence[Target],
-    run: Run,
-    *,
-    name: str,
-    checkpoint: str,
-    trigger: Mapping[str, Any],
-    output_mode: str,
-) -> StreamingQuery:
-    """One streaming query into several targets: every micro-batch goes to each of them in turn, computed once."""
-    writer = df.writeStream.foreachBatch(FanOut(targets, run)).option("checkpointLocation", checkpoint)
-    writer = writer.outputMode(output_mode).queryName(name)
-    return (writer.trigger(**trigger) if trigger else writer).start()
-
-
 class FanOut:
-    """What Spark calls with every micro-batch. If one target fails, the batch fails and comes again, to all of them."""
+    """One streaming query into several targets: Spark calls this with every micro-batch, which goes to each of them in
+    turn, computed once. If one target fails, the batch fails and comes again, to all of them."""
 
     def __init__(self, targets: Sequence[Target], run: Run) -> None:
         self._targets = targets

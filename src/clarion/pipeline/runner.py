@@ -19,10 +19,10 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from clarion.pipeline.broker_link import BrokerAwayError
-from clarion.pipeline.definition import BATCH, ONCE, STREAM, Pipeline, Plan, Run, RunRefusedError
+from clarion.pipeline.definition import BATCH, ONCE, STREAM, Pipeline, Plan, QuerySettings, Run, RunRefusedError
 from clarion.pipeline.loading import told
 from clarion.pipeline.progress import BAD_ROWS, ROWS_IN, ROWS_OUT, Progress, listener
-from clarion.pipeline.queries import BatchQuery, observed, start_fan_out
+from clarion.pipeline.queries import BatchQuery, FanOut, observed
 from clarion.pipeline.restarting import TRIES_MAX, Restarts, can_be_mended
 from clarion.pipeline.spark_session import forget_dead_spark, hush_accumulators, make_active, quiet_spark, tidying
 from clarion.pipeline.state_files import StateFolder
@@ -300,15 +300,11 @@ class Play:
         self._say("running")
 
     def _start(self, df: DataFrame) -> StreamingQuery:
-        places: dict[str, Any] = {
-            "name": self.pipeline.name,
-            "checkpoint": self.folder.checkpoint_uri,
-            "trigger": self._trigger(),
-            "output_mode": self.pipeline.output_mode,
-        }
-        if len(self.pipeline.writes) == 1:
-            return self.pipeline.writes[0].start(df, self._run, **places)
-        return start_fan_out(df, self.pipeline.writes, self._run, **places)
+        pipeline = self.pipeline
+        query = QuerySettings(pipeline.name, self.folder.checkpoint_uri, pipeline.output_mode, self._trigger())
+        if len(pipeline.writes) == 1:
+            return pipeline.writes[0].start(df, self._run, query)
+        return query.start(df.writeStream.foreachBatch(FanOut(pipeline.writes, self._run)))
 
     def _counted(self, spark: SparkSession, *, streaming: bool) -> DataFrame:
         from pyspark.sql import functions as F

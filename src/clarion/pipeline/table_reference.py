@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from clarion.pipeline.definition import DefinitionError, MicroBatch, Run
+from clarion.pipeline.definition import DefinitionError, MicroBatch, QuerySettings, Run
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -68,12 +68,10 @@ class Table:
     def prepare(self, spark: SparkSession, run: Run) -> None:
         """The first write makes the table, with the schema that the rows have."""
 
-    def start(
-        self, df: DataFrame, run: Run, *, name: str, checkpoint: str, trigger: Mapping[str, Any], output_mode: str
-    ) -> StreamingQuery:
+    def start(self, df: DataFrame, run: Run, query: QuerySettings) -> StreamingQuery:
         from clarion.pipeline import lake
 
-        return lake.stream_table(df, self, name=name, checkpoint=checkpoint, trigger=trigger, output_mode=output_mode)
+        return lake.stream_table(df, self, query)
 
     def write(self, df: DataFrame, run: Run, batch: MicroBatch | None = None) -> None:
         from clarion.pipeline import lake

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from clarion.model.errors import KafkaError
 from clarion.model.names import check_topic_name
-from clarion.pipeline.definition import OUTPUT_MODES, DefinitionError, MicroBatch, Run
+from clarion.pipeline.definition import OUTPUT_MODES, DefinitionError, MicroBatch, QuerySettings, Run
 from clarion.pipeline.field_list import why_no_fields
 
 if TYPE_CHECKING:
@@ -131,14 +131,10 @@ class Topic:
         for name in self.names:
             BrokerLink(self.connection(run)).make_topic(name, self.partitions)
 
-    def start(
-        self, df: DataFrame, run: Run, *, name: str, checkpoint: str, trigger: Mapping[str, Any], output_mode: str
-    ) -> StreamingQuery:
+    def start(self, df: DataFrame, run: Run, query: QuerySettings) -> StreamingQuery:
         from clarion.pipeline.topic_rows import messages_of
 
-        writer = messages_of(df, self, run).writeStream.format(FORMAT).options(**self._sink_options(run))
-        writer = writer.option("checkpointLocation", checkpoint).outputMode(output_mode).queryName(name)
-        return writer.trigger(**trigger).start() if trigger else writer.start()
+        return query.start(messages_of(df, self, run).writeStream.format(FORMAT).options(**self._sink_options(run)))
 
     def write(self, df: DataFrame, run: Run, batch: MicroBatch | None = None) -> None:
         """At least once: a batch that is played again is written again."""

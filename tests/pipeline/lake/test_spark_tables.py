@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from clarion.pipeline import table
-from clarion.pipeline.definition import MicroBatch
+from clarion.pipeline.definition import MicroBatch, QuerySettings
 from clarion.pipeline.lake import compact, delta, read_table, stream_table, write_table
 from clarion.pipeline.lake.ranges import Origin
 
@@ -44,11 +44,8 @@ def stream(spark, tmp_path: Path):
 
         def run(self, target, df=lambda df: df):
             frame = spark.readStream.schema(message_rows(spark, 1).schema).option("maxFilesPerTrigger", 1)
-            query = stream_table(
-                df(frame.parquet(str(source))), target, name="q", checkpoint=str(checkpoint),
-                trigger={"availableNow": True}, output_mode="append",
-            )  # fmt: skip
-            query.awaitTermination()
+            settings = QuerySettings("q", str(checkpoint), "append", {"availableNow": True})
+            stream_table(df(frame.parquet(str(source))), target, settings).awaitTermination()
 
         def forget_the_last_commit(self) -> None:
             """The driver died after the sink's commit and before the checkpoint's."""

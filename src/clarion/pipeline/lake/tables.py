@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
 
 from clarion.pipeline.lake.commits import Batch
 from clarion.pipeline.lake.errors import LakeError
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from clarion.pipeline.definition import MicroBatch
+    from clarion.pipeline.definition import MicroBatch, QuerySettings
     from clarion.pipeline.table_reference import Table
 
 
@@ -30,17 +30,14 @@ def read_table(spark: SparkSession, table: Table | str, *, version: int | None =
     return reading.read_table(spark, table if isinstance(table, str) else table.location, version=version)
 
 
-def stream_table(
-    df: DataFrame, table: Table, *, name: str, checkpoint: str, trigger: Mapping[str, Any], output_mode: str
-) -> StreamingQuery:
+def stream_table(df: DataFrame, table: Table, query: QuerySettings) -> StreamingQuery:
     """Start the query that keeps a table; every batch is in it once, whoever dies when."""
     if table.mode == "merge":
         check_merge(table, df.columns)
         writer = df.writeStream.foreachBatch(merging_function(table))
     else:
         writer = df.writeStream.format(FORMAT).options(**_sink_options(table))
-    writer = writer.option("checkpointLocation", checkpoint).outputMode(output_mode).queryName(name)
-    return writer.trigger(**trigger).start() if trigger else writer.start()
+    return query.start(writer)
 
 
 def write_table(df: DataFrame, table: Table, batch: MicroBatch | None = None) -> None:

@@ -18,10 +18,10 @@ from __future__ import annotations
 import json as json_format
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from clarion.pipeline.broker_link import BrokerLink, Layout
-from clarion.pipeline.definition import DefinitionError, MicroBatch, Pipeline, Run, check
+from clarion.pipeline.definition import DefinitionError, MicroBatch, Pipeline, QuerySettings, Run, check
 from clarion.pipeline.field_list import why_no_fields
 from clarion.pipeline.kafka.offsets import TopicPartition
 from clarion.pipeline.ready.columns import origin_columns, partition_columns, raw_rows, typed_rows
@@ -180,8 +180,8 @@ class ArchiveTarget:
         else:
             link.release(names, run.group)
 
-    def start(self, df: DataFrame, run: Run, **how: Any) -> StreamingQuery:
-        return self.table.start(df, run, **how)
+    def start(self, df: DataFrame, run: Run, query: QuerySettings) -> StreamingQuery:
+        return self.table.start(df, run, query)
 
     def write(self, df: DataFrame, run: Run, batch: MicroBatch | None = None) -> None:
         self.table.write(df, run, batch)

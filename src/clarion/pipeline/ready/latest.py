@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from clarion.pipeline.definition import MicroBatch, Pipeline, Run, check
+from clarion.pipeline.definition import MicroBatch, Pipeline, QuerySettings, Run, check
 from clarion.pipeline.ready.archive import ArchiveSource, Shape
 from clarion.pipeline.ready.columns import ORIGIN
 from clarion.pipeline.table_reference import Table, table
@@ -78,17 +78,13 @@ class LatestTarget:
     def prepare(self, spark: SparkSession, run: Run) -> None:
         """The first batch makes the table."""
 
-    def start(
-        self, df: DataFrame, run: Run, *, name: str, checkpoint: str, trigger: Mapping[str, Any], output_mode: str
-    ) -> StreamingQuery:
+    def start(self, df: DataFrame, run: Run, query: QuerySettings) -> StreamingQuery:
         from clarion.pipeline.lake.tables import query_id_of
 
         def merge_batch(rows: DataFrame, batch_id: int) -> None:
             self.write(rows, run, MicroBatch(query_id_of(rows), batch_id))
 
-        writer = df.writeStream.foreachBatch(merge_batch).option("checkpointLocation", checkpoint)
-        writer = writer.outputMode(output_mode).queryName(name)
-        return (writer.trigger(**trigger) if trigger else writer).start()
+        return query.start(df.writeStream.foreachBatch(merge_batch))
 
     def write(self, df: DataFrame, run: Run, batch: MicroBatch | None = None) -> None:
         from clarion.pipeline.lake.commits import Batch

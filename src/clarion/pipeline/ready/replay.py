@@ -16,10 +16,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from clarion.pipeline.broker_link import BrokerLink
-from clarion.pipeline.definition import DefinitionError, MicroBatch, Pipeline, Run, check
+from clarion.pipeline.definition import DefinitionError, MicroBatch, Pipeline, QuerySettings, Run, check
 from clarion.pipeline.ready.columns import is_typed, with_empty_headers
 from clarion.pipeline.topic_reference import FORMAT, Topic, topic
 
@@ -148,7 +148,7 @@ class ReplayTarget:
             for warning in warnings_about(settings, oldest(self.source.messages(spark)), datetime.now(UTC)):
                 log.warning("topic %s: %s", self.topic.names[0], warning)
 
-    def start(self, df: DataFrame, run: Run, **how: Any) -> StreamingQuery:
+    def start(self, df: DataFrame, run: Run, query: QuerySettings) -> StreamingQuery:
         raise DefinitionError("a replay is a batch: run it with --to latest")
 
     def write(self, df: DataFrame, run: Run, batch: MicroBatch | None = None) -> None:
