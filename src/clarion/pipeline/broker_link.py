@@ -16,11 +16,12 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from clarion.model.errors import ErrorCode, KafkaError
-from clarion.pipeline.connector_options import OptionError, Options, client_settings
+from clarion.model.ids import TopicPartition
+from clarion.pipeline.connector_options import OptionError, connection_settings
 from clarion.pipeline.kafka.client import Client
 from clarion.pipeline.kafka.connection import Api
 from clarion.pipeline.kafka.errors import ConnectionLostError, refusal
-from clarion.pipeline.kafka.offsets import TopicPartition, commit_offsets, coordinator
+from clarion.pipeline.kafka.offsets import commit_offsets, coordinator
 from clarion.pipeline.kafka.settings import address
 from clarion.wire.cursor import FieldReader, FieldWriter
 
@@ -51,11 +52,9 @@ class BrokerAwayError(Exception):
 
 class BrokerLink:
     def __init__(self, options: Mapping[str, str]) -> None:
-        """`options` are the connector's; those that are not about the connection are not looked at."""
         self.bootstrap = options["bootstrap.servers"]
-        known = {name: value for name, value in options.items() if "." in name}
         try:
-            settings = client_settings(Options(known, (), ()))
+            settings = connection_settings(options)
         except OptionError as error:
             raise BrokerAwayError(str(error)) from error
         self._client = Client(replace(settings, api_timeout_ms=_PATIENCE_MS, connect_timeout_ms=_PATIENCE_MS))

@@ -28,73 +28,33 @@ class OptionError(ValueError):
 # What Spark itself adds, or keeps for itself.
 SPARKS_OWN: Final = frozenset(
     {
-        "checkpointlocation",
-        "queryname",
-        "asyncprogresstrackingenabled",
-        "asyncprogresstrackingcheckpointintervalms",
-        "_asyncprogresstrackingoverridesinksupportcheck",
+        "checkpointlocation", "queryname", "asyncprogresstrackingenabled",
+        "asyncprogresstrackingcheckpointintervalms", "_asyncprogresstrackingoverridesinksupportcheck",
     }
-)
+)  # fmt: skip
 
 CLIENT_NAMES: Final = (
-    "bootstrap.servers",
-    "client.id",
-    "security.protocol",
-    "ssl.ca.location",
-    "ssl.certificate.location",
-    "ssl.key.location",
-    "ssl.key.password",
-    "ssl.truststore.location",
-    "ssl.truststore.type",
-    "ssl.keystore.location",
-    "ssl.keystore.type",
-    "ssl.endpoint.identification.algorithm",
-    "request.timeout.ms",
-    "default.api.timeout.ms",
-    "socket.connection.setup.timeout.ms",
-    "retry.backoff.ms",
-    "retry.backoff.max.ms",
-)
+    "bootstrap.servers", "client.id", "security.protocol", "ssl.ca.location", "ssl.certificate.location",
+    "ssl.key.location", "ssl.key.password", "ssl.truststore.location", "ssl.truststore.type", "ssl.keystore.location",
+    "ssl.keystore.type", "ssl.endpoint.identification.algorithm", "request.timeout.ms", "default.api.timeout.ms",
+    "socket.connection.setup.timeout.ms", "retry.backoff.ms", "retry.backoff.max.ms",
+)  # fmt: skip
 
 
 # Settings of Spark's connector and of Kafka's clients that may stand in a query that moves over, and that mean nothing
 # here: what they tune does not exist, or takes care of itself.
 IGNORED: Final = frozenset(
     {
-        "groupIdPrefix",
-        "fetchOffset.numRetries",
-        "fetchOffset.retryIntervalMs",
-        "kafkaConsumer.pollTimeoutMs",
-        "allow.auto.create.topics",
-        "client.dns.lookup",
-        "client.rack",
-        "connections.max.idle.ms",
-        "exclude.internal.topics",
-        "fetch.min.bytes",
-        "group.instance.id",
-        "heartbeat.interval.ms",
-        "max.partition.fetch.bytes",
-        "max.poll.interval.ms",
-        "max.poll.records",
-        "metric.reporters",
-        "metrics.num.samples",
-        "metrics.recording.level",
-        "metrics.sample.window.ms",
-        "partition.assignment.strategy",
-        "receive.buffer.bytes",
-        "reconnect.backoff.max.ms",
-        "reconnect.backoff.ms",
-        "send.buffer.bytes",
-        "session.timeout.ms",
-        "socket.connection.setup.timeout.max.ms",
-        "buffer.memory",
-        "linger.ms",
-        "max.block.ms",
-        "max.in.flight.requests.per.connection",
-        "partitioner.ignore.keys",
-        "retries",
+        "groupIdPrefix", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "kafkaConsumer.pollTimeoutMs",
+        "allow.auto.create.topics", "client.dns.lookup", "client.rack", "connections.max.idle.ms",
+        "exclude.internal.topics", "fetch.min.bytes", "group.instance.id", "heartbeat.interval.ms",
+        "max.partition.fetch.bytes", "max.poll.interval.ms", "max.poll.records", "metric.reporters",
+        "metrics.num.samples", "metrics.recording.level", "metrics.sample.window.ms", "partition.assignment.strategy",
+        "receive.buffer.bytes", "reconnect.backoff.max.ms", "reconnect.backoff.ms", "send.buffer.bytes",
+        "session.timeout.ms", "socket.connection.setup.timeout.max.ms", "buffer.memory", "linger.ms", "max.block.ms",
+        "max.in.flight.requests.per.connection", "partitioner.ignore.keys", "retries",
     }
-)
+)  # fmt: skip
 # What would change the meaning of a query, and cannot be had; Spark's connector refuses most of them, too.
 REFUSED: Final = {
     "auto.offset.reset": "use startingOffsets",
@@ -207,6 +167,11 @@ def _choice(text: str, choices: Mapping[str, T]) -> T:
 
 
 # ------------------------------------------------------------------------------------------------ the client
+
+
+def connection_settings(given: Mapping[str, str]) -> ClientSettings:
+    """Of options of which only those about the connection are looked at."""
+    return client_settings(Options({name: value for name, value in given.items() if "." in name}, (), ()))
 
 
 def client_settings(options: Options) -> ClientSettings:

@@ -16,14 +16,15 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from clarion.model.errors import KafkaError
-from clarion.pipeline.connector_options import OptionError, Options, client_settings
+from clarion.model.ids import TopicPartition
+from clarion.pipeline.connector_options import OptionError, connection_settings
 from clarion.pipeline.definition import Run
 from clarion.pipeline.kafka.batches import HEADER_BYTES, LENGTH_PREFIX_BYTES
 from clarion.pipeline.kafka.client import Client
 from clarion.pipeline.kafka.errors import ConnectionLostError, CorruptDataError, TlsError
 from clarion.pipeline.kafka.fetch import FETCH, Wanted, fetch_request, read_fetched
 from clarion.pipeline.kafka.metadata import TopicInfo
-from clarion.pipeline.kafka.offsets import LATEST, READ_UNCOMMITTED, TopicPartition, fetch_committed, list_offsets
+from clarion.pipeline.kafka.offsets import LATEST, READ_UNCOMMITTED, fetch_committed, list_offsets
 from clarion.pipeline.progress import PartitionLag, Progress
 from clarion.pipeline.topic_reference import Topic
 from clarion.world.clock import Clock, SystemClock
@@ -89,9 +90,10 @@ class LagProbe:
         options = topic.connection(self._run)
         where = options["bootstrap.servers"]
         if where not in self._clients:
-            settings = client_settings(Options({name: each for name, each in options.items() if "." in name}, (), ()))
-            impatient = replace(settings, api_timeout_ms=_PATIENCE_MS, connect_timeout_ms=_PATIENCE_MS)
-            self._clients[where] = Client(impatient)
+            settings = connection_settings(options)
+            self._clients[where] = Client(
+                replace(settings, api_timeout_ms=_PATIENCE_MS, connect_timeout_ms=_PATIENCE_MS)
+            )
         return self._clients[where]
 
     def _lags(self, topic: Topic, client: Client) -> list[PartitionLag]:

@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from clarion.pipeline.connector_options import Options, client_settings
+from clarion.model.ids import TopicPartition
+from clarion.pipeline.connector_options import connection_settings
 from clarion.pipeline.kafka.client import Client
 from clarion.pipeline.kafka.encode import Messages, messages
 from clarion.pipeline.kafka.errors import RefusedRowError
 from clarion.pipeline.kafka.headers import HEADERS_TYPE
-from clarion.pipeline.kafka.offsets import TopicPartition
 from clarion.pipeline.kafka.producer import ProducerSettings
 from clarion.pipeline.workers import kept_client, kept_producer
 
@@ -56,8 +56,7 @@ def keeper(
 
 def send(connection: Mapping[str, str], topic: str, copies: Sequence[Copy]) -> None:
     """Write the copies and wait until the broker has them: the bad rows must not be gone before they are kept."""
-    settings = client_settings(Options({name: value for name, value in connection.items() if "." in name}, (), ()))
-    client = kept_client(settings)
+    client = kept_client(connection_settings(connection))
     count = len(client.topics([topic], may_create=True)[topic].partitions)
     for bytes_max in SIZES_MAX:
         try:

@@ -10,8 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from clarion.model.ids import TopicPartition
 from clarion.pipeline.kafka.client import Client
-from clarion.pipeline.kafka.offsets import EARLIEST, LATEST, TopicPartition, list_offsets
+from clarion.pipeline.kafka.offsets import EARLIEST, LATEST, list_offsets
 from clarion.pipeline.kafka.range_progress import OffsetRange
 from clarion.pipeline.kafka.range_reader import FetchSettings, read_ranges
 from clarion.pipeline.kafka.settings import ClientSettings

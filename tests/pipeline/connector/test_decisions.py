@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clarion.pipeline.kafka.offsets import TopicPartition
+from clarion.model.ids import TopicPartition
 from clarion.pipeline.kafka.range_progress import OffsetRange
 from clarion.pipeline.sink.writer import first_turn
 from clarion.pipeline.source.admission import admit

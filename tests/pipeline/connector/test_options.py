@@ -2,8 +2,9 @@
 
 import pytest
 
+from clarion.model.ids import TopicPartition
 from clarion.pipeline.connector_options import OptionError
-from clarion.pipeline.kafka.offsets import READ_COMMITTED, READ_UNCOMMITTED, TopicPartition
+from clarion.pipeline.kafka.offsets import READ_COMMITTED, READ_UNCOMMITTED
 from clarion.pipeline.kafka.settings import TlsSettings, address
 from clarion.pipeline.sink.options import sink_settings
 from clarion.pipeline.source.bounds import AtOffsets, AtTimes, Earliest, Latest, check_batch, moves

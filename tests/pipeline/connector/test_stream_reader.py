@@ -9,10 +9,11 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
+from clarion.model.ids import TopicPartition
 from clarion.pipeline.connector_options import OptionError
 from clarion.pipeline.kafka.client import Client
 from clarion.pipeline.kafka.errors import DataLossError
-from clarion.pipeline.kafka.offsets import TopicPartition, fetch_committed
+from clarion.pipeline.kafka.offsets import fetch_committed
 from clarion.pipeline.source.options import source_settings
 from clarion.pipeline.source.positions import MissingTopicError
 from clarion.pipeline.source.stream_reader import StreamReader

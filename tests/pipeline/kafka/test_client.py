@@ -12,19 +12,12 @@ from confluent_kafka import Producer as Librdkafka
 from confluent_kafka import TopicPartition as Place
 
 from clarion.model.errors import KafkaError
+from clarion.model.ids import TopicPartition
 from clarion.pipeline.kafka.client import Client
 from clarion.pipeline.kafka.compression import CODES
 from clarion.pipeline.kafka.encode import Messages, messages
 from clarion.pipeline.kafka.errors import ConnectionLostError, DataLossError, RefusedRowError
-from clarion.pipeline.kafka.offsets import (
-    EARLIEST,
-    LATEST,
-    Committed,
-    TopicPartition,
-    commit_offsets,
-    fetch_committed,
-    list_offsets,
-)
+from clarion.pipeline.kafka.offsets import EARLIEST, LATEST, Committed, commit_offsets, fetch_committed, list_offsets
 from clarion.pipeline.kafka.partitioner import Dealer, partitions_of_keys
 from clarion.pipeline.kafka.producer import Producer, ProducerSettings
 from clarion.pipeline.kafka.range_progress import OffsetRange

@@ -9,10 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from clarion.model.ids import TopicPartition
 from clarion.pipeline.kafka.client import Client
 from clarion.pipeline.kafka.encode import messages
 from clarion.pipeline.kafka.errors import ConnectionLostError, TlsError
-from clarion.pipeline.kafka.offsets import LATEST, TopicPartition, list_offsets
+from clarion.pipeline.kafka.offsets import LATEST, list_offsets
 from clarion.pipeline.kafka.producer import Producer, ProducerSettings
 from clarion.pipeline.kafka.range_progress import OffsetRange
 from clarion.pipeline.kafka.range_reader import FetchSettings, read_ranges

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from clarion.model.ids import TopicPartition
 from clarion.pipeline.kafka.client import Client
 from clarion.pipeline.kafka.connection import Connection
 from clarion.pipeline.kafka.errors import ConnectionLostError
-from clarion.pipeline.kafka.offsets import READ_COMMITTED, TopicPartition
+from clarion.pipeline.kafka.offsets import READ_COMMITTED
 from clarion.pipeline.kafka.settings import ClientSettings
 from clarion.pipeline.kafka.watch import Position, Watch
 from tests.pipeline.topics import create, fill, numbered

@@ -5,8 +5,8 @@ import threading
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from clarion.model.ids import TopicPartition as Place
 from clarion.pipeline.definition import Run
-from clarion.pipeline.kafka.offsets import TopicPartition as Place
 from clarion.pipeline.lag import FirstBatch, LagProbe, LagWatch, partition_lag
 from clarion.pipeline.progress import PartitionLag, Progress, read_report
 from clarion.pipeline.topic_reference import topic

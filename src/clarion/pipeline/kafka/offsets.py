@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple, TypeVar
 
 from clarion.model.errors import ErrorCode, KafkaError
+from clarion.model.ids import TopicPartition
 from clarion.pipeline.kafka.client import Client
 from clarion.pipeline.kafka.connection import Api
 from clarion.pipeline.kafka.errors import ConnectionLostError, refusal
@@ -29,14 +30,6 @@ EARLIEST: Final = -2
 
 READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
-
-
-class TopicPartition(NamedTuple):
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
 
 
 def list_offsets(

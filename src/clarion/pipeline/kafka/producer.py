@@ -22,11 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clarion.model.errors import ErrorCode, KafkaError
+from clarion.model.ids import TopicPartition
 from clarion.pipeline.kafka.client import Client
 from clarion.pipeline.kafka.connection import Buffer, Connection
 from clarion.pipeline.kafka.encode import EncodedBatch, Messages, assemble, cut_batches, encode_records, size_bounds
 from clarion.pipeline.kafka.errors import ConnectionLostError, RefusedRowError, may_pass, refusal
-from clarion.pipeline.kafka.offsets import TopicPartition
 from clarion.pipeline.kafka.produce import (
     INIT_PRODUCER_ID,
     PRODUCE,

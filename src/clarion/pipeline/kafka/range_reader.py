@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from clarion.model.errors import ErrorCode, KafkaError
+from clarion.model.ids import TopicPartition
 from clarion.pipeline.kafka import crc
 from clarion.pipeline.kafka.batches import Batches, Run, check_crcs, choose, find_batches, next_offsets
 from clarion.pipeline.kafka.client import Client
@@ -23,7 +24,7 @@ from clarion.pipeline.kafka.connection import Connection
 from clarion.pipeline.kafka.decode import Rows, decode
 from clarion.pipeline.kafka.errors import ConnectionLostError, DataLossError, may_pass, refusal
 from clarion.pipeline.kafka.fetch import FETCH, Fetched, fetch_request, read_fetched
-from clarion.pipeline.kafka.offsets import EARLIEST, LATEST, READ_COMMITTED, TopicPartition, list_offsets
+from clarion.pipeline.kafka.offsets import EARLIEST, LATEST, READ_COMMITTED, list_offsets
 from clarion.pipeline.kafka.range_progress import OffsetRange, RangeProgress
 
 log = logging.getLogger("clarion.pipeline")

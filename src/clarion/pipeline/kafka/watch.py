@@ -16,12 +16,13 @@ from struct import Struct
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from clarion.model.ids import TopicPartition
 from clarion.pipeline.kafka.batches import HEADER_BYTES, LENGTH_PREFIX_BYTES
 from clarion.pipeline.kafka.client import Client
 from clarion.pipeline.kafka.connection import Connection
 from clarion.pipeline.kafka.errors import ConnectionLostError
 from clarion.pipeline.kafka.fetch import FETCH, Fetched, Wanted, fetch_request, read_fetched
-from clarion.pipeline.kafka.offsets import READ_COMMITTED, TopicPartition
+from clarion.pipeline.kafka.offsets import READ_COMMITTED
 
 _BATCH_LENGTH = Struct(">i")
 _LAST_OFFSET_DELTA = Struct(">i")

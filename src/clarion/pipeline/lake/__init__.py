@@ -19,14 +19,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from clarion.pipeline.lake.compaction import compact, vacuum
     from clarion.pipeline.lake.errors import LakeError
-    from clarion.pipeline.lake.tables import read_table, stream_table, write_table
+    from clarion.pipeline.lake.reading import read_table
+    from clarion.pipeline.lake.tables import stream_table, write_table
 
 __all__ = ["LakeError", "compact", "read_table", "stream_table", "vacuum", "write_table"]
 
 _HOMES = {
     "LakeError": "errors",
     "compact": "compaction",
-    "read_table": "tables",
+    "read_table": "reading",
     "stream_table": "tables",
     "vacuum": "compaction",
     "write_table": "tables",

@@ -27,18 +27,12 @@ SCHEMES: Final = {"s3": "aws_", "gs": "google_", "abfss": "azure_"}
 _ALIASES: Final = {"s3a": "s3", "gcs": "gs", "abfs": "abfss"}
 _FROM_THE_ENVIRONMENT: Final = {
     "aws_": (
-        "aws_access_key_id",
-        "aws_secret_access_key",
-        "aws_session_token",
-        "aws_region",
-        "aws_default_region",
-        "aws_endpoint_url",
-        "aws_allow_http",
-        "aws_virtual_hosted_style_request",
+        "aws_access_key_id", "aws_secret_access_key", "aws_session_token", "aws_region", "aws_default_region",
+        "aws_endpoint_url", "aws_allow_http", "aws_virtual_hosted_style_request",
     ),
     "google_": ("google_application_credentials",),
     "azure_": ("azure_storage_account_name", "azure_storage_account_key", "azure_storage_sas_token"),
-}
+}  # fmt: skip
 # A store that is away is told within seconds: whoever runs the pipeline starts it again.
 _PATIENCE: Final = {"connect_timeout": "5 s", "timeout": "60 s", "max_retries": "5", "retry_timeout": "60s"}
 _CONNECT_SECONDS_MAX: Final = 5

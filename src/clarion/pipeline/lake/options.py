@@ -67,19 +67,10 @@ def read_options(options: Mapping[str, str], *, for_reading: bool = False) -> Ta
 _NAMES = {
     name.lower(): name
     for name in (
-        "path",
-        "partitionBy",
-        "targetFileBytes",
-        "compression",
-        "mergeSchema",
-        "txnAppId",
-        "txnVersion",
-        "sourceColumns",
-        "compactEvery",
-        "vacuumHours",
-        "sync",
+        "path", "partitionBy", "targetFileBytes", "compression", "mergeSchema", "txnAppId", "txnVersion",
+        "sourceColumns", "compactEvery", "vacuumHours", "sync",
     )
-}
+}  # fmt: skip
 _FOR_READING = {name: name for name in ("path", "version", "refresh")}
 
 

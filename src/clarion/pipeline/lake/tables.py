@@ -1,4 +1,4 @@
-"""A pipeline's `table(...)` reference in the lake: read it, stream into it, write a batch to it."""
+"""A pipeline's `table(...)` reference in the lake: stream into it, write a batch to it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from clarion.pipeline.lake.options import read_options
 from clarion.pipeline.lake.sink import FORMAT
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
     from clarion.pipeline.definition import MicroBatch, QuerySettings
@@ -21,13 +21,6 @@ if TYPE_CHECKING:
 # Every merge writes the files of the rows it changes anew: what it replaced goes soon, or a small table with many
 # changes grows by its own size with each of them.
 MERGED: Final = {"compactEvery": "20", "vacuumHours": "2"}
-
-
-def read_table(spark: SparkSession, table: Table | str, *, version: int | None = None) -> DataFrame:
-    """A table's rows: a snapshot of this moment."""
-    from clarion.pipeline.lake import reading
-
-    return reading.read_table(spark, table if isinstance(table, str) else table.location, version=version)
 
 
 def stream_table(df: DataFrame, table: Table, query: QuerySettings) -> StreamingQuery:

@@ -20,10 +20,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from clarion.model.ids import TopicPartition
 from clarion.pipeline.broker_link import BrokerLink, Layout
 from clarion.pipeline.definition import DefinitionError, MicroBatch, Pipeline, QuerySettings, Run, check
 from clarion.pipeline.field_list import why_no_fields
-from clarion.pipeline.kafka.offsets import TopicPartition
 from clarion.pipeline.ready.columns import origin_columns, partition_columns, raw_rows, typed_rows
 from clarion.pipeline.table_reference import Table, table
 from clarion.pipeline.topic_reference import FORMAT, Topic, topic

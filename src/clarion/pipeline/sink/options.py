@@ -15,13 +15,8 @@ from clarion.pipeline.kafka.settings import ClientSettings
 
 SINK_NAMES: Final = ("topic", "includeHeaders")  # headers are written wherever there is the column
 SINK_CLIENT_NAMES: Final = (
-    "compression.type",
-    "max.request.size",
-    "batch.size",
-    "delivery.timeout.ms",
-    "acks",
-    "enable.idempotence",
-)
+    "compression.type", "max.request.size", "batch.size", "delivery.timeout.ms", "acks", "enable.idempotence",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from clarion.model.ids import TopicPartition
 from clarion.pipeline.kafka.columns import number_column
 from clarion.pipeline.kafka.encode import Messages
 from clarion.pipeline.kafka.errors import RefusedRowError
-from clarion.pipeline.kafka.offsets import TopicPartition
 from clarion.pipeline.kafka.partitioner import Dealer, partitions_of_keys
 from clarion.pipeline.kafka.varints import Longs
 from clarion.pipeline.sink.rows import Staged

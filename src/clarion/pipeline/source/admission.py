@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from clarion.pipeline.kafka.offsets import TopicPartition
+from clarion.model.ids import TopicPartition
 
 Offsets = Mapping[TopicPartition, int]
 

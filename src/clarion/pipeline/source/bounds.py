@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from clarion.model.ids import TopicPartition
 from clarion.pipeline.connector_options import OptionError, Options
-from clarion.pipeline.kafka.offsets import EARLIEST, LATEST, TopicPartition
+from clarion.pipeline.kafka.offsets import EARLIEST, LATEST
 
 
 @dataclass(frozen=True, slots=True)

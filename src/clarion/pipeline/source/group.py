@@ -13,9 +13,10 @@ from typing import Final
 from uuid import UUID
 
 from clarion.model.errors import KafkaError
+from clarion.model.ids import TopicPartition
 from clarion.pipeline.kafka.client import Client
 from clarion.pipeline.kafka.errors import ConnectionLostError
-from clarion.pipeline.kafka.offsets import TopicPartition, commit_offsets, fetch_committed
+from clarion.pipeline.kafka.offsets import commit_offsets, fetch_committed
 from clarion.pipeline.source.offsets import StreamOffsets
 
 log = logging.getLogger("clarion.pipeline")

@@ -13,9 +13,10 @@ from typing import Final
 from uuid import UUID
 
 from clarion.model.errors import ErrorCode
+from clarion.model.ids import TopicPartition
 from clarion.pipeline.kafka.client import Client
 from clarion.pipeline.kafka.errors import refusal
-from clarion.pipeline.kafka.offsets import EARLIEST, LATEST, TopicPartition, ends_of_epochs, list_offsets
+from clarion.pipeline.kafka.offsets import EARLIEST, LATEST, ends_of_epochs, list_offsets
 from clarion.pipeline.kafka.range_reader import OnLoss
 from clarion.pipeline.kafka.watch import News, Position, Watch
 from clarion.pipeline.source.offsets import StreamOffsets

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from clarion.pipeline.kafka.offsets import TopicPartition
+from clarion.model.ids import TopicPartition
 
 Json = dict[str, dict[str, Any]]
 NO_PARTITIONS = frozenset({"id", "epochs"})  # what stands among a topic's offsets and is none

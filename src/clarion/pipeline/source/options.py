@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from clarion.model.errors import KafkaError
+from clarion.model.ids import TopicPartition
 from clarion.model.names import check_topic_name
 from clarion.pipeline.connector_options import OptionError, Options, client_settings
-from clarion.pipeline.kafka.offsets import READ_COMMITTED, READ_UNCOMMITTED, TopicPartition
+from clarion.pipeline.kafka.offsets import READ_COMMITTED, READ_UNCOMMITTED
 from clarion.pipeline.kafka.range_reader import FetchSettings
 from clarion.pipeline.kafka.settings import ClientSettings
 from clarion.pipeline.lake.location import Location, is_store_option, locate
@@ -19,39 +20,18 @@ from clarion.pipeline.source.bounds import ENDING_NAMES, STARTING_NAMES, Bound, 
 from clarion.pipeline.source.planning import Tasks
 
 SOURCE_NAMES: Final = (
-    "subscribe",
-    "subscribePattern",
-    "assign",
-    *STARTING_NAMES,
-    *ENDING_NAMES,
-    "startingOffsetsByTimestampStrategy",
-    "minOffsetsPerTrigger",
-    "maxTriggerDelay",
-    "maxOffsetsPerTrigger",
-    "maxBytesPerTrigger",
-    "minPartitions",
-    "maxRecordsPerPartition",
-    "splitPartitions",
-    "includeHeaders",
-    "includeTopicId",
-    "failOnDataLoss",
-    "groupId",
-    "longPollMs",
-    "history",
-)
+    "subscribe", "subscribePattern", "assign", *STARTING_NAMES, *ENDING_NAMES, "startingOffsetsByTimestampStrategy",
+    "minOffsetsPerTrigger", "maxTriggerDelay", "maxOffsetsPerTrigger", "maxBytesPerTrigger", "minPartitions",
+    "maxRecordsPerPartition", "splitPartitions", "includeHeaders", "includeTopicId", "failOnDataLoss", "groupId",
+    "longPollMs", "history",
+)  # fmt: skip
 SOURCE_CLIENT_NAMES: Final = (
-    "group.id",
-    "isolation.level",
-    "fetch.max.bytes",
-    "fetch.max.wait.ms",
-    "check.crcs",
-    "metadata.max.age.ms",
-)
+    "group.id", "isolation.level", "fetch.max.bytes", "fetch.max.wait.ms", "check.crcs", "metadata.max.age.ms",
+)  # fmt: skip
 
 # A micro-batch has a fixed cost of about a tenth of a second, so it may grow; but what one failure repeats, and what
 # the first one after a long stop does before it shows any progress, should stay within minutes.
 BYTES_PER_TRIGGER_DEFAULT: Final = 256 * 1024 * 1024
-
 
 # How long a stream waits for news before it lets Spark ask its other sources, one after the other: long enough that an
 # idle query costs next to nothing. Whoever knows that there are others (the runner) has it wait for a moment only.

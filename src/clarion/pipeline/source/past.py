@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from clarion.model.ids import TopicPartition
 from clarion.pipeline.kafka.errors import DataLossError
-from clarion.pipeline.kafka.offsets import TopicPartition
 from clarion.pipeline.kafka.range_progress import OffsetRange
 from clarion.pipeline.lake.history import Span, check_archive, history, may_hold, read_in_order
 from clarion.pipeline.lake.location import Location

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping
 from typing import assert_never
 
 from clarion.model.errors import ErrorCode, KafkaError
+from clarion.model.ids import TopicPartition
 from clarion.pipeline.kafka.client import Client
 from clarion.pipeline.kafka.metadata import TopicInfo
-from clarion.pipeline.kafka.offsets import EARLIEST, LATEST, TopicPartition, list_offsets
+from clarion.pipeline.kafka.offsets import EARLIEST, LATEST, list_offsets
 from clarion.pipeline.source.bounds import AtOffsets, AtTimes, Bound, Earliest, Latest
 from clarion.pipeline.source.options import Subscription
 

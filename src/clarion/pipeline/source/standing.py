@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from clarion.pipeline.kafka.offsets import TopicPartition
+from clarion.model.ids import TopicPartition
 from clarion.pipeline.source.offsets import StreamOffsets
 
 # Longer than a broker takes to learn from its cluster what topics there are.

@@ -25,9 +25,10 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from clarion.model.errors import KafkaError
+from clarion.model.ids import TopicPartition
 from clarion.pipeline.connector_options import OptionError
 from clarion.pipeline.kafka.client import Client
-from clarion.pipeline.kafka.offsets import EARLIEST, TopicPartition, list_offsets
+from clarion.pipeline.kafka.offsets import EARLIEST, list_offsets
 from clarion.pipeline.kafka.range_progress import OffsetRange
 from clarion.pipeline.kafka.watch import Position
 from clarion.pipeline.source.admission import admit
