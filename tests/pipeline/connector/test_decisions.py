@@ -12,9 +12,8 @@ from clarion.model.ids import TopicPartition
 from clarion.pipeline.kafka.range_progress import OffsetRange
 from clarion.pipeline.sink.writer import first_turn
 from clarion.pipeline.source.admission import admit
-from clarion.pipeline.source.offsets import StreamOffsets
+from clarion.pipeline.source.offsets import Found, Missing, Standing, StreamOffsets, forward, stand
 from clarion.pipeline.source.planning import ROWS_PER_TASK_LARGE, ROWS_PER_TASK_MIN, Tasks, plan
-from clarion.pipeline.source.standing import Found, Missing, Standing, forward, stand
 from clarion.pipeline.source.stream_reader import Pace
 from tests.pipeline.kafka.messages import unhurried
 

@@ -12,8 +12,8 @@ from clarion.pipeline.kafka.errors import DataLossError
 from clarion.pipeline.lake.commits import Batch
 from clarion.pipeline.lake.compaction import compact
 from clarion.pipeline.lake.options import TableOptions
+from clarion.pipeline.source.history import TaskPast
 from clarion.pipeline.source.options import source_settings
-from clarion.pipeline.source.past import TaskPast
 from clarion.pipeline.source.stream_reader import StreamReader
 from tests.pipeline.lake.rows import SOURCE, write
 from tests.pipeline.topics import create, delete, delete_before, ends, fill

@@ -18,7 +18,7 @@ from clarion.pipeline.lake.options import TableOptions
 from clarion.pipeline.lake.ranges import Origin
 from clarion.pipeline.lake.snapshots import TableFile
 from clarion.pipeline.lake.table_reader import pack
-from clarion.pipeline.source.history_reader import archived, origin_of, outside
+from clarion.pipeline.source.history import archived, origin_of, outside
 from tests.pipeline.lake.rows import SOURCE, messages, write
 from tests.pipeline.topics import delete_before
 

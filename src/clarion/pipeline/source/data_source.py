@@ -38,7 +38,7 @@ class ClarionSource(DataSource):
         return message_schema(with_headers=settings.include_headers, with_topic_id=settings.include_topic_id)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from clarion.pipeline.source.history_reader import HistoryReader
+        from clarion.pipeline.source.history import HistoryReader
         from clarion.pipeline.source.reader import BatchReader
 
         self._check_schema(schema)

@@ -19,10 +19,9 @@ from clarion.pipeline.kafka.errors import refusal
 from clarion.pipeline.kafka.offsets import EARLIEST, LATEST, ends_of_epochs, list_offsets
 from clarion.pipeline.kafka.range_reader import OnLoss
 from clarion.pipeline.kafka.watch import News, Position, Watch
-from clarion.pipeline.source.offsets import StreamOffsets
+from clarion.pipeline.source.offsets import MISSING_PATIENCE_S, Found, Missing, Standing, StreamOffsets, forward, stand
 from clarion.pipeline.source.options import SourceSettings
 from clarion.pipeline.source.positions import find_topics, partitions_of
-from clarion.pipeline.source.standing import MISSING_PATIENCE_S, Found, Missing, Standing, forward, stand
 
 # How long a broker keeps a question to which there is no news: an idle stream asks twice a second.
 HOLD_MS: Final = 500

@@ -34,13 +34,12 @@ from clarion.pipeline.kafka.watch import Position
 from clarion.pipeline.source.admission import admit
 from clarion.pipeline.source.bounds import AtOffsets, AtTimes, Earliest, Latest, moves
 from clarion.pipeline.source.group import GroupProgress
+from clarion.pipeline.source.history import Past, SeamMovedError, TaskPast, read_past
 from clarion.pipeline.source.live_topics import LiveTopics
-from clarion.pipeline.source.offsets import Json, StreamOffsets
+from clarion.pipeline.source.offsets import Json, StreamOffsets, forward
 from clarion.pipeline.source.options import SHORT_POLL_MS, Limits, SourceSettings
-from clarion.pipeline.source.past import Past, SeamMovedError, TaskPast, read_past
 from clarion.pipeline.source.positions import check_all_there, find_topics, partitions_of, resolve
 from clarion.pipeline.source.reader import on_loss, read_task, task_ranges
-from clarion.pipeline.source.standing import forward
 
 # A query without news asks again within a hundredth of a second. If it takes longer, it has done something else.
 OTHERS_BUSY_S: Final = 0.05
