@@ -1,18 +1,10 @@
-"""A name means one thing: two classes never share one.
-
-`pipeline` has names of its own, because it never meets the broker's (it is sent to Spark's workers without them), so
-the two sides are looked at apart.
-"""
+"""A name means one thing: two classes of the package never share one."""
 
 import ast
 from collections import defaultdict
 from pathlib import Path
 
 SOURCES = Path(__file__).parent.parent / "src/clarion"
-STILL_SHARED = {  # may only become fewer
-    "broker": set(),
-    "pipeline": {"Batch", "Run", "TaskFiles", "Written"},
-}
 
 
 def shared_names(paths: list[Path]) -> dict[str, list[str]]:
@@ -25,12 +17,7 @@ def shared_names(paths: list[Path]) -> dict[str, list[str]]:
 
 
 def test_two_classes_never_share_a_name() -> None:
-    sides: dict[str, list[Path]] = {"broker": [], "pipeline": []}
-    for path in sorted(SOURCES.rglob("*.py")):
-        sides["pipeline" if path.is_relative_to(SOURCES / "pipeline") else "broker"].append(path)
-    for side, paths in sides.items():
-        shared = shared_names(paths)
-        assert {name: places for name, places in shared.items() if name not in STILL_SHARED[side]} == {}
+    assert shared_names(sorted(SOURCES.rglob("*.py"))) == {}
 
 
 def test_a_name_that_is_shared_is_found(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ class Replica(NamedTuple):
 
 def disk_sizes(admin: AdminClient, link: Link) -> dict[int, dict[Place, int]] | None:
     """Bytes of each partition, by broker; None where they cannot be known (SASL, an old broker, one that is away)."""
-    from clarion.pipeline.kafka.connection import Api, Connection
+    from clarion.pipeline.kafka.connection import BrokerConnection, ClientApi
     from clarion.pipeline.kafka.errors import ConnectionLostError, CorruptDataError, TlsError
 
     settings = _settings(link)
@@ -38,9 +38,9 @@ def disk_sizes(admin: AdminClient, link: Link) -> dict[int, dict[Place, int]] | 
     found: dict[int, dict[Place, int]] = {}
     for node in result_of(admin.describe_cluster(), link, "the brokers").nodes:
         try:
-            connection = Connection(node.host, node.port, settings)
+            connection = BrokerConnection(node.host, node.port, settings)
             try:
-                answer = connection.ask(Api("DescribeLogDirs", _KEY, _VERSION, is_flexible=True), _EVERYTHING)
+                answer = connection.ask(ClientApi("DescribeLogDirs", _KEY, _VERSION, is_flexible=True), _EVERYTHING)
             finally:
                 connection.close()
             found[node.id] = dict(_replicas(answer))

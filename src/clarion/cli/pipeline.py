@@ -31,7 +31,7 @@ from clarion.cli.units import duration_text
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from clarion.pipeline.definition import Pipeline, Run
+    from clarion.pipeline.definition import Pipeline, RunSettings
     from clarion.pipeline.state_files import StateFolder
 
 _STOP_SECONDS_MAX = 60.0  # a batch gets ten to finish; then Spark has to let go of it
@@ -256,7 +256,7 @@ def explain(
 ) -> None:
     """Show how Spark would run the pipelines. Nothing is read, written or started."""
     _need_spark()
-    from clarion.pipeline.definition import Run
+    from clarion.pipeline.definition import RunSettings
     from clarion.pipeline.spark_session import quiet_spark
 
     _refuse_connect(master)
@@ -268,13 +268,13 @@ def explain(
         for each in pipelines:
             ends = [", ".join(end.description for end in ends) for ends in (each.reads, each.writes)]
             print(f"{each.name}: {' → '.join(ends)} ({each.output_mode})")
-            run = Run(each.name, link.bootstrap, connector_options(link), {"startingOffsets": "earliest"})
+            run = RunSettings(each.name, link.bootstrap, connector_options(link), {"startingOffsets": "earliest"})
             _explain(each, spark, run, extended)
     finally:
         close_spark()
 
 
-def _explain(one: Pipeline, spark: SparkSession, run: Run, extended: bool) -> None:
+def _explain(one: Pipeline, spark: SparkSession, run: RunSettings, extended: bool) -> None:
     from clarion.pipeline.loading import told
 
     try:
@@ -356,14 +356,14 @@ def _known(state_dir: Path, name: str) -> StateFolder:
 
 def _status_row(folder: StateFolder) -> dict[str, Any]:
     """What the run said last; a process that died without a word was killed."""
-    from clarion.pipeline.progress import Progress
+    from clarion.pipeline.progress import PipelineProgress
 
     told = folder.read_status()
     pid = folder.pid()
     state = told.get("state", "new" if pid is None else "starting")
     if pid is None and state not in ("new", "stopped", "ended", "failed"):
         state = "killed"
-    fresh = Progress(folder.name).as_json(0.0)
+    fresh = PipelineProgress(folder.name).as_json(0.0)
     return {"updated_ms": None, **fresh, **told, "pipeline": folder.name, "state": state, "pid": pid,
             "folder": str(folder.path)}  # fmt: skip
 
@@ -371,10 +371,10 @@ def _status_row(folder: StateFolder) -> dict[str, Any]:
 def _forget_group(link: Link, name: str) -> None:
     """The offsets at the broker are for people to see; a broker that is away keeps them, and that is all."""
     from clarion.pipeline.broker_link import BrokerAwayError, BrokerLink
-    from clarion.pipeline.definition import Run
+    from clarion.pipeline.definition import RunSettings
 
     options = {**connector_options(link), "bootstrap.servers": link.bootstrap}
     try:
-        BrokerLink(options).forget_group(Run(name, link.bootstrap).group)
+        BrokerLink(options).forget_group(RunSettings(name, link.bootstrap).group)
     except BrokerAwayError as error:
         show_notice(str(error))

@@ -33,7 +33,7 @@ def perform(
 
     view = _view(plan, as_json)
     runner = Runner(pipelines, plan, view)
-    _log_to(runner.plays[0].folder.log)
+    _log_to(runner.runs[0].folder.log)
     try:
         with view, _metrics(metrics, runner) as port, _stop_signals(runner):
             if port is not None and metrics is not None:

@@ -170,14 +170,14 @@ def _list_topics(link: Link, as_json: bool) -> None:
 def pipeline_of(topic: str, path: Path) -> Pipeline:
     """The pipeline of the file that this quarantine belongs to, reading it instead of its topic."""
     from clarion.pipeline.loading import LoadError, load_files
-    from clarion.pipeline.topic_reference import Topic
+    from clarion.pipeline.topic_reference import TopicReference
 
     try:
         pipelines = load_files([path])
     except LoadError as error:
         raise CliError(str(error)) from error
     for each in pipelines:
-        sources = [source for source in each.reads if isinstance(source, Topic)]
+        sources = [source for source in each.reads if isinstance(source, TopicReference)]
         if any(source.quarantine_for(each.name) == topic for source in sources):
             if len(sources) != 1:
                 raise CliError(f"pipeline {each.name} reads several topics: redrive into the topic instead")

@@ -19,16 +19,16 @@ from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import TopicPartition
 from clarion.pipeline.connector_options import OptionError, connection_settings
 from clarion.pipeline.kafka.client import Client
-from clarion.pipeline.kafka.connection import Api
+from clarion.pipeline.kafka.connection import ClientApi
 from clarion.pipeline.kafka.errors import ConnectionLostError, refusal
 from clarion.pipeline.kafka.offsets import commit_offsets, coordinator
 from clarion.pipeline.kafka.settings import address
 from clarion.wire.cursor import FieldReader, FieldWriter
 
-CREATE_TOPICS: Final = Api("CreateTopics", 19, 4, is_flexible=False)
-DELETE_GROUPS: Final = Api("DeleteGroups", 42, 1, is_flexible=False)
-DESCRIBE_CONFIGS: Final = Api("DescribeConfigs", 32, 1, is_flexible=False)
-INCREMENTAL_ALTER_CONFIGS: Final = Api("IncrementalAlterConfigs", 44, 0, is_flexible=False)
+CREATE_TOPICS: Final = ClientApi("CreateTopics", 19, 4, is_flexible=False)
+DELETE_GROUPS: Final = ClientApi("DeleteGroups", 42, 1, is_flexible=False)
+DESCRIBE_CONFIGS: Final = ClientApi("DescribeConfigs", 32, 1, is_flexible=False)
+INCREMENTAL_ALTER_CONFIGS: Final = ClientApi("IncrementalAlterConfigs", 44, 0, is_flexible=False)
 
 HOLD_GROUPS: Final = "clarion.retention.hold.groups"
 _TOPIC: Final = 2
@@ -149,7 +149,7 @@ class BrokerLink:
 
     # Talking
 
-    def _ask(self, api: Api, body: bytearray, read: Callable[[FieldReader], T]) -> T:
+    def _ask(self, api: ClientApi, body: bytearray, read: Callable[[FieldReader], T]) -> T:
         with self._talking():
             return self._client.keep_trying(lambda: read(self._client.ask_any(api, body)))
 

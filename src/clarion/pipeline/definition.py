@@ -10,10 +10,10 @@
 The decorator checks what can be checked without a broker, and gives a `Pipeline` that the runner plays as a stream (one
 query, one checkpoint) or as a batch. Nothing here imports pyspark before something is loaded or written.
 
-`Source` and `Target` are all the runner knows of topics and tables. A pipeline with one target is that target's own
-streaming query (`start`). With several it is one query too, whose every micro-batch goes to each target in turn
-(`write` with its `MicroBatch`): all targets see the same batches, late rows are late for all of them, the topic is read
-once and the state kept once. A batch that is played again after a crash has the same `MicroBatch`; a target that
+`PipelineSource` and `PipelineTarget` are all the runner knows of topics and tables. A pipeline with one target is that
+target's own streaming query (`start`). With several it is one query too, whose every micro-batch goes to each target in
+turn (`write` with its `MicroBatch`): all targets see the same batches, late rows are late for all of them, the topic is
+read once and the state kept once. A batch that is played again after a crash has the same `MicroBatch`; a target that
 remembers it (tables do) holds each row exactly once, one that cannot (topics, today) gets it at least once.
 """
 
@@ -45,7 +45,7 @@ class RunRefusedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RunSettings:
     """What every source and target of one run shares."""
 
     name: str
@@ -54,7 +54,7 @@ class Run:
     starting: Mapping[str, str] = field(default_factory=dict)  # connector options that say where a new pipeline begins
     ending: Mapping[str, str] = field(default_factory=dict)  # the same for where a batch ends
     may_split: bool = False  # no target keeps the order of a partition, so that several tasks may read one
-    reads: tuple[Source, ...] = ()
+    reads: tuple[PipelineSource, ...] = ()
     has_several_sources: bool = False  # topics that Spark asks for news one after the other
     observations: dict[str, Any] = field(default_factory=dict, compare=False)  # what a batch counted on its way
 
@@ -104,21 +104,21 @@ class QuerySettings:
 
 
 @runtime_checkable
-class Source(Protocol):
+class PipelineSource(Protocol):
     @property
     def description(self) -> str: ...
 
-    def missing(self, run: Run) -> str | None:
+    def missing(self, run: RunSettings) -> str | None:
         """Make what reading needs (a quarantine topic); then what it still waits for, or None if it can be read."""
         ...
 
-    def load(self, spark: SparkSession, run: Run, *, streaming: bool) -> DataFrame:
+    def load(self, spark: SparkSession, run: RunSettings, *, streaming: bool) -> DataFrame:
         """The rows; a source without a streaming form (a table) may give a static DataFrame for both."""
         ...
 
 
 @runtime_checkable
-class Target(Protocol):
+class PipelineTarget(Protocol):
     @property
     def description(self) -> str: ...
 
@@ -132,15 +132,15 @@ class Target(Protocol):
         """Whether messages of a partition are to arrive here in their order."""
         ...
 
-    def prepare(self, spark: SparkSession, run: Run) -> None:
+    def prepare(self, spark: SparkSession, run: RunSettings) -> None:
         """Called once before a run: make what must exist. Safe to repeat."""
         ...
 
-    def start(self, df: DataFrame, run: Run, query: QuerySettings) -> StreamingQuery:
+    def start(self, df: DataFrame, run: RunSettings, query: QuerySettings) -> StreamingQuery:
         """Start the query that writes a streaming DataFrame here."""
         ...
 
-    def write(self, df: DataFrame, run: Run, batch: MicroBatch | None = None) -> None:
+    def write(self, df: DataFrame, run: RunSettings, batch: MicroBatch | None = None) -> None:
         """Write a static DataFrame, or one micro-batch of a query; a table skips a `batch` that it already holds."""
         ...
 
@@ -151,8 +151,8 @@ class Pipeline:
 
     name: str
     function: Callable[..., DataFrame]
-    reads: tuple[Source, ...]
-    writes: tuple[Target, ...]
+    reads: tuple[PipelineSource, ...]
+    writes: tuple[PipelineTarget, ...]
     output_mode: str = "append"
     trigger: str | None = None  # time between micro-batches, e.g. "10 seconds"; None: as soon as there is data
     config: Mapping[str, str] = field(default_factory=dict)  # Spark settings this pipeline wants
@@ -162,7 +162,7 @@ class Pipeline:
     def __call__(self, *frames: DataFrame) -> DataFrame:
         return self.function(*frames)
 
-    def frame(self, spark: SparkSession, run: Run, *, streaming: bool) -> DataFrame:
+    def frame(self, spark: SparkSession, run: RunSettings, *, streaming: bool) -> DataFrame:
         """The function applied to its sources."""
         result = self.function(*(each.load(spark, run, streaming=streaming) for each in self.reads))
         if not hasattr(type(result), "writeStream"):
@@ -175,8 +175,8 @@ class Pipeline:
 
 def pipeline(
     *,
-    reads: Source | Sequence[Source],
-    writes: Target | Sequence[Target],
+    reads: PipelineSource | Sequence[PipelineSource],
+    writes: PipelineTarget | Sequence[PipelineTarget],
     name: str | None = None,
     mode: str = "append",
     trigger: str | None = None,
@@ -196,8 +196,8 @@ def pipeline(
         declared = Pipeline(
             name=name or str(getattr(function, "__name__", "")),
             function=function,
-            reads=_several(reads, Source, "reads"),
-            writes=_several(writes, Target, "writes"),
+            reads=_several(reads, PipelineSource, "reads"),
+            writes=_several(writes, PipelineTarget, "writes"),
             output_mode=mode,
             trigger=trigger,
             config=dict(config or {}),
@@ -250,7 +250,7 @@ def _check_modes(declared: Pipeline, where: str) -> None:
             )
 
 
-def _merge_hint(target: Target) -> str:
+def _merge_hint(target: PipelineTarget) -> str:
     if getattr(target, "mode", None) != "merge":
         return ""
     return " (or say with the table's option orderBy which row of a key is the newest)"

@@ -18,15 +18,15 @@ from typing import Final, NamedTuple
 from clarion.model.errors import KafkaError
 from clarion.model.ids import TopicPartition
 from clarion.pipeline.connector_options import OptionError, connection_settings
-from clarion.pipeline.definition import Run
+from clarion.pipeline.definition import RunSettings
 from clarion.pipeline.kafka.batches import HEADER_BYTES, LENGTH_PREFIX_BYTES
 from clarion.pipeline.kafka.client import Client
 from clarion.pipeline.kafka.errors import ConnectionLostError, CorruptDataError, TlsError
-from clarion.pipeline.kafka.fetch import FETCH, Wanted, fetch_request, read_fetched
-from clarion.pipeline.kafka.metadata import TopicInfo
+from clarion.pipeline.kafka.fetch import FETCH, WantedPartition, fetch_request, read_fetched
+from clarion.pipeline.kafka.metadata import KnownTopic
 from clarion.pipeline.kafka.offsets import LATEST, READ_UNCOMMITTED, fetch_committed, list_offsets
-from clarion.pipeline.progress import PartitionLag, Progress
-from clarion.pipeline.topic_reference import Topic
+from clarion.pipeline.progress import PartitionLag, PipelineProgress
+from clarion.pipeline.topic_reference import TopicReference
 from clarion.world.clock import Clock, SystemClock
 
 LOOK_SECONDS: Final = 5.0  # often enough for people and for Prometheus, and next to nothing for a broker
@@ -66,7 +66,9 @@ def first_batch(header: bytes | memoryview) -> FirstBatch | None:
 class LagProbe:
     """Looks at the topics of one pipeline."""
 
-    def __init__(self, progress: Progress, topics: Sequence[Topic], run: Run, clock: Clock | None = None) -> None:
+    def __init__(
+        self, progress: PipelineProgress, topics: Sequence[TopicReference], run: RunSettings, clock: Clock | None = None
+    ) -> None:
         self._progress = progress
         self._group = run.group
         self._clock = clock or SystemClock()
@@ -86,7 +88,7 @@ class LagProbe:
         for client in self._clients.values():
             client.close()
 
-    def _client(self, topic: Topic) -> Client:
+    def _client(self, topic: TopicReference) -> Client:
         options = topic.connection(self._run)
         where = options["bootstrap.servers"]
         if where not in self._clients:
@@ -96,7 +98,7 @@ class LagProbe:
             )
         return self._clients[where]
 
-    def _lags(self, topic: Topic, client: Client) -> list[PartitionLag]:
+    def _lags(self, topic: TopicReference, client: Client) -> list[PartitionLag]:
         names = None if topic.pattern else topic.names
         infos = {name: info for name, info in client.topics(names).items() if topic.matches(name)}
         places = [TopicPartition(info.name, each.number) for info in infos.values() for each in info.partitions]
@@ -114,15 +116,15 @@ class LagProbe:
         known = {tp: max(stored[tp].offset if tp in stored else -1, reported.get(tp, -1)) for tp in places}
         return {tp: offset for tp, offset in known.items() if offset >= 0}
 
-    def _first(self, client: Client, info: TopicInfo, tp: TopicPartition, position: int) -> FirstBatch | None:
-        wanted = [Wanted(info.topic_id, tp.partition, position, 1)]
+    def _first(self, client: Client, info: KnownTopic, tp: TopicPartition, position: int) -> FirstBatch | None:
+        wanted = [WantedPartition(info.topic_id, tp.partition, position, 1)]
         request = fetch_request(wanted, isolation=READ_UNCOMMITTED, wait_ms=0, bytes_max=1)
         answer = client.ask(client.leader(*tp), FETCH, request)
         parts = read_fetched(answer)
         return first_batch(memoryview(answer.data)[parts[0].at : parts[0].at + parts[0].length]) if parts else None
 
 
-class LagWatch:
+class PipelineLagWatch:
     """Looks at the lag of all pipelines of a run now and then, in a thread of its own, while the block lasts."""
 
     def __init__(self, probes: Sequence[LagProbe]) -> None:
@@ -130,7 +132,7 @@ class LagWatch:
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="lag", daemon=True)
 
-    def __enter__(self) -> LagWatch:
+    def __enter__(self) -> PipelineLagWatch:
         self._thread.start()
         return self
 

@@ -11,9 +11,9 @@ from typing import Any
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-from clarion.pipeline.progress import Progress
+from clarion.pipeline.progress import PipelineProgress
 
-Number = Callable[[Progress], float | None]
+Number = Callable[[PipelineProgress], float | None]
 
 COUNTERS: dict[str, tuple[str, Number]] = {
     "rows_read": ("Rows read from the sources.", lambda one: one.rows_in),
@@ -40,7 +40,7 @@ GAUGES: dict[str, tuple[str, Number]] = {
 
 
 @contextmanager
-def served(address: tuple[str, int], progresses: Sequence[Progress]) -> Iterator[int]:
+def served(address: tuple[str, int], progresses: Sequence[PipelineProgress]) -> Iterator[int]:
     """Answer GET /metrics within the block; gives the port."""
     registry = CollectorRegistry()
     registry.register(_Pipelines(progresses))
@@ -54,7 +54,7 @@ def served(address: tuple[str, int], progresses: Sequence[Progress]) -> Iterator
 
 
 class _Pipelines:
-    def __init__(self, progresses: Sequence[Progress]) -> None:
+    def __init__(self, progresses: Sequence[PipelineProgress]) -> None:
         self._progresses = progresses
 
     def collect(self) -> Iterable[Any]:
@@ -113,7 +113,7 @@ class _Pipelines:
         return family
 
 
-def _watermark(one: Progress) -> float | None:
+def _watermark(one: PipelineProgress) -> float | None:
     if one.last is None or one.last.watermark is None:
         return None
     return datetime.fromisoformat(one.last.watermark).timestamp()

@@ -1,6 +1,6 @@
 """How a pipeline is doing: Spark's progress reports turned into a few numbers that people and monitors want.
 
-`Reading` is one report, a pure function of Spark's JSON. `Progress` adds readings up for one pipeline; it lives
+`Reading` is one report, a pure function of Spark's JSON. `PipelineProgress` adds them up for one pipeline; it lives
 from the start of a run to its end. `listener` brings Spark's reports to the progress of the query that they are
 about.
 """
@@ -96,7 +96,7 @@ def lag_of(sources: list[Mapping[str, Any]]) -> int | None:
 
 
 @dataclass
-class Progress:
+class PipelineProgress:
     """One pipeline from the start of its run to its end."""
 
     name: str
@@ -193,7 +193,7 @@ class Progress:
         }
 
 
-def listener(progresses: Mapping[str, Progress]) -> Any:
+def listener(progresses: Mapping[str, PipelineProgress]) -> Any:
     """A StreamingQueryListener that feeds each report to the pipeline whose query has that name."""
     from pyspark.sql.streaming.listener import StreamingQueryListener
 

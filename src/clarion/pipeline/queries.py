@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import count
 from typing import TYPE_CHECKING
 
-from clarion.pipeline.definition import MicroBatch, Run, Target
+from clarion.pipeline.definition import MicroBatch, PipelineTarget, RunSettings
 from clarion.pipeline.spark_session import make_active
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ class BatchQuery:
     """A batch with a streaming query's face (`isActive`, `exception()`, `stop()`), so that the runner knows one thing:
     writes a static DataFrame to every target, in a thread of its own."""
 
-    def __init__(self, rows: DataFrame, targets: Sequence[Target], run: Run) -> None:
+    def __init__(self, rows: DataFrame, targets: Sequence[PipelineTarget], run: RunSettings) -> None:
         from pyspark import InheritableThread
 
         self._rows = rows
@@ -61,7 +61,7 @@ class FanOut:
     """One streaming query into several targets: Spark calls this with every micro-batch, which goes to each of them in
     turn, computed once. If one target fails, the batch fails and comes again, to all of them."""
 
-    def __init__(self, targets: Sequence[Target], run: Run) -> None:
+    def __init__(self, targets: Sequence[PipelineTarget], run: RunSettings) -> None:
         self._targets = targets
         self._run = run
 
@@ -81,7 +81,7 @@ class FanOut:
 _numbers = count(1)  # one plan may count the same thing in two places (a join of two topics): names must differ
 
 
-def observed(df: DataFrame, name: str, counted: Column, run: Run) -> DataFrame:
+def observed(df: DataFrame, name: str, counted: Column, run: RunSettings) -> DataFrame:
     """The same rows; a stream's progress reports carry the count, a batch leaves it in `run.observations`."""
     unique = f"{name}_{next(_numbers)}"
     if df.isStreaming:

@@ -1,7 +1,7 @@
 """Runs pipelines: one Spark session, one query each, until they end, fail, or are asked to stop.
 
-`Runner.run` is a loop of small looks: each `Play` (one pipeline of the run) says what it does next, nothing blocks
-for long, and the audience (the terminal, JSON lines, metrics) is told after every look. The states of a play:
+`Runner.run` is a loop of small looks: each `PipelineRun` says what it does next, nothing blocks for long, and the
+listener (the terminal, JSON lines, metrics) is told after every look. The states of a pipeline's run:
 
     starting → waiting (no broker, no topic) → running → stopping → stopped   somebody asked
                                                        → ended                --once, --to: everything was read
@@ -19,15 +19,15 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from clarion.pipeline.broker_link import BrokerAwayError
-from clarion.pipeline.definition import BATCH, ONCE, STREAM, Pipeline, Plan, QuerySettings, Run, RunRefusedError
+from clarion.pipeline.definition import BATCH, ONCE, STREAM, Pipeline, Plan, QuerySettings, RunRefusedError, RunSettings
 from clarion.pipeline.loading import told
-from clarion.pipeline.progress import BAD_ROWS, ROWS_IN, ROWS_OUT, Progress, listener
+from clarion.pipeline.progress import BAD_ROWS, ROWS_IN, ROWS_OUT, PipelineProgress, listener
 from clarion.pipeline.queries import BatchQuery, FanOut, observed
 from clarion.pipeline.restarting import TRIES_MAX, Restarts, can_be_mended
 from clarion.pipeline.spark_session import forget_dead_spark, hush_accumulators, make_active, quiet_spark, tidying
 from clarion.pipeline.state_files import StateFolder
-from clarion.pipeline.table_reference import Table
-from clarion.pipeline.topic_reference import Topic
+from clarion.pipeline.table_reference import TableReference
+from clarion.pipeline.topic_reference import TopicReference
 from clarion.world.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -45,55 +45,55 @@ _GONE = "Spark has died; spark.log may say of what"
 _OVER = ("stopped", "ended", "failed")
 
 
-Audience = Callable[[Sequence[Progress]], None]
+ProgressListener = Callable[[Sequence[PipelineProgress]], None]
 OpenSession = Callable[[Mapping[str, str]], "SparkSession"]
-_End = TypeVar("_End", Topic, Table)
+_End = TypeVar("_End", TopicReference, TableReference)
 
 
 class Runner:
-    def __init__(self, pipelines: Sequence[Pipeline], plan: Plan, audience: Audience) -> None:
+    def __init__(self, pipelines: Sequence[Pipeline], plan: Plan, tell: ProgressListener) -> None:
         self._plan = plan
-        self._audience = audience
+        self._tell = tell
         self.is_stopping = False
-        self.plays = [Play(each, plan) for each in pipelines]
+        self.runs = [PipelineRun(each, plan) for each in pipelines]
 
     @property
-    def progresses(self) -> list[Progress]:
-        return [each.progress for each in self.plays]
+    def progresses(self) -> list[PipelineProgress]:
+        return [each.progress for each in self.runs]
 
     def stop(self) -> None:
         """May come at any time, from a signal handler too."""
         self.is_stopping = True
 
     def run(self, open_session: OpenSession) -> bool:
-        """Play all pipelines to their end; whether none has failed."""
+        """Run all pipelines to their end; whether none has failed."""
         with ExitStack() as stack:
-            for each in self.plays:
+            for each in self.runs:
                 each.check()
                 stack.enter_context(each.folder.held())
-            for each in self.plays:
+            for each in self.runs:
                 each.look_ahead()
-            self._audience(self.progresses)
+            self._tell(self.progresses)
             try:
                 if not self._is_over:
-                    self._play_watched(open_session)
+                    self._run_watched(open_session)
             finally:
                 self._end()
         return all(each.state != "failed" for each in self.progresses)
 
     @property
     def _is_over(self) -> bool:
-        return all(each.is_over for each in self.plays)
+        return all(each.is_over for each in self.runs)
 
-    def _play_watched(self, open_session: OpenSession) -> None:
-        from clarion.pipeline.lag import LagWatch  # it brings numpy, which takes half a second
+    def _run_watched(self, open_session: OpenSession) -> None:
+        from clarion.pipeline.lag import PipelineLagWatch  # it brings numpy, which takes half a second
 
-        with LagWatch([probe for each in self.plays for probe in each.probes()]):
-            self._play(open_session)
+        with PipelineLagWatch([probe for each in self.runs for probe in each.probes()]):
+            self._run_all(open_session)
 
-    def _play(self, open_session: OpenSession) -> None:
+    def _run_all(self, open_session: OpenSession) -> None:
         """Until everybody is done. A Spark that died on the way is replaced, if there is somebody to go on."""
-        log, is_first = self.plays[0].folder.log, True
+        log, is_first = self.runs[0].folder.log, True
         while not self._is_over:
             with quiet_spark(log, keep=not is_first):
                 spark = open_session(self._config())
@@ -109,36 +109,36 @@ class Runner:
                     spark.streams.removeListener(reports)
             if self._has_lost_spark:
                 forget_dead_spark()
-                for each in self.plays:
+                for each in self.runs:
                     each.has_lost_spark = False
 
     @property
     def _has_lost_spark(self) -> bool:
-        return any(each.has_lost_spark for each in self.plays)
+        return any(each.has_lost_spark for each in self.runs)
 
     def _loop(self, spark: SparkSession) -> None:
         """Until everybody is done, or Spark is gone."""
         while not self._is_over:
-            for each in self.plays:
+            for each in self.runs:
                 if self.is_stopping or each.folder.is_stop_requested:
                     each.request_stop()
                 each.look(spark)
-            self._audience(self.progresses)
+            self._tell(self.progresses)
             if self._has_lost_spark:
                 return
             time.sleep(_LOOK_SECONDS)
 
     def _end(self) -> None:
         """Whatever happened, no query is left behind and the last status is the true one."""
-        for each in self.plays:
+        for each in self.runs:
             each.abandon()
             each.write_status()
-        self._audience(self.progresses)
+        self._tell(self.progresses)
 
     def _config(self) -> dict[str, str]:
         """What the pipelines want of their session; the command line wins, two that differ are refused."""
         wanted: dict[str, tuple[str, str]] = {}
-        for each in self.plays:
+        for each in self.runs:
             for name, value in each.pipeline.config.items():
                 before, other = wanted.setdefault(name, (str(value), each.pipeline.name))
                 if before != str(value) and name not in self._plan.config:
@@ -148,16 +148,16 @@ class Runner:
         return {**{name: value for name, (value, _) in wanted.items()}, **self._plan.config}
 
 
-class Play:
+class PipelineRun:
     """One pipeline of a run."""
 
     def __init__(self, pipeline: Pipeline, plan: Plan) -> None:
         self.pipeline = pipeline
-        tables = tuple(each.path for each in _parts(pipeline.writes, Table))
-        self.progress = Progress(pipeline.name, may_wait_for_more=_waits_for_more(pipeline), tables=tables)
+        tables = tuple(each.path for each in _parts(pipeline.writes, TableReference, "table"))
+        self.progress = PipelineProgress(pipeline.name, may_wait_for_more=_waits_for_more(pipeline), tables=tables)
         self.folder = StateFolder(plan.state_dir, pipeline.name, plan.checkpoints)
         self._plan = plan
-        self._run = Run(
+        self._run = RunSettings(
             name=pipeline.name,
             bootstrap=plan.bootstrap,
             client=plan.client,
@@ -165,7 +165,7 @@ class Play:
             ending=plan.ending,
             reads=pipeline.reads,
             may_split=not any(each.keeps_order for each in pipeline.writes),
-            has_several_sources=len([each for each in pipeline.reads if not isinstance(each, Table)]) > 1,
+            has_several_sources=len([each for each in pipeline.reads if not isinstance(each, TableReference)]) > 1,
         )
         self._query: StreamingQuery | BatchQuery | None = None
         self._next_look = 0.0
@@ -196,7 +196,7 @@ class Play:
         """What looks at its lag; a batch has none."""
         from clarion.pipeline.lag import LagProbe
 
-        topics = _parts(self.pipeline.reads, Topic)
+        topics = _parts(self.pipeline.reads, TopicReference, "topic")
         return [LagProbe(self.progress, topics, self._run)] if topics and self._plan.how != BATCH else []
 
     def look_ahead(self) -> None:
@@ -384,9 +384,8 @@ class Play:
         self.progress.state, self.progress.detail = state, detail
 
 
-def _parts(ends: Sequence[Any], kind: type[_End]) -> list[_End]:
-    """The topics or tables of a pipeline, also where a ready-made one has wrapped them."""
-    name = kind.__name__.lower()
+def _parts(ends: Sequence[Any], kind: type[_End], name: str) -> list[_End]:
+    """The topics or tables of a pipeline, also where a ready-made one has wrapped them under this name."""
     return [found for each in ends if isinstance(found := getattr(each, name, each), kind)]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from clarion.pipeline.definition import DefinitionError, MicroBatch, QuerySettings, Run
+from clarion.pipeline.definition import DefinitionError, MicroBatch, QuerySettings, RunSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -18,7 +18,7 @@ _OUTPUT_MODES = {"append": ("append",), "overwrite": ("complete",), "merge": ("a
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TableReference:
     """Where a table lies and how rows get into it."""
 
     path: str
@@ -54,26 +54,26 @@ class Table:
     def keeps_order(self) -> bool:
         return False
 
-    def missing(self, run: Run) -> str | None:
+    def missing(self, run: RunSettings) -> str | None:
         from clarion.pipeline.lake.reading import schema_at
 
         return None if schema_at(self.location) is not None else f"there is no table at {self.path}"
 
-    def load(self, spark: SparkSession, run: Run, *, streaming: bool) -> DataFrame:
+    def load(self, spark: SparkSession, run: RunSettings, *, streaming: bool) -> DataFrame:
         """For look-ups and joins: a stream reads it anew with every micro-batch."""
         from clarion.pipeline.lake.reading import look_up, read_table
 
         return look_up(spark, self.location) if streaming else read_table(spark, self.location)
 
-    def prepare(self, spark: SparkSession, run: Run) -> None:
+    def prepare(self, spark: SparkSession, run: RunSettings) -> None:
         """The first write makes the table, with the schema that the rows have."""
 
-    def start(self, df: DataFrame, run: Run, query: QuerySettings) -> StreamingQuery:
+    def start(self, df: DataFrame, run: RunSettings, query: QuerySettings) -> StreamingQuery:
         from clarion.pipeline import lake
 
         return lake.stream_table(df, self, query)
 
-    def write(self, df: DataFrame, run: Run, batch: MicroBatch | None = None) -> None:
+    def write(self, df: DataFrame, run: RunSettings, batch: MicroBatch | None = None) -> None:
         from clarion.pipeline import lake
 
         lake.write_table(df, self, batch)
@@ -86,14 +86,14 @@ def table(
     mode: str = "append",
     key: str | Sequence[str] = (),
     options: Mapping[str, str] | None = None,
-) -> Table:
+) -> TableReference:
     """A lake table by its folder: Delta, which Spark, DuckDB, Polars and pandas read.
 
     partition_by  columns whose values become folders
     mode          `append`, `overwrite` (for mode="complete") or `merge`: the newest row per `key` replaces the older;
                   options={"orderBy": "ts"} says which is the newest, {"deleteWhen": "value IS NULL"} what deletes
     """
-    made = Table(str(path), _names(partition_by), mode, _names(key), dict(options or {}))
+    made = TableReference(str(path), _names(partition_by), mode, _names(key), dict(options or {}))
     _check(made)
     return made
 
@@ -102,7 +102,7 @@ def _names(given: str | Sequence[str]) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else tuple(given)
 
 
-def _check(made: Table) -> None:
+def _check(made: TableReference) -> None:
     where = f"table({made.path!r})"
     if not made.path.strip():
         raise DefinitionError("table(''): give the table's folder")

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from clarion.model.errors import KafkaError
 from clarion.model.names import check_topic_name
-from clarion.pipeline.definition import OUTPUT_MODES, DefinitionError, MicroBatch, QuerySettings, Run
+from clarion.pipeline.definition import OUTPUT_MODES, DefinitionError, MicroBatch, QuerySettings, RunSettings
 from clarion.pipeline.field_list import why_no_fields
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ _OURS = {  # the connector options that this module sets itself
 
 
 @dataclass(frozen=True, slots=True)
-class Topic:
+class TopicReference:
     """Topics by name, or by a pattern, and how their messages become rows and back."""
 
     names: tuple[str, ...]
@@ -96,10 +96,10 @@ class Topic:
             return None
         return self.quarantine or f"{pipeline_name}.quarantine"
 
-    def connection(self, run: Run) -> dict[str, str]:
+    def connection(self, run: RunSettings) -> dict[str, str]:
         return {**run.client, "bootstrap.servers": self.bootstrap or run.bootstrap}
 
-    def missing(self, run: Run) -> str | None:
+    def missing(self, run: RunSettings) -> str | None:
         """A topic that nobody has made yet; and the quarantine, which is made here."""
         from clarion.pipeline.broker_link import BrokerLink
 
@@ -110,7 +110,7 @@ class Topic:
         absent = [each for each in self.names if each not in there]
         return f"topic {', '.join(absent)} does not exist at {link.bootstrap}" if absent else None
 
-    def load(self, spark: SparkSession, run: Run, *, streaming: bool) -> DataFrame:
+    def load(self, spark: SparkSession, run: RunSettings, *, streaming: bool) -> DataFrame:
         from clarion.pipeline.source.options import SHORT_POLL_MS
         from clarion.pipeline.topic_rows import rows_of
 
@@ -125,24 +125,24 @@ class Topic:
         ending = {} if streaming else run.ending
         return rows_of(reader.options(**options, **ending).load(), self, run)
 
-    def prepare(self, spark: SparkSession, run: Run) -> None:
+    def prepare(self, spark: SparkSession, run: RunSettings) -> None:
         from clarion.pipeline.broker_link import BrokerLink
 
         for name in self.names:
             BrokerLink(self.connection(run)).make_topic(name, self.partitions)
 
-    def start(self, df: DataFrame, run: Run, query: QuerySettings) -> StreamingQuery:
+    def start(self, df: DataFrame, run: RunSettings, query: QuerySettings) -> StreamingQuery:
         from clarion.pipeline.topic_rows import messages_of
 
         return query.start(messages_of(df, self, run).writeStream.format(FORMAT).options(**self._sink_options(run)))
 
-    def write(self, df: DataFrame, run: Run, batch: MicroBatch | None = None) -> None:
+    def write(self, df: DataFrame, run: RunSettings, batch: MicroBatch | None = None) -> None:
         """At least once: a batch that is played again is written again."""
         from clarion.pipeline.topic_rows import messages_of
 
         messages_of(df, self, run).write.format(FORMAT).options(**self._sink_options(run)).mode("append").save()
 
-    def _sink_options(self, run: Run) -> dict[str, str]:
+    def _sink_options(self, run: RunSettings) -> dict[str, str]:
         return {**self.connection(run), **({} if self.by else {"topic": self.names[0]}), **self.options}
 
 
@@ -163,7 +163,7 @@ def topic(
     bootstrap: str | None = None,
     options: Mapping[str, str] | None = None,
     json_options: Mapping[str, str] | None = None,
-) -> Topic:
+) -> TopicReference:
     """A topic by name, several by a list of names, or all that match a regular expression (`logs-.*`).
 
     by          instead of a name, for a target: the column that says which topic a row goes to
@@ -180,7 +180,7 @@ def topic(
     options     more options for the connector, e.g. {"maxOffsetsPerTrigger": "100000"}
     """
     names, pattern = _names_and_pattern(name)
-    made = Topic(
+    made = TopicReference(
         names, pattern, json, key, value, headers, timestamp, partition, by, metadata, on_bad, quarantine, partitions,
         bootstrap,
         _texts(options), _texts(json_options),
@@ -191,8 +191,8 @@ def topic(
 
 def refusal(name: str, reads: Sequence[object], writes: Sequence[object]) -> str | None:
     """Why a pipeline cannot have these topics; None if it can."""
-    sources = [each for each in reads if isinstance(each, Topic)]
-    targets = [each for each in writes if isinstance(each, Topic)]
+    sources = [each for each in reads if isinstance(each, TopicReference)]
+    targets = [each for each in writes if isinstance(each, TopicReference)]
     for source in sources:
         if source.by:
             return f"it reads {source.description}: only a target can be chosen by a column"
@@ -218,7 +218,7 @@ def _texts(options: Mapping[str, Any] | None) -> dict[str, str]:
     }
 
 
-def _check(made: Topic) -> None:
+def _check(made: TopicReference) -> None:
     where = f"topic({made.pattern or ','.join(made.names) or f'by={made.by}'!r})"
     _check_names(made, where)
     if made.json is not None and made.value is not None:
@@ -236,7 +236,7 @@ def _check(made: Topic) -> None:
             raise DefinitionError(f"{where}: option {name} is set by the run (topic name, --bootstrap, --from, --to)")
 
 
-def _check_names(made: Topic, where: str) -> None:
+def _check_names(made: TopicReference, where: str) -> None:
     is_named = bool(made.names) or made.pattern is not None
     if not is_named and not made.by:
         raise DefinitionError("topic([]): name at least one topic")

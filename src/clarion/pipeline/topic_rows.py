@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clarion.pipeline.definition import DefinitionError, Run
+from clarion.pipeline.definition import DefinitionError, RunSettings
 from clarion.pipeline.json_values import is_one_object
 from clarion.pipeline.progress import BAD_ROWS, ROWS_IN
 from clarion.pipeline.queries import observed
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType, StructType
 
-    from clarion.pipeline.topic_reference import Topic
+    from clarion.pipeline.topic_reference import TopicReference
 
 METADATA = "_message"
 _ORIGIN = ("key", "topic", "partition", "offset", "timestamp")
 _ROW, _BAD, _CORRUPT = "__row", "__bad", "__corrupt"
 
 
-def rows_of(messages: DataFrame, topic: Topic, run: Run) -> DataFrame:
+def rows_of(messages: DataFrame, topic: TopicReference, run: RunSettings) -> DataFrame:
     """The connector's columns as the rows that `topic(…)` promised."""
     from pyspark.sql import functions as F
 
@@ -39,7 +39,7 @@ def rows_of(messages: DataFrame, topic: Topic, run: Run) -> DataFrame:
     return good.select(*_columns(schema, topic))
 
 
-def messages_of(rows: DataFrame, topic: Topic, run: Run) -> DataFrame:
+def messages_of(rows: DataFrame, topic: TopicReference, run: RunSettings) -> DataFrame:
     """Rows as `key`, `value` and whatever else of a message was named, or raw messages still have."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import BinaryType
@@ -63,7 +63,7 @@ def messages_of(rows: DataFrame, topic: Topic, run: Run) -> DataFrame:
     return rows.select(*columns)
 
 
-def _whole(rows: DataFrame, topic: Topic) -> Column:
+def _whole(rows: DataFrame, topic: TopicReference) -> Column:
     """All columns as one JSON object, but for headers and what says where the message goes."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import ArrayType
@@ -77,7 +77,7 @@ def _whole(rows: DataFrame, topic: Topic) -> Column:
     return F.to_json(F.struct(*fields), {"ignoreNullFields": "false"}).cast("binary")
 
 
-def _headers(rows: DataFrame, topic: Topic, is_raw: bool) -> list[Column]:
+def _headers(rows: DataFrame, topic: TopicReference, is_raw: bool) -> list[Column]:
     from pyspark.sql import functions as F
     from pyspark.sql.types import MapType
 
@@ -90,7 +90,7 @@ def _headers(rows: DataFrame, topic: Topic, is_raw: bool) -> list[Column]:
     return [column.cast("array<struct<key:string,value:binary>>").alias("headers")]
 
 
-def _timestamp(rows: DataFrame, topic: Topic, is_raw: bool) -> list[Column]:
+def _timestamp(rows: DataFrame, topic: TopicReference, is_raw: bool) -> list[Column]:
     from pyspark.sql import functions as F
     from pyspark.sql.types import TimestampNTZType, TimestampType
 
@@ -113,7 +113,7 @@ def _partition(rows: DataFrame, name: str) -> Column:
     return F.col(_quoted(name)).cast("int").alias("partition")
 
 
-def _destination(name: str, run: Run) -> Column:
+def _destination(name: str, run: RunSettings) -> Column:
     """The topic of each row; never one that the pipeline reads, since that would not end."""
     from pyspark.sql import functions as F
 
@@ -131,7 +131,7 @@ def _kind(rows: DataFrame, name: str) -> DataType | None:
     return rows.schema[name].dataType if name in rows.columns else None
 
 
-def schema_of(topic: Topic) -> StructType:
+def schema_of(topic: TopicReference) -> StructType:
     """The declared fields; DefinitionError where Spark does not understand them."""
     from pyspark.errors import PySparkException
     from pyspark.sql.types import StructType
@@ -146,7 +146,7 @@ def schema_of(topic: Topic) -> StructType:
     return schema
 
 
-def _named(messages: DataFrame, topic: Topic) -> DataFrame:
+def _named(messages: DataFrame, topic: TopicReference) -> DataFrame:
     """The connector's columns under the names that were asked for; key and value as text."""
     from pyspark.sql import functions as F
 
@@ -164,7 +164,7 @@ def _as_asked(part: str) -> Column:
     return F.col(part).cast("string") if part in ("key", "value") else F.col(part)
 
 
-def _parsed(messages: DataFrame, schema: StructType, topic: Topic) -> DataFrame:
+def _parsed(messages: DataFrame, schema: StructType, topic: TopicReference) -> DataFrame:
     from pyspark.sql import functions as F
     from pyspark.sql.types import StringType, StructField, StructType
 
@@ -174,7 +174,7 @@ def _parsed(messages: DataFrame, schema: StructType, topic: Topic) -> DataFrame:
     return messages.withColumn(_ROW, F.from_json(F.col("value").cast("string"), wanted, options))
 
 
-def _without_bad(parsed: DataFrame, schema: StructType, topic: Topic, run: Run) -> DataFrame:
+def _without_bad(parsed: DataFrame, schema: StructType, topic: TopicReference, run: RunSettings) -> DataFrame:
     from pyspark.sql import functions as F
 
     fields = F.array_compact(
@@ -201,7 +201,7 @@ def _without_bad(parsed: DataFrame, schema: StructType, topic: Topic, run: Run) 
     return counted.where(is_kept(F.col(_BAD)))
 
 
-def _is_bad(schema: StructType, topic: Topic) -> Column:
+def _is_bad(schema: StructType, topic: TopicReference) -> Column:
     from pyspark.sql import functions as F
 
     bad = (
@@ -223,7 +223,7 @@ def _failure() -> Column:
     return F.raise_error(message).cast("boolean")
 
 
-def _columns(schema: StructType, topic: Topic) -> list[Column]:
+def _columns(schema: StructType, topic: TopicReference) -> list[Column]:
     from pyspark.sql import functions as F
 
     columns = [F.col(f"{_ROW}.{_quoted(each)}").alias(each) for each in schema.names]

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, TextIO
 
-from clarion.pipeline.progress import Progress
+from clarion.pipeline.progress import PipelineProgress
 
 Report = Mapping[str, Any]
 
@@ -45,12 +45,12 @@ class LiveView:
     def __exit__(self, *_: object) -> None:
         self._live.stop()
 
-    def __call__(self, progresses: Sequence[Progress]) -> None:
+    def __call__(self, progresses: Sequence[PipelineProgress]) -> None:
         self._has_shown = self._has_shown or not _end_in_failure(progresses)
         if self._has_shown:
             self._live.update(self._drawn(progresses))
 
-    def _drawn(self, progresses: Sequence[Progress]) -> Any:
+    def _drawn(self, progresses: Sequence[PipelineProgress]) -> Any:
         from rich.console import Group
         from rich.text import Text
 
@@ -179,7 +179,7 @@ class Lines:
     def __exit__(self, *_: object) -> None:
         return None
 
-    def __call__(self, progresses: Sequence[Progress]) -> None:
+    def __call__(self, progresses: Sequence[PipelineProgress]) -> None:
         now = time.monotonic()
         for each in progresses:
             has_changed = self._said.get(each.name) != (each.state, each.detail)
@@ -192,7 +192,7 @@ class Lines:
             self._due = now + _LINE_SECONDS
 
 
-def _end_in_failure(progresses: Sequence[Progress]) -> bool:
+def _end_in_failure(progresses: Sequence[PipelineProgress]) -> bool:
     """Whether the command ends now, and says itself what failed: people need not read it twice."""
     states = [each.state for each in progresses]
     return "failed" in states and all(each in ("failed", "stopped", "ended") for each in states)
@@ -214,7 +214,7 @@ class JsonLines:
     ) -> None:
         return None
 
-    def __call__(self, progresses: Sequence[Progress]) -> None:
+    def __call__(self, progresses: Sequence[PipelineProgress]) -> None:
         for each in progresses:
             said = (each.state, each.detail, each.last, each.rows_in, each.rows_out)
             if self._said.get(each.name) != said:

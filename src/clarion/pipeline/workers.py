@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from typing import Final
 
 from clarion.pipeline.kafka.client import Client
-from clarion.pipeline.kafka.producer import Producer, ProducerSettings
+from clarion.pipeline.kafka.producer import IdempotentProducer, ProducerSettings
 from clarion.pipeline.kafka.settings import ClientSettings
 
 _clients: dict[tuple[int, ClientSettings], Client] = {}
-_producers: dict[tuple[int, ClientSettings, ProducerSettings], Producer] = {}
+_producers: dict[tuple[int, ClientSettings, ProducerSettings], IdempotentProducer] = {}
 
 
 def kept_client(settings: ClientSettings) -> Client:
@@ -30,11 +30,11 @@ def kept_client(settings: ClientSettings) -> Client:
 
 
 @contextmanager
-def kept_producer(client: ClientSettings, settings: ProducerSettings) -> Iterator[Producer]:
+def kept_producer(client: ClientSettings, settings: ProducerSettings) -> Iterator[IdempotentProducer]:
     """This process's producer for these settings, for one task. Whoever fails leaves it in doubt, and the next task
     gets a new one."""
     key = (os.getpid(), client, settings)
-    producer = _producers.pop(key, None) or Producer(kept_client(client), settings)
+    producer = _producers.pop(key, None) or IdempotentProducer(kept_client(client), settings)
     try:
         producer.begin()
         yield producer

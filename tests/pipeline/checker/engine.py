@@ -17,7 +17,7 @@ from clarion.pipeline.kafka.range_progress import OffsetRange
 from clarion.pipeline.kafka.range_reader import FetchSettings, read_ranges
 from clarion.pipeline.kafka.settings import ClientSettings
 from clarion.pipeline.lake import delta
-from clarion.pipeline.lake.commits import Batch, Commit
+from clarion.pipeline.lake.commits import Commit, WriterBatch
 from clarion.pipeline.lake.files import TaskFiles
 from clarion.pipeline.lake.options import TableOptions
 from clarion.pipeline.lake.ranges import united
@@ -63,7 +63,7 @@ class TableSink(Sink):
             schema=layout.schema,
             files=[file for files, _ in written for file in files],
             ranges=united(part for _, parts in written for part in parts),
-            batch=Batch("checker", number),
+            batch=WriterBatch("checker", number),
         )
         delta.commit(self._options, work)
         crash()

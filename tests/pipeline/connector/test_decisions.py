@@ -12,7 +12,7 @@ from clarion.model.ids import TopicPartition
 from clarion.pipeline.kafka.range_progress import OffsetRange
 from clarion.pipeline.sink.writer import first_turn
 from clarion.pipeline.source.admission import admit
-from clarion.pipeline.source.offsets import Found, Missing, Standing, StreamOffsets, forward, stand
+from clarion.pipeline.source.offsets import FoundTopic, Missing, Standing, StreamOffsets, forward, stand
 from clarion.pipeline.source.planning import ROWS_PER_TASK_LARGE, ROWS_PER_TASK_MIN, Tasks, plan
 from clarion.pipeline.source.stream_reader import Pace
 from tests.pipeline.kafka.messages import unhurried
@@ -208,8 +208,8 @@ def standing_at(topic_id: UUID | None = ID, **offsets: int) -> StreamOffsets:
     return StreamOffsets({} if topic_id is None else {"t": topic_id}, at(**offsets))
 
 
-def the_topic(*partitions: int, topic_id: UUID = ID) -> dict[str, Found]:
-    return {"t": Found(topic_id, frozenset(partitions))}
+def the_topic(*partitions: int, topic_id: UUID = ID) -> dict[str, FoundTopic]:
+    return {"t": FoundTopic(topic_id, frozenset(partitions))}
 
 
 def test_a_topic_that_no_broker_knows_of_keeps_its_place_and_is_told_when_it_stays_away():

@@ -9,7 +9,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from clarion.pipeline.connector_options import OptionError
 from clarion.pipeline.kafka.errors import DataLossError
-from clarion.pipeline.lake.commits import Batch
+from clarion.pipeline.lake.commits import WriterBatch
 from clarion.pipeline.lake.compaction import compact
 from clarion.pipeline.lake.options import TableOptions
 from clarion.pipeline.source.history import TaskPast
@@ -81,7 +81,7 @@ class Archive(Stream):
         super().__init__(bootstrap, topic, includeTopicId="true", includeHeaders="true")
 
     def read(self, start: dict, end: dict) -> list[tuple[int, int, bytes]]:
-        write(self.table, *self.record_batches(start, end), batch=Batch("archive", len(self.batches)))
+        write(self.table, *self.record_batches(start, end), batch=WriterBatch("archive", len(self.batches)))
         return []
 
 

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from clarion.pipeline import archive, pipeline, topic
 from clarion.pipeline.definition import ONCE, STREAM, Pipeline, Plan
-from clarion.pipeline.progress import Progress
+from clarion.pipeline.progress import PipelineProgress
 from clarion.pipeline.runner import Runner
 from clarion.pipeline.state_files import StateFolder
 from tests.pipeline import topics
@@ -103,7 +103,7 @@ class Scene:
             runner.stop()
             thread.join(WAIT_SECONDS_MAX)
 
-    def run_once(self, played: Pipeline) -> Progress:
+    def run_once(self, played: Pipeline) -> PipelineProgress:
         """Read what there is, then end; the next run goes on."""
         runner = self._runner([played], ONCE)
         runner.run(lambda config: self._spark())

@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from clarion.pipeline.kafka.batches import Run, check_crcs, choose, find_batches, next_offsets
+from clarion.pipeline.kafka.batches import BatchRun, check_crcs, choose, find_batches, next_offsets
 from clarion.pipeline.kafka.decode import decode
 from clarion.pipeline.kafka.encode import (
     EncodedRecords,
@@ -35,10 +35,10 @@ def read(
     frame: bytes, *, start: int = 0, end: int = EVERYTHING, with_headers: bool = True, aborted: tuple = ()
 ) -> list:
     """Every message as (offset, milliseconds, key, value, headers), by the pipeline's decoder."""
-    return read_runs(frame, [Run("t-0", 0, len(frame), start, end, aborted)], with_headers=with_headers)[0]
+    return read_runs(frame, [BatchRun("t-0", 0, len(frame), start, end, aborted)], with_headers=with_headers)[0]
 
 
-def read_runs(frame: bytes, runs: Sequence[Run], *, with_headers: bool = True) -> tuple[list, list[int]]:
+def read_runs(frame: bytes, runs: Sequence[BatchRun], *, with_headers: bool = True) -> tuple[list, list[int]]:
     found = find_batches(frame, runs)
     chosen = choose(found, runs)
     check_crcs(frame, chosen, runs)

@@ -19,7 +19,7 @@ from clarion.pipeline.kafka.encode import Messages, messages
 from clarion.pipeline.kafka.errors import ConnectionLostError, DataLossError, RefusedRowError
 from clarion.pipeline.kafka.offsets import EARLIEST, LATEST, Committed, commit_offsets, fetch_committed, list_offsets
 from clarion.pipeline.kafka.partitioner import Dealer, partitions_of_keys
-from clarion.pipeline.kafka.producer import Producer, ProducerSettings
+from clarion.pipeline.kafka.producer import IdempotentProducer, ProducerSettings
 from clarion.pipeline.kafka.range_progress import OffsetRange
 from clarion.pipeline.kafka.range_reader import FetchSettings, read_ranges, warn_on_loss
 from clarion.pipeline.kafka.settings import ClientSettings
@@ -59,7 +59,7 @@ def columns(contents: Sequence[bytes | None], keys: Sequence[bytes | None] | Non
     )
 
 
-def send(producer: Producer, topic: str, contents: Sequence[bytes], at: int = 0, partition: int = 0) -> None:
+def send(producer: IdempotentProducer, topic: str, contents: Sequence[bytes], at: int = 0, partition: int = 0) -> None:
     producer.write(
         columns(contents), [(TopicPartition(topic, partition), 0)], np.arange(len(contents), dtype=np.int64) + at
     )
@@ -201,7 +201,7 @@ def test_a_topic_that_is_gone_is_reported(client, bootstrap, unique):
 @pytest.mark.parametrize("codec", sorted(CODES))
 def test_librdkafka_reads_what_is_written(client, bootstrap, unique, codec):
     create(bootstrap, unique)
-    producer = Producer(client, ProducerSettings(compression=CODES[codec], batch_bytes_max=20_000))
+    producer = IdempotentProducer(client, ProducerSettings(compression=CODES[codec], batch_bytes_max=20_000))
     send(producer, unique, numbered(3000))
     producer.flush()
     assert producer.written[TopicPartition(unique, 0)] == 3000
@@ -214,7 +214,7 @@ def test_librdkafka_reads_what_is_written(client, bootstrap, unique, codec):
 
 def test_a_batch_too_large_for_its_topic_is_halved(client, bootstrap, unique):
     create(bootstrap, unique, max_message_bytes="20000")
-    producer = Producer(client, ProducerSettings())
+    producer = IdempotentProducer(client, ProducerSettings())
     send(producer, unique, numbered(2000))
     send(producer, unique, numbered(2000), at=2000)
     producer.flush()
@@ -223,7 +223,7 @@ def test_a_batch_too_large_for_its_topic_is_halved(client, bootstrap, unique):
 
 def test_a_message_too_large_for_its_topic_is_refused_by_its_row(client, bootstrap, unique):
     create(bootstrap, unique, max_message_bytes="20000")
-    producer = Producer(client, ProducerSettings())
+    producer = IdempotentProducer(client, ProducerSettings())
     send(producer, unique, [b"small", b"x" * 30_000, b"small"])
     with pytest.raises(RefusedRowError, match=f"row 1 is too large for {unique}"):
         producer.flush()
@@ -231,14 +231,14 @@ def test_a_message_too_large_for_its_topic_is_refused_by_its_row(client, bootstr
 
 def test_a_keyless_message_for_a_compacted_topic_is_refused_by_its_row(client, bootstrap, unique):
     create(bootstrap, unique, cleanup_policy="compact")
-    producer = Producer(client, ProducerSettings())
+    producer = IdempotentProducer(client, ProducerSettings())
     send(producer, unique, [b"x"], at=41)
     with pytest.raises(RefusedRowError, match=f"row 41 cannot be written to {unique}-0: .*key"):
         producer.flush()
 
 
 def test_an_unknown_topic_is_an_error(client, unique):
-    producer = Producer(client, ProducerSettings())
+    producer = IdempotentProducer(client, ProducerSettings())
     with pytest.raises(KafkaError, match=f"topic {unique}: UNKNOWN_TOPIC_OR_PARTITION"):
         send(producer, unique, [b"x"])
 
@@ -268,7 +268,7 @@ def test_tasks_of_one_worker_write_under_one_producer_id(client, bootstrap, uniq
 
 def test_a_task_that_failed_leaves_its_producer_to_nobody(client, bootstrap, unique):
     create(bootstrap, unique)
-    left: list[Producer] = []
+    left: list[IdempotentProducer] = []
 
     def fail() -> None:
         with kept_producer(client.settings, ProducerSettings()) as producer:
@@ -287,7 +287,7 @@ def test_a_task_that_failed_leaves_its_producer_to_nobody(client, bootstrap, uni
 def test_reading_and_writing_go_on_over_a_broker_that_restarts(own_server, unique):
     create(own_server.bootstrap, unique, 2)
     client = Client(ClientSettings((own_server.bootstrap,)))
-    producer = Producer(client, ProducerSettings(batch_bytes_max=5_000))
+    producer = IdempotentProducer(client, ProducerSettings(batch_bytes_max=5_000))
     send(producer, unique, numbered(1000))
     producer.flush()
     reading = read_ranges(client, whole(client, unique), FetchSettings(fetch_bytes=10_000))
@@ -313,7 +313,7 @@ def test_patience_ends(unique):
 def test_batches_of_another_life_are_numbered_anew(client, bootstrap, unique):
     """A broker that lost our last batches expects an older sequence; the writer starts again under a new id."""
     create(bootstrap, unique)
-    producer = Producer(client, ProducerSettings())
+    producer = IdempotentProducer(client, ProducerSettings())
     send(producer, unique, [b"one"])
     producer.flush()
     producer._sequences[TopicPartition(unique, 0)] = 77

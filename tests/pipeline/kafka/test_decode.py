@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from clarion.model.errors import KafkaError
 from clarion.pipeline.kafka import decode as decoding
-from clarion.pipeline.kafka.batches import Run, find_batches
+from clarion.pipeline.kafka.batches import BatchRun, find_batches
 from clarion.pipeline.kafka.errors import CorruptDataError
 from clarion.wire.batch import BatchHeader, read_header
 from clarion.wire.records import assemble_batch, decode_batch, encode_batch
@@ -48,7 +48,7 @@ def test_runs_of_several_partitions_are_decoded_together(partitions):
     frame, runs = bytearray(b"head"), []
     for nth, rows in enumerate(partitions):
         batch = encode_batch(rows, base_offset=100 * nth)
-        runs.append(Run(f"t-{nth}", len(frame), len(batch), 100 * nth, EVERYTHING))
+        runs.append(BatchRun(f"t-{nth}", len(frame), len(batch), 100 * nth, EVERYTHING))
         frame += batch + b"between"
     expected = [row for nth, rows in enumerate(partitions) for row in as_read(rows, 100 * nth)]
     plain, following = read_runs(bytes(frame), runs)
@@ -59,7 +59,7 @@ def test_runs_of_several_partitions_are_decoded_together(partitions):
 def test_log_append_time_is_the_batchs_and_says_so():
     frame = bytes(encode_batch(PLAIN, log_append_time=True))
     assert {row[1] for row in read(frame)} == {1009}
-    run = [Run("t-0", 0, len(frame), 0, EVERYTHING)]
+    run = [BatchRun("t-0", 0, len(frame), 0, EVERYTHING)]
     (rows,) = decoding.decode(frame, find_batches(frame, run), run)
     assert set(rows.timestamp_type.to_pylist()) == {1}
     assert str(rows.timestamp.type) == "timestamp[us, tz=UTC]"
@@ -68,7 +68,7 @@ def test_log_append_time_is_the_batchs_and_says_so():
 def test_control_batches_are_skipped_and_passed():
     marker = encode_batch([(b"\0\0\0\1", b"\0" * 6, (), 1)], base_offset=10, control=True, transactional=True)
     frame = bytes(encode_batch(PLAIN) + marker)
-    plain, following = read_runs(frame, [Run("t-0", 0, len(frame), 0, EVERYTHING)])
+    plain, following = read_runs(frame, [BatchRun("t-0", 0, len(frame), 0, EVERYTHING)])
     assert plain == as_read(PLAIN)
     assert following == [11]
 
@@ -95,7 +95,7 @@ def test_gaps_of_compaction_are_kept_and_an_emptied_batch_is_passed():
     kept = b"".join(spans[n] for n in (2, 5))
     sparse = assemble_batch(header._replace(record_count=2), kept)
     empty = assemble_batch(header._replace(record_count=0, base_offset=10), b"")
-    plain, following = read_runs(bytes(sparse + empty), [Run("t-0", 0, len(sparse) + len(empty), 0, EVERYTHING)])
+    plain, following = read_runs(bytes(sparse + empty), [BatchRun("t-0", 0, len(sparse) + len(empty), 0, EVERYTHING)])
     assert [row[0] for row in plain] == [2, 5]
     assert following == [20]
 
@@ -176,13 +176,13 @@ def test_a_length_too_small_for_a_header_is_refused():
     batch = bytearray(encode_batch(PLAIN, base_offset=3))
     struct.pack_into(">i", batch, 8, 20)
     with pytest.raises(CorruptDataError, match="t-0: after offset 3 comes a batch that says it has 20 bytes"):
-        read_runs(bytes(batch), [Run("t-0", 0, len(batch), 3, EVERYTHING)])
+        read_runs(bytes(batch), [BatchRun("t-0", 0, len(batch), 3, EVERYTHING)])
 
 
 @pytest.mark.parametrize("code", [1, 2, 3, 4])
 def test_a_bomb_is_defused(code):
     batch = bytes(encode_batch([(None, bytes(3_000_000), (), 1)], compression=code))
-    run = [Run("t-0", 0, len(batch), 0, EVERYTHING)]
+    run = [BatchRun("t-0", 0, len(batch), 0, EVERYTHING)]
     with pytest.raises(CorruptDataError, match="decompresses to more than 1000000 bytes"):
         list(decoding.decode(batch, find_batches(batch, run), run, decompressed_bytes_max=1_000_000))
 
@@ -227,7 +227,7 @@ def test_a_length_that_points_out_of_its_record_is_refused(field, length):
 def test_large_compressed_batches_come_in_parts():
     rows = [(None, bytes(100_000), (), 1)] * 50
     frame = b"".join(encode_batch(rows, base_offset=50 * n, compression=4) for n in range(4))
-    run = [Run("t-0", 0, len(frame), 0, EVERYTHING)]
+    run = [BatchRun("t-0", 0, len(frame), 0, EVERYTHING)]
     parts = list(decoding.decode(frame, find_batches(frame, run), run))
     assert [part.count for part in parts] == [100, 100]
     assert np.array_equal(np.concatenate([part.offset.to_numpy() for part in parts]), np.arange(200))

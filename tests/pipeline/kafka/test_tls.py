@@ -14,7 +14,7 @@ from clarion.pipeline.kafka.client import Client
 from clarion.pipeline.kafka.encode import messages
 from clarion.pipeline.kafka.errors import ConnectionLostError, TlsError
 from clarion.pipeline.kafka.offsets import LATEST, list_offsets
-from clarion.pipeline.kafka.producer import Producer, ProducerSettings
+from clarion.pipeline.kafka.producer import IdempotentProducer, ProducerSettings
 from clarion.pipeline.kafka.range_progress import OffsetRange
 from clarion.pipeline.kafka.range_reader import FetchSettings, read_ranges
 from clarion.pipeline.kafka.settings import ClientSettings, TlsSettings
@@ -57,7 +57,7 @@ def test_messages_travel_through_tls(broker, papers):
     client = Client(ClientSettings((broker.bootstrap,), tls=tls(papers)))
     topic = client.topics(["t"], may_create=True)["t"]
     place = TopicPartition("t", 0)
-    producer = Producer(client, ProducerSettings())
+    producer = IdempotentProducer(client, ProducerSettings())
     values = pa.array([b"x" * 1000] * 5000)
     producer.write(messages(pa.nulls(5000, pa.binary()), values, np.arange(5000)), [(place, 0)], np.arange(5000))
     producer.flush()

@@ -8,11 +8,11 @@ import pytest
 
 from clarion.model.ids import TopicPartition
 from clarion.pipeline.kafka.client import Client
-from clarion.pipeline.kafka.connection import Connection
+from clarion.pipeline.kafka.connection import BrokerConnection
 from clarion.pipeline.kafka.errors import ConnectionLostError
 from clarion.pipeline.kafka.offsets import READ_COMMITTED
 from clarion.pipeline.kafka.settings import ClientSettings
-from clarion.pipeline.kafka.watch import Position, Watch
+from clarion.pipeline.kafka.watch import Watch, WatchedPosition
 from tests.pipeline.topics import create, fill, numbered
 from tests.servers import ClarionProcess
 
@@ -28,7 +28,7 @@ class TwoBrokers:
         self.positions = {}
         for nth, client in enumerate(self.clients):
             topic = client.topics([f"t{nth}"])[f"t{nth}"]
-            self.positions[TopicPartition(topic.name, 0)] = Position(topic.topic_id, 0)
+            self.positions[TopicPartition(topic.name, 0)] = WatchedPosition(topic.topic_id, 0)
 
     def leader_epoch(self, topic: str, partition: int) -> int:
         return -1
@@ -36,7 +36,7 @@ class TwoBrokers:
     def leader(self, topic: str, partition: int) -> int:
         return int(topic[1:])
 
-    def open_connection(self, broker: int) -> Connection:
+    def open_connection(self, broker: int) -> BrokerConnection:
         client = self.clients[broker]
         return client.open_connection(client.leader(f"t{broker}", 0))
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 
 from clarion.pipeline.lake import delta
-from clarion.pipeline.lake.commits import Batch, Commit
+from clarion.pipeline.lake.commits import Commit, WriterBatch
 from clarion.pipeline.lake.files import TaskFiles
 from clarion.pipeline.lake.options import TableOptions
 
@@ -28,7 +28,7 @@ def messages(first: int, count: int, *, partition: int = 0, topic_id: str = "id-
     )
 
 
-def staged(options: TableOptions, *batches: pa.RecordBatch, batch: Batch | None = None, **more: object) -> Commit:
+def staged(options: TableOptions, *batches: pa.RecordBatch, batch: WriterBatch | None = None, **more: object) -> Commit:
     """What tasks have written and the driver has not committed."""
     layout = delta.plan(options, batches[0].schema)
     files = TaskFiles(layout, "part-00000")
@@ -38,7 +38,7 @@ def staged(options: TableOptions, *batches: pa.RecordBatch, batch: Batch | None 
     return Commit(schema=layout.schema, files=closed, ranges=ranges, batch=batch, **more)
 
 
-def write(options: TableOptions, *batches: pa.RecordBatch, batch: Batch | None = None, **more: object) -> bool:
+def write(options: TableOptions, *batches: pa.RecordBatch, batch: WriterBatch | None = None, **more: object) -> bool:
     return delta.commit(options, staged(options, *batches, batch=batch, **more))
 
 

@@ -10,7 +10,7 @@ import pyarrow.fs as fs
 import pytest
 
 from clarion.pipeline.lake import delta
-from clarion.pipeline.lake.commits import Batch
+from clarion.pipeline.lake.commits import WriterBatch
 from clarion.pipeline.lake.compaction import compact, plan_rewrites, vacuum
 from clarion.pipeline.lake.errors import LakeError
 from clarion.pipeline.lake.options import TableOptions
@@ -47,39 +47,39 @@ def files_in(table: TableOptions) -> set[str]:
 
 
 def test_a_batch_that_is_played_again_is_not_written_again(table: TableOptions) -> None:
-    assert write(table, messages(0, 100), batch=Batch("query", 0))
+    assert write(table, messages(0, 100), batch=WriterBatch("query", 0))
     before = files_in(table)
 
-    assert not write(table, messages(0, 100), batch=Batch("query", 0))
+    assert not write(table, messages(0, 100), batch=WriterBatch("query", 0))
 
     assert offsets_in(table) == list(range(100))
     assert files_in(table) == before  # the replayed files are gone
-    assert write(table, messages(100, 10), batch=Batch("query", 1))
+    assert write(table, messages(100, 10), batch=WriterBatch("query", 1))
     assert offsets_in(table) == list(range(110))
 
 
 def test_rows_are_known_by_their_origin_when_the_checkpoint_is_lost(table: TableOptions) -> None:
-    write(table, messages(0, 100), batch=Batch("query", 0))
+    write(table, messages(0, 100), batch=WriterBatch("query", 0))
 
-    assert not write(table, messages(0, 100), batch=Batch("another query", 0))
+    assert not write(table, messages(0, 100), batch=WriterBatch("another query", 0))
     with pytest.raises(LakeError, match="up to offset 100, and this batch begins at 50"):
-        write(table, messages(50, 100), batch=Batch("another query", 1))
-    assert write(table, messages(100, 10), batch=Batch("another query", 2))
+        write(table, messages(50, 100), batch=WriterBatch("another query", 1))
+    assert write(table, messages(100, 10), batch=WriterBatch("another query", 2))
 
     assert offsets_in(table) == list(range(110))
 
 
 def test_a_topic_made_anew_is_another_origin(table: TableOptions) -> None:
-    write(table, messages(0, 10), batch=Batch("query", 0))
+    write(table, messages(0, 10), batch=WriterBatch("query", 0))
 
-    assert write(table, messages(0, 5, topic_id="id-2"), batch=Batch("query", 1))
+    assert write(table, messages(0, 5, topic_id="id-2"), batch=WriterBatch("query", 1))
 
     assert offsets_in(table) == sorted([*range(10), *range(5)])
 
 
 def test_a_table_says_from_where_to_where_it_holds_a_partition(table: TableOptions) -> None:
-    write(table, messages(7, 10), messages(40, 2, partition=1), batch=Batch("query", 0))
-    write(table, messages(17, 3), batch=Batch("query", 1))
+    write(table, messages(7, 10), messages(40, 2, partition=1), batch=WriterBatch("query", 0))
+    write(table, messages(17, 3), batch=WriterBatch("query", 1))
 
     opened = delta.open_table(table.location)
     assert (delta.first_offset(opened, HERE), delta.next_offset(opened, HERE)) == (7, 20)
@@ -89,19 +89,19 @@ def test_a_table_says_from_where_to_where_it_holds_a_partition(table: TableOptio
 
 def test_a_file_that_the_driver_does_not_see_is_not_committed(table: TableOptions) -> None:
     """The table's folder is not shared, and the task wrote on a disk of its own."""
-    write(table, messages(0, 10), batch=Batch("query", 0))
-    work = staged(table, messages(10, 10), batch=Batch("query", 1))
+    write(table, messages(0, 10), batch=WriterBatch("query", 0))
+    work = staged(table, messages(10, 10), batch=WriterBatch("query", 1))
     table.location.remove([work.files[0].path])
 
     with pytest.raises(LakeError, match=r"it is not here; nothing was committed.*every worker share"):
         delta.commit(table, work)
 
     assert offsets_in(table) == list(range(10))
-    assert write(table, messages(10, 10), batch=Batch("query", 1))  # the batch is not taken for done
+    assert write(table, messages(10, 10), batch=WriterBatch("query", 1))  # the batch is not taken for done
 
 
 def test_a_file_that_was_cut_off_is_not_committed(table: TableOptions) -> None:
-    work = staged(table, messages(0, 10), batch=Batch("query", 0))
+    work = staged(table, messages(0, 10), batch=WriterBatch("query", 0))
     with table.location.create(work.files[0].path) as file:
         file.write(b"x" * 100)
 
@@ -110,9 +110,9 @@ def test_a_file_that_was_cut_off_is_not_committed(table: TableOptions) -> None:
 
 
 def test_an_abandoned_write_leaves_nothing(table: TableOptions) -> None:
-    write(table, messages(0, 10), batch=Batch("query", 0))
+    write(table, messages(0, 10), batch=WriterBatch("query", 0))
     before = files_in(table)
-    work = staged(table, messages(10, 10), batch=Batch("query", 1))
+    work = staged(table, messages(10, 10), batch=WriterBatch("query", 1))
     assert files_in(table) > before
 
     delta.remove_uncommitted(table.location, work.files)
@@ -122,7 +122,7 @@ def test_an_abandoned_write_leaves_nothing(table: TableOptions) -> None:
 
 def test_an_abort_after_the_commit_takes_nothing_back(table: TableOptions) -> None:
     """Spark aborts when a commit raised, even if it had succeeded before it did."""
-    work = staged(table, messages(0, 10), batch=Batch("query", 0))
+    work = staged(table, messages(0, 10), batch=WriterBatch("query", 0))
     delta.commit(table, work)
 
     delta.remove_uncommitted(table.location, work.files)
@@ -134,7 +134,7 @@ def test_an_empty_batch_makes_no_version(table: TableOptions) -> None:
     write(table, messages(0, 10))
     before = everything_in(table)
 
-    assert not write(table, messages(0, 0), batch=Batch("query", 5))
+    assert not write(table, messages(0, 0), batch=WriterBatch("query", 5))
 
     assert everything_in(table) == before
 
@@ -187,7 +187,7 @@ def test_writers_beside_each_other_lose_nothing_and_double_nothing(table: TableO
         try:
             for number in range(5):
                 rows = messages(number * 10, 10, partition=partition)
-                write(table, rows, batch=Batch(f"query-{partition}", number))
+                write(table, rows, batch=WriterBatch(f"query-{partition}", number))
         except BaseException as problem:
             problems.append(problem)
 
@@ -215,23 +215,23 @@ def test_partition_values_with_odd_letters_are_read_back(tmp_path: Path) -> None
 
 def test_small_files_become_large_ones_and_no_row_changes(table: TableOptions) -> None:
     for number in range(10):
-        write(table, messages(number * 10, 5), messages(number * 10 + 5, 5, day=2), batch=Batch("query", number))
+        write(table, messages(number * 10, 5), messages(number * 10 + 5, 5, day=2), batch=WriterBatch("query", number))
     widened = messages(100, 1).append_column("level", pa.array(["INFO"]))
-    write(table, widened, batch=Batch("query", 10))
+    write(table, widened, batch=WriterBatch("query", 10))
 
     report = compact(table.location)
 
     assert (report.files_before, report.files_after) == (21, 2)
     assert offsets_in(table) == list(range(101))
-    assert not write(table, messages(0, 5), batch=Batch("query", 3))  # what was remembered still is
+    assert not write(table, messages(0, 5), batch=WriterBatch("query", 3))  # what was remembered still is
     assert delta.next_offset(delta.open_table(table.location), HERE) == 101
     assert compact(table.location).files_after == 2
 
 
 def test_compaction_beside_a_writer_disturbs_neither(table: TableOptions) -> None:
     for number in range(10):
-        write(table, messages(number * 10, 10), batch=Batch("query", number))
-    late = staged(table, messages(100, 10), batch=Batch("query", 10))  # planned before, committed after
+        write(table, messages(number * 10, 10), batch=WriterBatch("query", number))
+    late = staged(table, messages(100, 10), batch=WriterBatch("query", 10))  # planned before, committed after
 
     compact(table.location)
     assert delta.commit(table, late)
@@ -251,7 +251,7 @@ def test_a_partition_is_rewritten_tier_by_tier() -> None:
 
 def test_vacuum_removes_what_a_dead_writer_left_and_nothing_young(folder: TableOptions) -> None:
     for number in range(10):
-        write(folder, messages(number * 10, 10), batch=Batch("query", number))
+        write(folder, messages(number * 10, 10), batch=WriterBatch("query", number))
     compact(folder.location)
     orphan = staged(folder, messages(100, 10)).files[0].path
     young = staged(folder, messages(110, 10)).files[0].path

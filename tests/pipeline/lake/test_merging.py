@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from clarion.pipeline.lake import delta
-from clarion.pipeline.lake.commits import Batch
+from clarion.pipeline.lake.commits import WriterBatch
 from clarion.pipeline.lake.compaction import tidy_sometimes
 from clarion.pipeline.lake.errors import LakeError
 from clarion.pipeline.lake.merging import DELETED, merge, ordered
@@ -30,7 +30,7 @@ def row(user: str | None, ts: int | None, seq: int | None, word: str | None = No
     return {"user": user, "ts": ts, "seq": seq, "word": word, DELETED: deleted}
 
 
-def send(options: TableOptions, *rows: dict, rule=BY_TIME, batch: Batch | None = None) -> bool:
+def send(options: TableOptions, *rows: dict, rule=BY_TIME, batch: WriterBatch | None = None) -> bool:
     kinds = [
         ("user", pa.string()),
         ("ts", pa.int64()),
@@ -80,16 +80,16 @@ def test_no_key_is_a_key_like_any_other(users):
 
 
 def test_a_batch_that_comes_again_changes_nothing(users):
-    assert send(users, row("ann", 5, 0, "a"), batch=Batch("q", 0))
-    assert send(users, row("ann", 6, 0, deleted=True), batch=Batch("q", 1))
-    assert not send(users, row("ann", 5, 0, "a"), batch=Batch("q", 0))
+    assert send(users, row("ann", 5, 0, "a"), batch=WriterBatch("q", 0))
+    assert send(users, row("ann", 6, 0, deleted=True), batch=WriterBatch("q", 1))
+    assert not send(users, row("ann", 5, 0, "a"), batch=WriterBatch("q", 0))
     assert words_in(users) == {}
 
 
 def test_what_merges_replaced_goes_after_a_while(users):
     """A row of one key that changes with every batch: the table's folder must not grow for ever."""
     for number in range(200):
-        send(users, row("ann", number, 0, "x"), batch=Batch("q", number))
+        send(users, row("ann", number, 0, "x"), batch=WriterBatch("q", number))
         for each in Path(users.path).glob("*.parquet"):
             os.utime(each, (1, 1))
         if number % 20 == 19:

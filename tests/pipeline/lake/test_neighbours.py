@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from clarion.pipeline.lake.commits import Batch
+from clarion.pipeline.lake.commits import WriterBatch
 from clarion.pipeline.lake.compaction import compact, vacuum
 from clarion.pipeline.lake.delta import exists
 from clarion.pipeline.lake.options import TableOptions, read_options
@@ -25,7 +25,7 @@ def stream(path: str, partition: int, batches: int) -> None:
         write(
             table,
             messages(number * 10, 10, partition=partition, day=1 + number % 3),
-            batch=Batch(f"q{partition}", number),
+            batch=WriterBatch(f"q{partition}", number),
         )
 
 

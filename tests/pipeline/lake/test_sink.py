@@ -9,7 +9,7 @@ import pytest
 from clarion.pipeline.lake import delta
 from clarion.pipeline.lake.errors import LakeError
 from clarion.pipeline.lake.options import TableOptions, read_options
-from clarion.pipeline.lake.sink import LakeSource, StreamTableWriter, TableWriter, Written
+from clarion.pipeline.lake.sink import LakeSource, StreamTableWriter, TableWriter, WrittenFiles
 from tests.pipeline.lake.rows import messages, offsets_in
 
 
@@ -17,10 +17,10 @@ def options(path: Path, **more: str) -> TableOptions:
     return read_options({"path": str(path), "partitionBy": "date", "checkpointLocation": "elsewhere", **more})
 
 
-def written(writer: StreamTableWriter | TableWriter, first: int, query_id: str | None = "query") -> Written:
+def written(writer: StreamTableWriter | TableWriter, first: int, query_id: str | None = "query") -> WrittenFiles:
     """What a task sends back: the writer travels to it, and its message back, as pickles."""
     found = pickle.loads(pickle.dumps(writer)).write(iter([messages(first, 10)]))
-    return pickle.loads(pickle.dumps(Written(found.files, found.ranges, query_id)))
+    return pickle.loads(pickle.dumps(WrittenFiles(found.files, found.ranges, query_id)))
 
 
 def test_a_stream_compacts_as_often_as_it_is_told(tmp_path: Path) -> None:

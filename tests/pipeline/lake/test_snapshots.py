@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from clarion.pipeline.lake import delta, snapshots
-from clarion.pipeline.lake.commits import Batch
+from clarion.pipeline.lake.commits import WriterBatch
 from clarion.pipeline.lake.compaction import compact
 from clarion.pipeline.lake.errors import LakeError
 from clarion.pipeline.lake.history import Span, history, may_hold, read_in_order
@@ -26,7 +26,7 @@ def table(tmp_path: Path) -> TableOptions:
 
 def fill(table: TableOptions, batches: range) -> None:
     for number in batches:
-        write(table, messages(number * 10, 10, day=1 + number % 3), batch=Batch("query", number))
+        write(table, messages(number * 10, 10, day=1 + number % 3), batch=WriterBatch("query", number))
 
 
 def check(table: TableOptions) -> None:
@@ -88,7 +88,7 @@ def test_a_log_with_a_hole_is_refused(table: TableOptions) -> None:
 def test_the_past_is_read_in_its_order_from_files_that_overlap(table: TableOptions) -> None:
     for number in range(12):
         rows = [messages(number * 10 + 5 * half, 5, day=1 + (number + half) % 3) for half in (0, 1)]
-        write(table, *rows, messages(number * 1000, 3, partition=1), batch=Batch("query", number))
+        write(table, *rows, messages(number * 1000, 3, partition=1), batch=WriterBatch("query", number))
         if number in (5, 9):
             compact(table.path, files_min=2)
     past = history(table.location, [HERE])

@@ -12,7 +12,7 @@ from clarion.pipeline import archive
 from clarion.pipeline.definition import BATCH
 from clarion.pipeline.kafka.range_progress import OffsetRange
 from clarion.pipeline.lake import read_table
-from clarion.pipeline.lake.commits import Batch
+from clarion.pipeline.lake.commits import WriterBatch
 from clarion.pipeline.lake.history import Span, check_archive, history, read_file
 from clarion.pipeline.lake.options import TableOptions
 from clarion.pipeline.lake.ranges import Origin
@@ -53,7 +53,9 @@ def test_past_and_tail_are_everything_once(log_start: int, length: int, first: i
 
 def test_a_file_gives_only_the_messages_that_are_asked_for(tmp_path: Path) -> None:
     table = TableOptions(path=str(tmp_path / "t"), partition_by=("date",), source_columns=SOURCE)
-    write(table, messages(0, 10), messages(0, 10, partition=3), messages(0, 5, topic_id="id-0"), batch=Batch("q", 0))
+    write(
+        table, messages(0, 10), messages(0, 10, partition=3), messages(0, 5, topic_id="id-0"), batch=WriterBatch("q", 0)
+    )
     here, there = Origin("events", "id-1", 0), Origin("events", "id-1", 3)
     with pytest.raises(Exception, match="no archive of raw messages"):
         check_archive(table.location)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from clarion.pipeline import archive, replay
-from clarion.pipeline.definition import BATCH, Run
+from clarion.pipeline.definition import BATCH, RunSettings
 from tests.pipeline.ready.conftest import NOON
 
 
@@ -42,7 +42,7 @@ def test_a_replay_says_before_it_starts_what_will_not_stay(
     house.make_topic(f"{unique}-short", 1, retention_ms="3600000")
     again = replay(house.lake("events"), f"{unique}-short")
 
-    again.writes[0].prepare(house.spark, Run("again", house.bootstrap))
+    again.writes[0].prepare(house.spark, RunSettings("again", house.bootstrap))
 
     assert f"topic {unique}-short: keeps messages for 60 minutes, and the oldest to be replayed is" in caplog.text
 

@@ -3,8 +3,8 @@
 import pytest
 
 from clarion.pipeline import DefinitionError, pipeline, table, topic
-from clarion.pipeline.definition import Plan, Source, Target
-from clarion.pipeline.runner import Play
+from clarion.pipeline.definition import PipelineSource, PipelineTarget, Plan
+from clarion.pipeline.runner import PipelineRun
 
 LOGS = topic("logs", json="level string")
 
@@ -15,8 +15,8 @@ def declare(function=lambda logs: logs, **parts):
 
 def test_a_topic_and_a_table_are_sources_and_targets():
     for each in (topic("a"), table("lake/a")):
-        assert isinstance(each, Source)
-        assert isinstance(each, Target)
+        assert isinstance(each, PipelineSource)
+        assert isinstance(each, PipelineTarget)
 
 
 def test_a_pipeline_has_its_functions_name_words_and_file():
@@ -112,7 +112,7 @@ def test_bad_records_have_a_topic_named_after_the_pipeline_unless_told_otherwise
     ],
 )
 def test_a_partition_is_read_by_several_tasks_only_where_no_target_keeps_its_order(writes, may_split):
-    play = Play(declare(writes=writes), Plan("localhost:9092"))
+    play = PipelineRun(declare(writes=writes), Plan("localhost:9092"))
     assert play._run.may_split == may_split
 
 

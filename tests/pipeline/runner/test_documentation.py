@@ -9,7 +9,7 @@ import pytest
 from clarion.pipeline import pipeline, spark_session, table, topic
 from clarion.pipeline.loading import load_file
 from clarion.pipeline.metrics import COUNTERS, GAUGES
-from clarion.pipeline.progress import Progress
+from clarion.pipeline.progress import PipelineProgress
 
 PAGE = (Path(__file__).parents[3] / "docs" / "pipelines.md").read_text()
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
@@ -33,7 +33,7 @@ def test_every_metric_is_on_the_page():
 
 
 def test_every_field_of_the_json_is_on_the_page():
-    for name in Progress("one").as_json(0.0):
+    for name in PipelineProgress("one").as_json(0.0):
         assert f"`{name}`" in PAGE
 
 

@@ -6,7 +6,7 @@ import random
 import pytest
 from pyspark.sql import functions as F
 
-from clarion.pipeline.definition import Run
+from clarion.pipeline.definition import RunSettings
 from clarion.pipeline.json_values import is_one_object
 from clarion.pipeline.ready.columns import typed_rows
 from clarion.pipeline.source.data_source import message_schema
@@ -67,18 +67,18 @@ def message_rows(spark, values):
 
 def test_a_topic_drops_what_is_no_object_and_keeps_every_kind_of_white_space(spark):
     source = topic("t", json="a string", on_bad="drop", metadata=True)
-    kept = rows_of(message_rows(spark, [*GOOD, *BAD]), source, Run("p", "nowhere:1")).collect()
+    kept = rows_of(message_rows(spark, [*GOOD, *BAD]), source, RunSettings("p", "nowhere:1")).collect()
     assert sorted(each["_message"]["offset"] for each in kept) == list(range(len(GOOD)))
 
 
 def test_headers_that_came_along_are_no_part_of_a_json_value(spark):
     rows = message_rows(spark, [b"x"]).selectExpr("cast(value AS string) AS value", "offset", "headers")
-    (row,) = messages_of(rows, topic("out"), Run("p", "")).collect()
+    (row,) = messages_of(rows, topic("out"), RunSettings("p", "")).collect()
     assert json.loads(row.value) == {"value": "x", "offset": 0}
 
 
 def test_a_raw_message_is_copied_with_headers_and_time(spark):
-    assert messages_of(message_rows(spark, [b"x"]), topic("out"), Run("p", "")).columns == [
+    assert messages_of(message_rows(spark, [b"x"]), topic("out"), RunSettings("p", "")).columns == [
         "key",
         "value",
         "headers",

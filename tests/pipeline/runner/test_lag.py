@@ -6,9 +6,9 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from clarion.model.ids import TopicPartition as Place
-from clarion.pipeline.definition import Run
-from clarion.pipeline.lag import FirstBatch, LagProbe, LagWatch, partition_lag
-from clarion.pipeline.progress import PartitionLag, Progress, read_report
+from clarion.pipeline.definition import RunSettings
+from clarion.pipeline.lag import FirstBatch, LagProbe, PipelineLagWatch, partition_lag
+from clarion.pipeline.progress import PartitionLag, PipelineProgress, read_report
 from clarion.pipeline.topic_reference import topic
 from clarion.testing import embedded
 from tests.pipeline.topics import create
@@ -43,9 +43,9 @@ def stand_at(bootstrap: str, group: str, offsets: dict[tuple[str, int], int]) ->
     consumer.close()
 
 
-def looked(bootstrap: str, *topics, progress: Progress | None = None) -> Progress:
-    progress = progress or Progress("p")
-    probe = LagProbe(progress, topics, Run("p", bootstrap), Clock())
+def looked(bootstrap: str, *topics, progress: PipelineProgress | None = None) -> PipelineProgress:
+    progress = progress or PipelineProgress("p")
+    probe = LagProbe(progress, topics, RunSettings("p", bootstrap), Clock())
     probe.look()
     probe.close()
     return progress
@@ -66,7 +66,7 @@ def test_the_end_of_the_last_batch_counts_before_the_group_has_heard_of_it(boots
     create(bootstrap, "logs", 1, retention_ms="-1")
     write(bootstrap, "logs", 0, 10)
     stand_at(bootstrap, "clarion-pipeline-p", {("logs", 0): 2})
-    progress = Progress("p")
+    progress = PipelineProgress("p")
     assert looked(bootstrap, topic("logs"), progress=progress).lag == 8
     progress.add(read_report({"batchId": 1, "sources": [{"endOffset": '{"logs": {"id": "x", "0": 9}}'}]}), 0.0)
     assert looked(bootstrap, topic("logs"), progress=progress).lag == 1
@@ -89,7 +89,7 @@ def test_nothing_is_said_of_what_nobody_has_begun_to_read(bootstrap):
 
 
 def test_a_broker_that_is_away_is_not_a_lag_of_nought():
-    progress = Progress("p", lag=0)
+    progress = PipelineProgress("p", lag=0)
     assert looked("127.0.0.1:1", topic("logs"), progress=progress).lag is None
 
 
@@ -102,7 +102,7 @@ def test_the_watch_looks_until_its_block_ends(bootstrap):
     create(bootstrap, "logs", 1)
     write(bootstrap, "logs", 0, 4)
     stand_at(bootstrap, "clarion-pipeline-p", {("logs", 0): 0})
-    progress = Progress("p")
-    with LagWatch([LagProbe(progress, [topic("logs")], Run("p", bootstrap))]):
+    progress = PipelineProgress("p")
+    with PipelineLagWatch([LagProbe(progress, [topic("logs")], RunSettings("p", bootstrap))]):
         wait_for(lambda: progress.lag == 4, seconds=15, what="the first look")
     assert not [each for each in threading.enumerate() if each.name == "lag"]

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from clarion.pipeline.metrics import COUNTERS, GAUGES, served
-from clarion.pipeline.progress import PartitionLag, Progress, lag_of, read_report
+from clarion.pipeline.progress import PartitionLag, PipelineProgress, lag_of, read_report
 from clarion.pipeline.reasons import plain_reason
 from clarion.pipeline.view import JsonLines, Lines, card, facts, line
 
@@ -25,7 +25,7 @@ REPORT = {
 
 
 def progress_of(*reports):
-    one = Progress("errors_per_minute", "running")
+    one = PipelineProgress("errors_per_minute", "running")
     for moment, report in enumerate(reports):
         one.add(read_report(report), float(moment))
     return one
@@ -69,7 +69,7 @@ def test_an_idle_trigger_means_that_everything_has_been_read():
 def test_a_pipe_gets_a_line_at_every_change_of_state_and_no_more():
     out = io.StringIO()
     say = Lines(out)
-    one = Progress("errors_per_minute", "waiting", "nothing answers at 127.0.0.1:9092")
+    one = PipelineProgress("errors_per_minute", "waiting", "nothing answers at 127.0.0.1:9092")
     say([one])
     say([one])
     one.state, one.detail = "running", ""
@@ -83,7 +83,7 @@ def test_a_pipe_gets_a_line_at_every_change_of_state_and_no_more():
 def test_a_failure_that_ends_the_command_is_left_to_the_command():
     out = io.StringIO()
     say = Lines(out)
-    failed, other = Progress("a", "failed", "no such topic"), Progress("b", "running")
+    failed, other = PipelineProgress("a", "failed", "no such topic"), PipelineProgress("b", "running")
     say([failed, other])
     other.state = "failed"
     say([failed, other])
@@ -130,13 +130,13 @@ def test_a_card_says_what_there_is_to_say_and_no_more():
         ("table", "lake/errors_per_minute · 90.0 s behind · written 2026-11-15 10:00:00Z"),
         ("note", "waits"),
     ]
-    assert facts(Progress("new").as_json(0.0)) == [("rows", "0 in (0/s) · 0 out (0/s)"), ("lag", "not known")]
+    assert facts(PipelineProgress("new").as_json(0.0)) == [("rows", "0 in (0/s) · 0 out (0/s)"), ("lag", "not known")]
 
 
 def test_a_failure_is_told_once():
-    failed = Progress("errors", "failed", "no such column", last_error="no such column").as_json(0.0)
-    again = Progress("errors", "restarting", "in 1 s: no broker", last_error="no broker").as_json(0.0)
-    well = Progress("errors", "running", last_error="no broker").as_json(0.0)
+    failed = PipelineProgress("errors", "failed", "no such column", last_error="no such column").as_json(0.0)
+    again = PipelineProgress("errors", "restarting", "in 1 s: no broker", last_error="no broker").as_json(0.0)
+    well = PipelineProgress("errors", "running", last_error="no broker").as_json(0.0)
     assert [facts(each)[2:] for each in (failed, again, well)] == [
         [("error", "no such column")],
         [("note", "in 1 s: no broker")],
@@ -173,7 +173,7 @@ def test_a_broker_that_does_not_answer_leaves_the_lag_unknown():
 
 
 def test_prometheus_gets_every_number():
-    with served(("127.0.0.1", 0), [behind(), Progress("new")]) as port:
+    with served(("127.0.0.1", 0), [behind(), PipelineProgress("new")]) as port:
         text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5).read().decode()
     label = '{pipeline="errors_per_minute"}'
     assert f"clarion_pipeline_rows_read_total{label} 1000.0" in text
@@ -222,7 +222,7 @@ def test_a_page_of_spark_becomes_one_line(said, reason):
 
 
 def test_rows_that_came_too_late_are_counted():
-    progress = Progress("p")
+    progress = PipelineProgress("p")
     for _ in range(2):
         operators = [{"numRowsDroppedByWatermark": 3}, {"numRowsDroppedByWatermark": 1}]
         progress.add(read_report({"batchId": 1, "stateOperators": operators}), 0.0)
@@ -231,7 +231,7 @@ def test_rows_that_came_too_late_are_counted():
 
 def test_lag_is_unknown_and_not_nought_while_a_batch_waits_to_become_larger():
     for waits, lag in ((False, 0), (True, None)):
-        progress = Progress("p", may_wait_for_more=waits)
+        progress = PipelineProgress("p", may_wait_for_more=waits)
         sources = [{"endOffset": {"t": {"0": 5}}, "latestOffset": {"t": {"0": 9}}}]
         progress.add(read_report({"batchId": 1, "sources": sources}), 0.0)
         assert progress.lag == 4

@@ -53,7 +53,7 @@ _LENGTH = Struct(">i")
 _TIMESTAMP_MAX: Final = 2**61  # milliseconds: seventy million years, and no sum with a delta leaves 64 bits
 
 
-class Run(NamedTuple):
+class BatchRun(NamedTuple):
     """One partition's data in a response, and which of its offsets are wanted."""
 
     partition: str  # `topic-3`, for messages to people
@@ -65,15 +65,15 @@ class Run(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Batches:
+class FetchedBatches:
     """A table of whole batches: parallel arrays, one entry per batch."""
 
     at: NDArray[np.int64]
     run: NDArray[np.int64]  # which of the runs it belongs to
     header: NDArray[Any]  # of HEADER
 
-    def __getitem__(self, chosen: Any) -> Batches:
-        return Batches(self.at[chosen], self.run[chosen], self.header[chosen])
+    def __getitem__(self, chosen: Any) -> FetchedBatches:
+        return FetchedBatches(self.at[chosen], self.run[chosen], self.header[chosen])
 
     @property
     def count(self) -> int:
@@ -92,17 +92,17 @@ class Batches:
         return following
 
 
-def find_batches(frame: Buffer, runs: Sequence[Run]) -> Batches:
+def find_batches(frame: Buffer, runs: Sequence[BatchRun]) -> FetchedBatches:
     """Every whole batch of these runs, with believable headers."""
     at: list[int] = []
     counts = [_hop(frame, run, at) for run in runs]
     places = np.array(at, np.int64)
-    batches = Batches(places, np.repeat(np.arange(len(runs)), counts), _read_headers(frame, places))
+    batches = FetchedBatches(places, np.repeat(np.arange(len(runs)), counts), _read_headers(frame, places))
     _check(batches, runs)
     return batches
 
 
-def next_offsets(batches: Batches, runs: Sequence[Run]) -> list[int]:
+def next_offsets(batches: FetchedBatches, runs: Sequence[BatchRun]) -> list[int]:
     """Where to go on in each run: behind its last whole batch, or where it was."""
     following = np.array([run.start_offset for run in runs], np.int64)
     np.maximum.at(following, batches.run, batches.next_offset)
@@ -110,7 +110,7 @@ def next_offsets(batches: Batches, runs: Sequence[Run]) -> list[int]:
     return offsets
 
 
-def choose(batches: Batches, runs: Sequence[Run]) -> Batches:
+def choose(batches: FetchedBatches, runs: Sequence[BatchRun]) -> FetchedBatches:
     """The batches that hold messages for the reader."""
     start = np.array([run.start_offset for run in runs], np.int64)[batches.run]
     end = np.array([run.end_offset for run in runs], np.int64)[batches.run]
@@ -123,7 +123,7 @@ def choose(batches: Batches, runs: Sequence[Run]) -> Batches:
     return batches if wanted.all() else batches[wanted]
 
 
-def check_crcs(frame: Buffer, batches: Batches, runs: Sequence[Run]) -> None:
+def check_crcs(frame: Buffer, batches: FetchedBatches, runs: Sequence[BatchRun]) -> None:
     view = memoryview(frame)
     ends = batches.end.tolist()
     for nth, (at, crc) in enumerate(zip(batches.at.tolist(), batches.header["crc"].tolist(), strict=True)):
@@ -131,13 +131,13 @@ def check_crcs(frame: Buffer, batches: Batches, runs: Sequence[Run]) -> None:
             raise corrupt(batches, nth, runs, "it does not match its CRC")
 
 
-def corrupt(batches: Batches, nth: int, runs: Sequence[Run], what: str) -> CorruptDataError:
+def corrupt(batches: FetchedBatches, nth: int, runs: Sequence[BatchRun], what: str) -> CorruptDataError:
     """An error that names the place."""
     offset = int(batches.header["base_offset"][nth])
     return CorruptDataError(f"{runs[int(batches.run[nth])].partition}: the batch at offset {offset} is damaged: {what}")
 
 
-def _hop(frame: Buffer, run: Run, found: list[int]) -> int:
+def _hop(frame: Buffer, run: BatchRun, found: list[int]) -> int:
     """Note where the whole batches of a run begin; how many they are."""
     at, end, before = run.at, run.at + run.length, len(found)
     read_length = _LENGTH.unpack_from
@@ -163,7 +163,7 @@ def _read_headers(frame: Buffer, at: NDArray[np.int64]) -> NDArray[Any]:
     return windows[at].view(HEADER)[:, 0].astype(HEADER.newbyteorder("="))
 
 
-def _check(batches: Batches, runs: Sequence[Run]) -> None:
+def _check(batches: FetchedBatches, runs: Sequence[BatchRun]) -> None:
     """Refuse headers that contradict themselves."""
     header = batches.header
     count = header["record_count"].astype(np.int64)
@@ -183,7 +183,7 @@ def _check(batches: Batches, runs: Sequence[Run]) -> None:
             raise corrupt(batches, int(broken.argmax()), runs, what)
 
 
-def _are_aborted(batches: Batches, runs: Sequence[Run]) -> NDArray[np.bool_]:
+def _are_aborted(batches: FetchedBatches, runs: Sequence[BatchRun]) -> NDArray[np.bool_]:
     """Which batches belong to an aborted transaction: from its first offset to its producer's next control batch."""
     hidden = np.zeros(batches.count, np.bool_)
     for index, run in enumerate(runs):

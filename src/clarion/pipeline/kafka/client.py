@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
 from clarion.model.errors import ErrorCode
-from clarion.pipeline.kafka.connection import Api, Buffer, Connection
+from clarion.pipeline.kafka.connection import BrokerConnection, Buffer, ClientApi
 from clarion.pipeline.kafka.errors import ConnectionLostError, may_pass, refusal
 from clarion.pipeline.kafka.metadata import (
     METADATA,
     NO_EPOCH,
     NO_LEADER,
     Cluster,
-    TopicInfo,
+    KnownTopic,
     metadata_request,
     read_metadata,
 )
@@ -38,7 +38,7 @@ class Client:
     def __init__(self, settings: ClientSettings) -> None:
         self.settings = settings
         self._bootstrap = tuple(address(server) for server in settings.bootstrap_servers)
-        self._connections: dict[tuple[str, int], Connection] = {}
+        self._connections: dict[tuple[str, int], BrokerConnection] = {}
         self._cluster = Cluster()
         self._created_since: dict[str, float] = {}  # topics that were asked for and are not there yet
 
@@ -49,12 +49,12 @@ class Client:
 
     # Topics
 
-    def topics(self, names: Sequence[str] | None, *, may_create: bool = False) -> dict[str, TopicInfo]:
+    def topics(self, names: Sequence[str] | None, *, may_create: bool = False) -> dict[str, KnownTopic]:
         """These topics, or all; those that do not exist are missing from the answer. Asked anew, never cached."""
         found = self.keep_trying(lambda: self._ask_topics(names, may_create))
         return {topic.name: topic for topic in found if topic.error_code not in _MISSING}
 
-    def topics_surely(self, names: Sequence[str]) -> dict[str, TopicInfo]:
+    def topics_surely(self, names: Sequence[str]) -> dict[str, KnownTopic]:
         """As `topics`, but what is missing is asked for a few times more: a broker that has just started may not know
         its cluster's topics yet, and whoever believes it drops messages that are there."""
         found = self.topics(names)
@@ -88,7 +88,7 @@ class Client:
         for topic in topics:
             self._cluster.topics.pop(topic, None)
 
-    def _ask_topics(self, names: Sequence[str] | None, may_create: bool) -> list[TopicInfo]:
+    def _ask_topics(self, names: Sequence[str] | None, may_create: bool) -> list[KnownTopic]:
         fresh = read_metadata(self.ask_any(METADATA, metadata_request(names, may_create=may_create)))
         self._cluster = Cluster(fresh.brokers, {**self._cluster.topics, **fresh.topics})
         for topic in fresh.topics.values():
@@ -111,7 +111,7 @@ class Client:
 
     # Questions
 
-    def ask_any(self, api: Api, body: Buffer) -> FieldReader:
+    def ask_any(self, api: ClientApi, body: Buffer) -> FieldReader:
         """Whichever broker answers first of those that are known."""
         last: ConnectionLostError | None = None
         for where in self._known_addresses():
@@ -121,16 +121,16 @@ class Client:
                 last = error
         raise last or ConnectionLostError("there are no bootstrap servers")
 
-    def ask(self, broker: int, api: Api, body: Buffer, *, extra_ms: int = 0) -> FieldReader:
+    def ask(self, broker: int, api: ClientApi, body: Buffer, *, extra_ms: int = 0) -> FieldReader:
         return self._ask_at(self._address_of(broker), api, body, extra_ms=extra_ms)
 
-    def connection(self, broker: int) -> Connection:
+    def connection(self, broker: int) -> BrokerConnection:
         """An open connection; whoever sees it fail calls `drop`."""
         return self._connection_at(self._address_of(broker))
 
-    def open_connection(self, broker: int) -> Connection:
+    def open_connection(self, broker: int) -> BrokerConnection:
         """One more connection, which the caller owns."""
-        return Connection(*self._address_of(broker), self.settings)
+        return BrokerConnection(*self._address_of(broker), self.settings)
 
     def drop(self, broker: int) -> None:
         self._drop_at(self._address_of(broker))
@@ -162,7 +162,7 @@ class Client:
             raise ConnectionLostError(f"broker {broker} is not known any more")
         return where
 
-    def _ask_at(self, where: tuple[str, int], api: Api, body: Buffer, *, extra_ms: int = 0) -> FieldReader:
+    def _ask_at(self, where: tuple[str, int], api: ClientApi, body: Buffer, *, extra_ms: int = 0) -> FieldReader:
         connection = self._connection_at(where)
         try:
             return connection.ask(api, body, extra_ms=extra_ms)
@@ -170,14 +170,14 @@ class Client:
             self._drop_at(where)
             raise
 
-    def _connection_at(self, where: tuple[str, int]) -> Connection:
+    def _connection_at(self, where: tuple[str, int]) -> BrokerConnection:
         connection = self._connections.get(where)
         if connection is not None and connection.unanswered:
             # Whoever asked is gone (a cancelled task); the answer would be taken for another's.
             self._drop_at(where)
             connection = None
         if connection is None:
-            connection = self._connections[where] = Connection(*where, self.settings)
+            connection = self._connections[where] = BrokerConnection(*where, self.settings)
         return connection
 
     def _drop_at(self, where: tuple[str, int]) -> None:

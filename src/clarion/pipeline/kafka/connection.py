@@ -22,7 +22,7 @@ FRAME_BYTES_MAX: Final = 256 * 1024 * 1024
 RECEIVE_BUFFER_BYTES: Final = 4 * 1024 * 1024
 
 
-class Api(NamedTuple):
+class ClientApi(NamedTuple):
     """An API at the version in which this room speaks it."""
 
     name: str
@@ -35,13 +35,13 @@ _SIZE = Struct(">i")
 _HEADER = Struct(">ihhih")  # size, api key, version, correlation id, length of the client id
 
 
-class Connection:
+class BrokerConnection:
     def __init__(self, host: str, port: int, settings: ClientSettings) -> None:
         self.address = f"{host}:{port}"
         self._client_id = settings.client_id.encode()
         self._timeout_s = settings.request_timeout_ms / 1000
         self._last_id = 0
-        self._unanswered: deque[tuple[int, Api]] = deque()
+        self._unanswered: deque[tuple[int, ClientApi]] = deque()
         self._buffer = bytearray()
         self._socket = _connect(host, port, settings)
 
@@ -61,12 +61,12 @@ class Connection:
         self._unanswered.clear()
         self._socket.close()
 
-    def ask(self, api: Api, body: Buffer, *, extra_ms: int = 0) -> FieldReader:
+    def ask(self, api: ClientApi, body: Buffer, *, extra_ms: int = 0) -> FieldReader:
         """One question, one answer. `extra_ms` is time that the broker was allowed to wait by itself."""
         self.send(api, body)
         return self.receive(extra_ms=extra_ms)
 
-    def send(self, api: Api, *body: Buffer) -> None:
+    def send(self, api: ClientApi, *body: Buffer) -> None:
         """The body may come in pieces, so that megabytes of records need not be copied into one."""
         self._last_id = (self._last_id + 1) & 0x7FFFFFFF
         size = _HEADER.size - 4 + len(self._client_id) + api.is_flexible + sum(map(len, body))
@@ -124,7 +124,7 @@ class Connection:
             at += got
         return room
 
-    def _lost(self, api: Api, error: OSError) -> ConnectionLostError | TlsError:
+    def _lost(self, api: ClientApi, error: OSError) -> ConnectionLostError | TlsError:
         return _failure(f"{self.address} was asked for {api.name}", error)
 
 

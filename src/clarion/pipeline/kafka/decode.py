@@ -23,9 +23,9 @@ from clarion.pipeline.kafka.batches import (
     COMPRESSION_MASK,
     HEADER_BYTES,
     LOG_APPEND_TIME,
-    Batches,
+    BatchRun,
     Buffer,
-    Run,
+    FetchedBatches,
     corrupt,
 )
 from clarion.pipeline.kafka.columns import gather, number_column
@@ -63,8 +63,8 @@ class Rows:
 
 def decode(
     frame: Buffer,
-    batches: Batches,
-    runs: Sequence[Run],
+    batches: FetchedBatches,
+    runs: Sequence[BatchRun],
     *,
     with_headers: bool = False,
     decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX,
@@ -90,8 +90,8 @@ class _DamagedRecordError(Exception):
 
 
 def _record_data(
-    frame: Buffer, batches: Batches, runs: Sequence[Run], limit_bytes: int
-) -> Iterator[tuple[Batches, Buffer, list[int], list[int]]]:
+    frame: Buffer, batches: FetchedBatches, runs: Sequence[BatchRun], limit_bytes: int
+) -> Iterator[tuple[FetchedBatches, Buffer, list[int], list[int]]]:
     """Batches with the bytes that hold their records, and where in those each batch's records begin and end."""
     if not batches.count:
         return
@@ -112,7 +112,9 @@ def _record_data(
             first, parts, bounds = nth + 1, [], [0]
 
 
-def _expand(code: int, content: memoryview, limit_bytes: int, batches: Batches, nth: int, runs: Sequence[Run]) -> bytes:
+def _expand(
+    code: int, content: memoryview, limit_bytes: int, batches: FetchedBatches, nth: int, runs: Sequence[BatchRun]
+) -> bytes:
     try:
         return decompress(code, content, limit_bytes)
     except UncompressedError as error:
@@ -123,7 +125,7 @@ def _expand(code: int, content: memoryview, limit_bytes: int, batches: Batches, 
 
 
 def _decode_part(
-    data: Buffer, batches: Batches, at: list[int], end: list[int], runs: Sequence[Run], with_headers: bool
+    data: Buffer, batches: FetchedBatches, at: list[int], end: list[int], runs: Sequence[BatchRun], with_headers: bool
 ) -> Rows:
     counts = batches.header["record_count"]
     octets = np.frombuffer(data, np.uint8)
@@ -206,7 +208,7 @@ class _Cursor:
             raise _DamagedRecordError(int(self.batch[int((~holds).argmax())]), what)
 
 
-def _check_deltas(record: _Cursor, batches: Batches, delta: Longs, shift: Longs) -> None:
+def _check_deltas(record: _Cursor, batches: FetchedBatches, delta: Longs, shift: Longs) -> None:
     """Offsets rise inside a batch and stay in it; timestamps stay representable."""
     if not len(delta):
         return
@@ -217,7 +219,7 @@ def _check_deltas(record: _Cursor, batches: Batches, delta: Longs, shift: Longs)
     record.check((shift <= _TIMESTAMP_MAX) & (shift >= -_TIMESTAMP_MAX), "a timestamp is out of range")
 
 
-def _chosen(offset: Longs, run: NDArray[np.int64], runs: Sequence[Run]) -> NDArray[np.intp] | None:
+def _chosen(offset: Longs, run: NDArray[np.int64], runs: Sequence[BatchRun]) -> NDArray[np.intp] | None:
     """Which messages have wanted offsets; None stands for all of them."""
     start = np.array([one.start_offset for one in runs], np.int64)
     end = np.array([one.end_offset for one in runs], np.int64)
@@ -228,7 +230,9 @@ def _chosen(offset: Longs, run: NDArray[np.int64], runs: Sequence[Run]) -> NDArr
     return None if wanted.all() else np.flatnonzero(wanted)
 
 
-def _microseconds(batches: Batches, batch: NDArray[np.int64], shift: Longs, is_append_time: NDArray[np.bool_]) -> Longs:
+def _microseconds(
+    batches: FetchedBatches, batch: NDArray[np.int64], shift: Longs, is_append_time: NDArray[np.bool_]
+) -> Longs:
     stamp = batches.header["base_timestamp"][batch] + shift
     if is_append_time.any():
         stamp = np.where(is_append_time[batch], batches.header["max_timestamp"][batch], stamp)

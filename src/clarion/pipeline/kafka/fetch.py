@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from clarion.pipeline.kafka.connection import Api
+from clarion.pipeline.kafka.connection import ClientApi
 from clarion.pipeline.kafka.errors import refusal
 from clarion.wire.cursor import FieldReader, FieldWriter
 
-FETCH: Final = Api("Fetch", 1, 13, is_flexible=True)
+FETCH: Final = ClientApi("Fetch", 1, 13, is_flexible=True)
 
 
-class Wanted(NamedTuple):
+class WantedPartition(NamedTuple):
     topic_id: UUID
     partition: int
     offset: int
@@ -40,9 +40,9 @@ class Fetched(NamedTuple):
 
 
 def fetch_request(
-    wanted: Sequence[Wanted], *, isolation: int, wait_ms: int, bytes_max: int, bytes_min: int = 1
+    wanted: Sequence[WantedPartition], *, isolation: int, wait_ms: int, bytes_max: int, bytes_min: int = 1
 ) -> bytearray:
-    by_topic: dict[UUID, list[Wanted]] = defaultdict(list)
+    by_topic: dict[UUID, list[WantedPartition]] = defaultdict(list)
     for one in wanted:
         by_topic[one.topic_id].append(one)
     to = FieldWriter(flexible=True).int32(-1).int32(wait_ms).int32(bytes_min).int32(bytes_max).int8(isolation)
@@ -55,7 +55,7 @@ def fetch_request(
     return to.string("").tags().out
 
 
-def _put_partition(to: FieldWriter, one: Wanted) -> None:
+def _put_partition(to: FieldWriter, one: WantedPartition) -> None:
     to.int32(one.partition).int32(one.leader_epoch).int64(one.offset).int32(-1).int64(-1).int32(one.bytes_max).tags()
 
 

@@ -11,10 +11,10 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from clarion.model.ids import NO_TOPIC_ID
-from clarion.pipeline.kafka.connection import Api
+from clarion.pipeline.kafka.connection import ClientApi
 from clarion.wire.cursor import FieldReader, FieldWriter
 
-METADATA: Final = Api("Metadata", 3, 12, is_flexible=True)
+METADATA: Final = ClientApi("Metadata", 3, 12, is_flexible=True)
 NO_LEADER: Final = -1
 NO_EPOCH: Final = -1
 
@@ -26,7 +26,7 @@ class PartitionInfo(NamedTuple):
     leader_epoch: int
 
 
-class TopicInfo(NamedTuple):
+class KnownTopic(NamedTuple):
     error_code: int
     name: str
     topic_id: UUID
@@ -43,7 +43,7 @@ class TopicInfo(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Cluster:
     brokers: dict[int, tuple[str, int]] = field(default_factory=dict)
-    topics: dict[str, TopicInfo] = field(default_factory=dict)
+    topics: dict[str, KnownTopic] = field(default_factory=dict)
 
 
 def metadata_request(topics: Sequence[str] | None, *, may_create: bool = False) -> bytearray:
@@ -71,12 +71,12 @@ def _read_broker(answer: FieldReader) -> tuple[int, str, int]:
     return node, host, port
 
 
-def _read_topic(answer: FieldReader) -> TopicInfo:
+def _read_topic(answer: FieldReader) -> KnownTopic:
     error_code, name, topic_id, is_internal = answer.int16(), answer.text(), answer.uuid(), answer.boolean()
     partitions = sorted(answer.array(_read_partition))
     answer.int32()  # authorized operations
     answer.skip_tags()
-    return TopicInfo(error_code, name, topic_id, is_internal, tuple(partitions))
+    return KnownTopic(error_code, name, topic_id, is_internal, tuple(partitions))
 
 
 def _read_partition(answer: FieldReader) -> PartitionInfo:

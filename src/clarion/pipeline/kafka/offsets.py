@@ -12,18 +12,18 @@ from typing import Final, NamedTuple, TypeVar
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import TopicPartition
 from clarion.pipeline.kafka.client import Client
-from clarion.pipeline.kafka.connection import Api
+from clarion.pipeline.kafka.connection import ClientApi
 from clarion.pipeline.kafka.errors import ConnectionLostError, refusal
 from clarion.wire.cursor import FieldReader, FieldWriter
 
 T = TypeVar("T")
 V = TypeVar("V")
 
-LIST_OFFSETS: Final = Api("ListOffsets", 2, 5, is_flexible=False)
-OFFSET_FOR_LEADER_EPOCH: Final = Api("OffsetForLeaderEpoch", 23, 3, is_flexible=False)
-OFFSET_COMMIT: Final = Api("OffsetCommit", 8, 7, is_flexible=False)
-OFFSET_FETCH: Final = Api("OffsetFetch", 9, 5, is_flexible=False)
-FIND_COORDINATOR: Final = Api("FindCoordinator", 10, 2, is_flexible=False)
+LIST_OFFSETS: Final = ClientApi("ListOffsets", 2, 5, is_flexible=False)
+OFFSET_FOR_LEADER_EPOCH: Final = ClientApi("OffsetForLeaderEpoch", 23, 3, is_flexible=False)
+OFFSET_COMMIT: Final = ClientApi("OffsetCommit", 8, 7, is_flexible=False)
+OFFSET_FETCH: Final = ClientApi("OffsetFetch", 9, 5, is_flexible=False)
+FIND_COORDINATOR: Final = ClientApi("FindCoordinator", 10, 2, is_flexible=False)
 
 LATEST: Final = -1
 EARLIEST: Final = -2

@@ -6,13 +6,13 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from clarion.pipeline.kafka.connection import Api
+from clarion.pipeline.kafka.connection import ClientApi
 from clarion.pipeline.kafka.encode import EncodedBatch
 from clarion.pipeline.kafka.errors import refusal
 from clarion.wire.cursor import FieldReader, FieldWriter
 
-PRODUCE: Final = Api("Produce", 0, 8, is_flexible=False)
-INIT_PRODUCER_ID: Final = Api("InitProducerId", 22, 1, is_flexible=False)
+PRODUCE: Final = ClientApi("Produce", 0, 8, is_flexible=False)
+INIT_PRODUCER_ID: Final = ClientApi("InitProducerId", 22, 1, is_flexible=False)
 
 ACKS_ALL: Final = -1
 

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import TopicPartition
 from clarion.pipeline.kafka.client import Client
-from clarion.pipeline.kafka.connection import Buffer, Connection
+from clarion.pipeline.kafka.connection import BrokerConnection, Buffer
 from clarion.pipeline.kafka.encode import EncodedBatch, Messages, assemble, cut_batches, encode_records, size_bounds
 from clarion.pipeline.kafka.errors import ConnectionLostError, RefusedRowError, may_pass, refusal
 from clarion.pipeline.kafka.produce import (
@@ -60,7 +60,7 @@ class ProducerSettings:
 
 
 @dataclass(slots=True)
-class Batch:
+class ProducerBatch:
     """Rows on their way to one partition."""
 
     tp: TopicPartition
@@ -74,7 +74,7 @@ class Batch:
         return f"row {first}" if first == last else f"one of the rows {first} to {last}"
 
 
-class Producer:
+class IdempotentProducer:
     def __init__(self, client: Client, settings: ProducerSettings) -> None:
         self.written: Counter[TopicPartition] = Counter()  # messages, since `begin`
         self._client = client
@@ -82,9 +82,9 @@ class Producer:
         self._batch_bytes_max: dict[str, int] = {}  # of topics that take less than the settings say
         self._id: ProducerId | None = None
         self._sequences: dict[TopicPartition, int] = {}
-        self._in_flight: dict[int, deque[list[Batch]]] = {}
-        self._connections: dict[int, Connection] = {}
-        self._unsure: list[Batch] = []  # sent, and neither acknowledged nor refused for good
+        self._in_flight: dict[int, deque[list[ProducerBatch]]] = {}
+        self._connections: dict[int, BrokerConnection] = {}
+        self._unsure: list[ProducerBatch] = []  # sent, and neither acknowledged nor refused for good
 
     def begin(self) -> None:
         """Forget what earlier callers wrote. The producer's id and its connections stay: a broker remembers every id
@@ -116,23 +116,23 @@ class Producer:
 
     def _encode(
         self, rows: Messages, groups: Sequence[tuple[TopicPartition, int]], positions: NDArray[np.int64]
-    ) -> list[Batch]:
+    ) -> list[ProducerBatch]:
         group_starts = np.array([start for _, start in groups], np.int64)
         limit = self._settings.batch_bytes_max
         bytes_max = min(self._batch_bytes_max.get(tp.topic, limit) for tp, _ in groups)
         starts = cut_batches(size_bounds(rows), group_starts, bytes_max)
         owners = np.searchsorted(group_starts, starts, side="right") - 1
         records = encode_records(rows, starts)
-        out: list[Batch] = []
+        out: list[ProducerBatch] = []
         for nth, (start, owner) in enumerate(zip(starts.tolist(), owners.tolist(), strict=True)):
             tp, count = groups[owner][0], records.counts[nth]
             data = assemble(records, nth, compression=self._settings.compression)
-            batch = Batch(tp, rows.slice(start, count), positions[start : start + count], 0, data)
+            batch = ProducerBatch(tp, rows.slice(start, count), positions[start : start + count], 0, data)
             self._number(batch)
             out.append(batch)
         return out
 
-    def _number(self, batch: Batch) -> None:
+    def _number(self, batch: ProducerBatch) -> None:
         """Give a batch its place behind the last one of its partition."""
         producer = self._producer_id()
         batch.sequence = self._sequences.get(batch.tp, 0)
@@ -146,10 +146,10 @@ class Producer:
             )
         return self._id
 
-    def _requests(self, batches: list[Batch]) -> list[tuple[int, list[Batch]]]:
+    def _requests(self, batches: list[ProducerBatch]) -> list[tuple[int, list[ProducerBatch]]]:
         """Batches by leader, at most one of each partition in a request."""
-        out: list[tuple[int, list[Batch]]] = []
-        latest: dict[int, list[Batch]] = {}
+        out: list[tuple[int, list[ProducerBatch]]] = []
+        latest: dict[int, list[ProducerBatch]] = {}
         for batch in batches:
             leader = self._leader(batch.tp)
             request = latest.get(leader)
@@ -159,7 +159,7 @@ class Producer:
             request.append(batch)
         return out
 
-    def _has_room(self, request: list[Batch], batch: Batch) -> bool:
+    def _has_room(self, request: list[ProducerBatch], batch: ProducerBatch) -> bool:
         size = sum(one.data.size for one in request) + batch.data.size
         return size <= self._settings.request_bytes_max and all(one.tp != batch.tp for one in request)
 
@@ -168,7 +168,7 @@ class Producer:
 
     # As long as all goes well
 
-    def _send(self, leader: int, batches: list[Batch]) -> None:
+    def _send(self, leader: int, batches: list[ProducerBatch]) -> None:
         in_flight = self._in_flight.setdefault(leader, deque())
         while len(in_flight) >= IN_FLIGHT_MAX:
             self._take_answer(leader)
@@ -184,7 +184,7 @@ class Producer:
         except ConnectionLostError:
             self._lose(leader)
 
-    def _request(self, batches: list[Batch]) -> list[Buffer]:
+    def _request(self, batches: list[ProducerBatch]) -> list[Buffer]:
         ones = [(batch.tp.topic, batch.tp.partition, batch.data) for batch in batches]
         return produce_request(ones, timeout_ms=self._settings.request_timeout_ms)
 
@@ -214,10 +214,10 @@ class Producer:
 
     # Answers
 
-    def _settle(self, batches: list[Batch], answers: list[Produced]) -> list[Batch]:
+    def _settle(self, batches: list[ProducerBatch], answers: list[Produced]) -> list[ProducerBatch]:
         """Note what was written; give back what must be sent again."""
         by_place = {TopicPartition(one.topic, one.partition): one for one in answers}
-        again: list[Batch] = []
+        again: list[ProducerBatch] = []
         for batch in batches:
             answer = by_place.get(batch.tp)
             if answer is None:
@@ -231,7 +231,7 @@ class Producer:
                 again.append(batch)
         return again
 
-    def _judge(self, batch: Batch, answer: Produced) -> None:
+    def _judge(self, batch: ProducerBatch, answer: Produced) -> None:
         """Raise what will not be different next time."""
         error = refusal(answer.error_code, f"write to {batch.tp}", answer.message)
         if error.code == ErrorCode.INVALID_RECORD:
@@ -240,7 +240,7 @@ class Producer:
             raise error
         self._client.forget_leaders([batch.tp.topic])
 
-    def _halve(self, batch: Batch) -> list[Batch]:
+    def _halve(self, batch: ProducerBatch) -> list[ProducerBatch]:
         """The same rows and sequences in two batches; later batches are made smaller from the start."""
         count = batch.rows.count
         if count == 1:
@@ -250,14 +250,16 @@ class Producer:
         self._batch_bytes_max[batch.tp.topic] = min(known, smaller)
         starts = np.array([0, count // 2], np.int64)
         records = encode_records(batch.rows, starts)
-        halves: list[Batch] = []
+        halves: list[ProducerBatch] = []
         producer = self._producer_id()
         for nth, start in enumerate(starts.tolist()):
             data = assemble(records, nth, compression=self._settings.compression)
             sequence = (batch.sequence + start) & _SEQUENCE_MASK
             data.stamp(producer.number, producer.epoch, sequence)
             positions = batch.positions[start : start + records.counts[nth]]
-            halves.append(Batch(batch.tp, batch.rows.slice(start, records.counts[nth]), positions, sequence, data))
+            halves.append(
+                ProducerBatch(batch.tp, batch.rows.slice(start, records.counts[nth]), positions, sequence, data)
+            )
         return halves
 
     # When something may have gone wrong
@@ -281,7 +283,7 @@ class Producer:
 
     def _try_once(self) -> Exception | None:
         """One request per leader, with the first unsure batch of every partition."""
-        firsts: dict[TopicPartition, Batch] = {}
+        firsts: dict[TopicPartition, ProducerBatch] = {}
         for batch in self._unsure:
             firsts.setdefault(batch.tp, batch)
         try:
@@ -295,7 +297,7 @@ class Producer:
             return error
         return None
 
-    def _settle_again(self, batches: list[Batch], answers: list[Produced]) -> None:
+    def _settle_again(self, batches: list[ProducerBatch], answers: list[Produced]) -> None:
         again = self._settle(batches, answers)
         gone = [id(batch) for batch in batches]
         self._unsure = [batch for batch in self._unsure if id(batch) not in gone] + again

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from clarion.pipeline.kafka.fetch import Wanted
+from clarion.pipeline.kafka.fetch import WantedPartition
 
 # A fetch for the tail of a range asks for no more than what is likely to be in it, with this much to spare.
 _SPARE_BYTES: Final = 64 * 1024
@@ -60,12 +60,12 @@ class RangeProgress:
     def place(self) -> tuple[UUID, int]:
         return self.range.topic_id, self.range.partition
 
-    def wanted(self) -> Wanted:
+    def wanted(self) -> WantedPartition:
         size = self.fetch_bytes
         if self.bytes_per_row:
             left = (self.range.end - self.next_offset) * self.bytes_per_row * 1.1 + _SPARE_BYTES
             size = min(size, int(left))
-        return Wanted(self.range.topic_id, self.range.partition, self.next_offset, size)
+        return WantedPartition(self.range.topic_id, self.range.partition, self.next_offset, size)
 
     def on_data(self, following: int, length: int) -> bool:
         """Batches came, `following` is the offset after them. False: only a part of one, so more must be asked for."""

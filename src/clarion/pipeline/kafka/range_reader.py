@@ -18,9 +18,9 @@ from uuid import UUID
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import TopicPartition
 from clarion.pipeline.kafka import crc
-from clarion.pipeline.kafka.batches import Batches, Run, check_crcs, choose, find_batches, next_offsets
+from clarion.pipeline.kafka.batches import BatchRun, FetchedBatches, check_crcs, choose, find_batches, next_offsets
 from clarion.pipeline.kafka.client import Client
-from clarion.pipeline.kafka.connection import Connection
+from clarion.pipeline.kafka.connection import BrokerConnection
 from clarion.pipeline.kafka.decode import Rows, decode
 from clarion.pipeline.kafka.errors import ConnectionLostError, DataLossError, may_pass, refusal
 from clarion.pipeline.kafka.fetch import FETCH, Fetched, fetch_request, read_fetched
@@ -149,7 +149,7 @@ class _RangeReader:
             if not group:
                 return
 
-    def _send_ahead(self, connection: Connection, group: Sequence[RangeProgress]) -> ConnectionLostError | None:
+    def _send_ahead(self, connection: BrokerConnection, group: Sequence[RangeProgress]) -> ConnectionLostError | None:
         """The next request. If it cannot be sent, what has already arrived must still come out first."""
         try:
             self._send(connection, group)
@@ -157,7 +157,7 @@ class _RangeReader:
             return error
         return None
 
-    def _send(self, connection: Connection, group: Sequence[RangeProgress]) -> None:
+    def _send(self, connection: BrokerConnection, group: Sequence[RangeProgress]) -> None:
         settings = self._settings
         wanted = [one.wanted() for one in group]
         self._asked_at = time.monotonic()
@@ -171,12 +171,12 @@ class _RangeReader:
             ),
         )
 
-    def _match(self, fetched: list[Fetched], group: list[RangeProgress]) -> tuple[list[RangeProgress], list[Run]]:
+    def _match(self, fetched: list[Fetched], group: list[RangeProgress]) -> tuple[list[RangeProgress], list[BatchRun]]:
         """The parts of an answer that hold data, and whose they are. Errors are dealt with on the way."""
         by_place = {one.place: one for one in group}
         some_came = any(part.length for part in fetched)
         progress: list[RangeProgress] = []
-        runs: list[Run] = []
+        runs: list[BatchRun] = []
         for part in fetched:
             one = by_place.get((part.topic_id, part.partition))
             if one is None:
@@ -185,18 +185,22 @@ class _RangeReader:
                 self._on_error(one, part.error_code)
             elif part.length:
                 progress.append(one)
-                runs.append(Run(str(one.range), part.at, part.length, one.next_offset, one.range.end, part.aborted))
+                runs.append(
+                    BatchRun(str(one.range), part.at, part.length, one.next_offset, one.range.end, part.aborted)
+                )
             else:
                 self._on_nothing(one, part, some_came)
         return progress, runs
 
-    def _advance(self, progress: list[RangeProgress], runs: list[Run], found: Batches) -> set[tuple[UUID, int]]:
+    def _advance(
+        self, progress: list[RangeProgress], runs: list[BatchRun], found: FetchedBatches
+    ) -> set[tuple[UUID, int]]:
         """Note what came; the places that advanced."""
         followings = zip(progress, runs, next_offsets(found, runs), strict=True)
         return {one.place for one, run, following in followings if one.on_data(following, run.length)}
 
     def _decode(
-        self, frame: bytearray, found: Batches, runs: list[Run], progress: list[RangeProgress]
+        self, frame: bytearray, found: FetchedBatches, runs: list[BatchRun], progress: list[RangeProgress]
     ) -> Iterator[tuple[Rows, Sequence[OffsetRange]]]:
         chosen = choose(found, runs)
         checks = self._settings.checks_crcs

@@ -19,16 +19,16 @@ from uuid import UUID
 from clarion.model.ids import TopicPartition
 from clarion.pipeline.kafka.batches import HEADER_BYTES, LENGTH_PREFIX_BYTES
 from clarion.pipeline.kafka.client import Client
-from clarion.pipeline.kafka.connection import Connection
+from clarion.pipeline.kafka.connection import BrokerConnection
 from clarion.pipeline.kafka.errors import ConnectionLostError
-from clarion.pipeline.kafka.fetch import FETCH, Fetched, Wanted, fetch_request, read_fetched
+from clarion.pipeline.kafka.fetch import FETCH, Fetched, WantedPartition, fetch_request, read_fetched
 from clarion.pipeline.kafka.offsets import READ_COMMITTED
 
 _BATCH_LENGTH = Struct(">i")
 _LAST_OFFSET_DELTA = Struct(">i")
 
 
-class Position(NamedTuple):
+class WatchedPosition(NamedTuple):
     topic_id: UUID
     offset: int
 
@@ -45,9 +45,9 @@ class News(NamedTuple):
 class _Poll:
     """A question that waits for its answer."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: BrokerConnection) -> None:
         self.connection = connection
-        self.asked: dict[tuple[UUID, int], tuple[TopicPartition, Position]] = {}
+        self.asked: dict[tuple[UUID, int], tuple[TopicPartition, WatchedPosition]] = {}
         self.asked_at = 0.0
 
 
@@ -62,7 +62,7 @@ class Watch:
             self._drop(leader)
 
     def poll(
-        self, positions: Mapping[TopicPartition, Position], wait_ms: int, hold_ms: int | None = None
+        self, positions: Mapping[TopicPartition, WatchedPosition], wait_ms: int, hold_ms: int | None = None
     ) -> dict[TopicPartition, News]:
         """What the leaders say until the first of them has something, or until the wait is over. `hold_ms`: how long
         they may keep the question, if that is longer; the next call takes it up again."""
@@ -78,8 +78,8 @@ class Watch:
             self._client.forget_leaders({tp.topic for tp in positions})
             raise
 
-    def _ask(self, positions: Mapping[TopicPartition, Position], wait_ms: int) -> None:
-        by_leader: dict[int, dict[TopicPartition, Position]] = defaultdict(dict)
+    def _ask(self, positions: Mapping[TopicPartition, WatchedPosition], wait_ms: int) -> None:
+        by_leader: dict[int, dict[TopicPartition, WatchedPosition]] = defaultdict(dict)
         for tp, position in positions.items():
             by_leader[self._client.leader(*tp)][tp] = position
         for leader in set(self._polls) - set(by_leader):
@@ -99,14 +99,16 @@ class Watch:
         if time.monotonic() - poll.asked_at > self._client.settings.request_timeout_ms / 1000:
             raise ConnectionLostError(f"{poll.connection.address} was asked for Fetch: no answer in time")
 
-    def _request(self, asked: Mapping[TopicPartition, Position], wait_ms: int) -> bytearray:
+    def _request(self, asked: Mapping[TopicPartition, WatchedPosition], wait_ms: int) -> bytearray:
         # One byte each: the first partition that has anything sends one batch all the same (KIP-74), the others none.
         epoch_of = self._client.leader_epoch
-        wanted = [Wanted(one.topic_id, tp.partition, one.offset, 1, epoch_of(*tp)) for tp, one in asked.items()]
+        wanted = [
+            WantedPartition(one.topic_id, tp.partition, one.offset, 1, epoch_of(*tp)) for tp, one in asked.items()
+        ]
         return fetch_request(wanted, isolation=self._isolation, wait_ms=wait_ms, bytes_max=1)
 
     def _collect(
-        self, positions: Mapping[TopicPartition, Position], wait_ms: int, hold_ms: int
+        self, positions: Mapping[TopicPartition, WatchedPosition], wait_ms: int, hold_ms: int
     ) -> dict[TopicPartition, News]:
         news: dict[TopicPartition, News] = {}
         for poll in self._ready(wait_ms, hold_ms):

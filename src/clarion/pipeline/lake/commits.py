@@ -13,7 +13,7 @@ from clarion.pipeline.lake.ranges import Origin, SourceRange
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class WriterBatch:
     """What makes two writes the same write: who, and its how manieth. Later batches have larger numbers."""
 
     app_id: str
@@ -25,7 +25,7 @@ class Commit:
     schema: pa.Schema  # of the rows, partition columns included
     files: Sequence[DataFile]
     ranges: Sequence[SourceRange] = ()
-    batch: Batch | None = None
+    batch: WriterBatch | None = None
     overwrite: bool = False
 
 

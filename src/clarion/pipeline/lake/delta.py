@@ -20,7 +20,7 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.transaction import AddAction
 
-from clarion.pipeline.lake.commits import Batch, Commit, is_there
+from clarion.pipeline.lake.commits import Commit, WriterBatch, is_there
 from clarion.pipeline.lake.errors import LakeError, LakeRetryError
 from clarion.pipeline.lake.files import DataFile, Layout, check_files
 from clarion.pipeline.lake.location import Location, locate, telling
@@ -134,7 +134,7 @@ def first_offset(table: DeltaTable, origin: Origin) -> int | None:
     return table.transaction_version(transaction_name("first", origin))
 
 
-def transactions(table: DeltaTable, batch: Batch | None, ranges: Iterable[SourceRange]) -> list[Transaction]:
+def transactions(table: DeltaTable, batch: WriterBatch | None, ranges: Iterable[SourceRange]) -> list[Transaction]:
     """What the table is to remember of a commit."""
     found = [] if batch is None else [Transaction(batch.app_id, batch.version)]
     for each in ranges:

@@ -34,7 +34,7 @@ class Span(NamedTuple):
     next_offset: int
 
 
-class History(NamedTuple):
+class ArchivedHistory(NamedTuple):
     spans: dict[Origin, Span]
     files: list[TableFile]
 
@@ -60,10 +60,10 @@ def check_archive(place: Location) -> None:
         raise LakeError(f"history: {place} is no archive of raw messages; it has the columns {', '.join(names)}")
 
 
-def history(place: Location, origins: Iterable[Origin]) -> History:
+def history(place: Location, origins: Iterable[Origin]) -> ArchivedHistory:
     """The archived past of these partitions, as it is now. The files are read anywhere."""
     found = snapshot(place)
-    return History(_spans(found, origins), sorted(found.files.values(), key=lambda each: each.path))
+    return ArchivedHistory(_spans(found, origins), sorted(found.files.values(), key=lambda each: each.path))
 
 
 def _spans(found: Snapshot, origins: Iterable[Origin]) -> dict[Origin, Span]:

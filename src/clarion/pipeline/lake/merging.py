@@ -16,7 +16,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import CommitFailedError
 
-from clarion.pipeline.lake.commits import Batch
+from clarion.pipeline.lake.commits import WriterBatch
 from clarion.pipeline.lake.delta import ATTEMPTS_MAX, PAUSE_SECONDS, grown, opened_or_created, transactions
 from clarion.pipeline.lake.errors import LakeError, LakeRetryError
 from clarion.pipeline.lake.location import telling
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class MergeRule:
     """How a row meets the row of the same key."""
 
     key: tuple[str, ...]
@@ -43,10 +43,10 @@ class Rule:
 DELETED: Final = "__deleted"  # a column that decides and is not kept
 
 
-def ordered(key: tuple[str, ...], order_by: tuple[str, ...], *, deletes: bool) -> Rule:
+def ordered(key: tuple[str, ...], order_by: tuple[str, ...], *, deletes: bool) -> MergeRule:
     """The newest row per key stays, whichever batch it comes with; rows that are `DELETED` take theirs along."""
     later = _is_later(order_by)
-    return Rule(
+    return MergeRule(
         key=key,
         order_by=order_by,
         delete_when=f"new.{_quoted(DELETED)} AND ({later})" if deletes else None,
@@ -67,7 +67,7 @@ def _is_later(columns: Sequence[str]) -> str:
     return found
 
 
-def newest_per_key(df: DataFrame, rule: Rule) -> DataFrame:
+def newest_per_key(df: DataFrame, rule: MergeRule) -> DataFrame:
     """One row per key, decided in Spark."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
@@ -79,7 +79,12 @@ def newest_per_key(df: DataFrame, rule: Rule) -> DataFrame:
 
 
 def merge(
-    options: TableOptions, rows: pa.Table, rule: Rule, *, batch: Batch | None = None, ranges: Sequence[SourceRange] = ()
+    options: TableOptions,
+    rows: pa.Table,
+    rule: MergeRule,
+    *,
+    batch: WriterBatch | None = None,
+    ranges: Sequence[SourceRange] = (),
 ) -> bool:
     """Merge rows with distinct keys. False: this batch is in the table already."""
     rows = rows.cast(nullable(rows.schema))
@@ -102,7 +107,7 @@ def merge(
     )
 
 
-def _merge(table: DeltaTable, rows: pa.Table, rule: Rule, kept: pa.Schema, properties: CommitProperties) -> None:
+def _merge(table: DeltaTable, rows: pa.Table, rule: MergeRule, kept: pa.Schema, properties: CommitProperties) -> None:
     types = fit(nullable(pa.schema(table.schema().to_arrow())), kept, may_add=False).written
     decides = [each for each in rows.schema if each.name in rule.leave_out]
     source = rows.select([*types.names, *[each.name for each in decides]]).cast(pa.schema([*types, *decides]))
@@ -118,7 +123,7 @@ def _merge(table: DeltaTable, rows: pa.Table, rule: Rule, kept: pa.Schema, prope
     merger.execute()
 
 
-def _check_keys(rows: pa.Table, rule: Rule) -> None:
+def _check_keys(rows: pa.Table, rule: MergeRule) -> None:
     missing = [name for name in rule.key if name not in rows.schema.names]
     if missing:
         raise LakeError(f"the rows have no column {', '.join(missing)} to merge by")

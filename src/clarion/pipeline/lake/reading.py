@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
 
-    from clarion.pipeline.table_reference import Table
+    from clarion.pipeline.table_reference import TableReference
 
 # What Spark sends to every executor by itself where it knows how large a table is.
 BROADCAST_BYTES_MAX: Final = 10 << 20
 
 
-def read_table(spark: SparkSession, where: str | Location | Table, *, version: int | None = None) -> DataFrame:
+def read_table(spark: SparkSession, where: str | Location | TableReference, *, version: int | None = None) -> DataFrame:
     """A table's rows. The DataFrame is a snapshot: commits after this call are not in it."""
     place = locate(where) if isinstance(where, str | Location) else where.location
     table = open_table(place)

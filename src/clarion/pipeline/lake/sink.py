@@ -26,7 +26,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from clarion.pipeline.lake.commits import Batch, Commit
+from clarion.pipeline.lake.commits import Commit, WriterBatch
 from clarion.pipeline.lake.errors import LakeError
 from clarion.pipeline.lake.files import DataFile, Layout, TaskFiles
 from clarion.pipeline.lake.options import TableOptions, read_options
@@ -62,7 +62,7 @@ class LakeSource(DataSource):
 
 
 @dataclass(frozen=True, slots=True)
-class Written(WriterCommitMessage):
+class WrittenFiles(WriterCommitMessage):
     """What one task did."""
 
     files: tuple[DataFile, ...]
@@ -78,7 +78,7 @@ class _Writer:
         self.overwrite = overwrite
         self.layout: Layout = _delta().plan(options, schema)
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenFiles:
         context = TaskContext.get()
         query_id = context.getLocalProperty("sql.streaming.queryId") if context else None
         files = TaskFiles(self.layout, f"part-{context.partitionId() if context else 0:05}")
@@ -89,9 +89,9 @@ class _Writer:
         except BaseException:
             files.discard()
             raise
-        return Written(tuple(closed), tuple(ranges), query_id)
+        return WrittenFiles(tuple(closed), tuple(ranges), query_id)
 
-    def publish(self, messages: Sequence[Any], batch: Batch | None) -> bool:
+    def publish(self, messages: Sequence[Any], batch: WriterBatch | None) -> bool:
         done = _done(messages)
         work = Commit(
             schema=self.layout.schema,
@@ -113,7 +113,7 @@ class TableWriter(_Writer, DataSourceArrowWriter):
         if app_id is None or version is None:
             self.publish(messages, None)
             return
-        self.publish(messages, Batch(app_id, version))
+        self.publish(messages, WriterBatch(app_id, version))
         _tidy(self.options, version)  # a stream's batch that goes to several targets
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -132,7 +132,7 @@ class StreamTableWriter(_Writer, DataSourceStreamArrowWriter):
         query_id = next((each.query_id for each in _done(messages) if each.query_id), None)
         if query_id is None:
             return  # a batch without tasks: nothing to write, nothing to remember
-        self.publish(messages, Batch(query_id, batchId))
+        self.publish(messages, WriterBatch(query_id, batchId))
         _tidy(self.options, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
@@ -152,9 +152,9 @@ def _tidy(options: TableOptions, batch_id: int) -> None:
     tidy_sometimes(options, batch_id)
 
 
-def _done(messages: Iterable[Any]) -> list[Written]:
+def _done(messages: Iterable[Any]) -> list[WrittenFiles]:
     """Messages of tasks that ended; of others Spark knows nothing."""
-    return [each for each in messages if isinstance(each, Written)]
+    return [each for each in messages if isinstance(each, WrittenFiles)]
 
 
 def _arrow(schema: StructType) -> pa.Schema:

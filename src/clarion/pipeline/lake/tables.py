@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from clarion.pipeline.lake.commits import Batch
+from clarion.pipeline.lake.commits import WriterBatch
 from clarion.pipeline.lake.errors import LakeError
 from clarion.pipeline.lake.options import read_options
 from clarion.pipeline.lake.sink import FORMAT
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from clarion.pipeline.definition import MicroBatch, QuerySettings
-    from clarion.pipeline.table_reference import Table
+    from clarion.pipeline.table_reference import TableReference
 
 
 # Every merge writes the files of the rows it changes anew: what it replaced goes soon, or a small table with many
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 MERGED: Final = {"compactEvery": "20", "vacuumHours": "2"}
 
 
-def stream_table(df: DataFrame, table: Table, query: QuerySettings) -> StreamingQuery:
+def stream_table(df: DataFrame, table: TableReference, query: QuerySettings) -> StreamingQuery:
     """Start the query that keeps a table; every batch is in it once, whoever dies when."""
     if table.mode == "merge":
         check_merge(table, df.columns)
@@ -33,20 +33,20 @@ def stream_table(df: DataFrame, table: Table, query: QuerySettings) -> Streaming
     return query.start(writer)
 
 
-def write_table(df: DataFrame, table: Table, batch: MicroBatch | None = None) -> None:
+def write_table(df: DataFrame, table: TableReference, batch: MicroBatch | None = None) -> None:
     """Write a static DataFrame, or one micro-batch that is skipped if the table has it."""
     if table.mode == "merge":
         check_merge(table, df.columns)
-        _merge(df, table, None if batch is None else Batch(batch.query_id, batch.batch_id))
+        _merge(df, table, None if batch is None else WriterBatch(batch.query_id, batch.batch_id))
         return
     named = {} if batch is None else {"txnAppId": batch.query_id, "txnVersion": str(batch.batch_id)}
     mode = "overwrite" if table.mode == "overwrite" else "append"
     df.write.format(FORMAT).options(**_sink_options(table), **named).mode(mode).save()
 
 
-def merging_function(table: Table) -> Callable[[DataFrame, int], None]:
+def merging_function(table: TableReference) -> Callable[[DataFrame, int], None]:
     def merge_batch(df: DataFrame, batch_id: int) -> None:
-        _merge(df, table, Batch(query_id_of(df), batch_id))
+        _merge(df, table, WriterBatch(query_id_of(df), batch_id))
 
     return merge_batch
 
@@ -59,7 +59,7 @@ def query_id_of(df: DataFrame) -> str:
     return str(found)
 
 
-def _merge(df: DataFrame, table: Table, batch: Batch | None) -> None:
+def _merge(df: DataFrame, table: TableReference, batch: WriterBatch | None) -> None:
     from clarion.pipeline.lake.compaction import tidy_sometimes
     from clarion.pipeline.lake.merging import DELETED, merge, newest_per_key, ordered
 
@@ -77,7 +77,7 @@ def _merge(df: DataFrame, table: Table, batch: Batch | None) -> None:
         tidy_sometimes(options, batch.version)
 
 
-def check_merge(table: Table, columns: Sequence[str]) -> None:
+def check_merge(table: TableReference, columns: Sequence[str]) -> None:
     """Refuse before a query starts what no batch of it could do."""
     for what, names in (("key", table.key), ("orderBy", _names(option_of(table, "orderBy")))):
         if missing := [name for name in names if name not in columns]:
@@ -86,7 +86,7 @@ def check_merge(table: Table, columns: Sequence[str]) -> None:
             )
 
 
-def option_of(table: Table, name: str) -> str:
+def option_of(table: TableReference, name: str) -> str:
     return next((value for key, value in table.options.items() if key.lower() == name.lower()), "")
 
 
@@ -94,7 +94,7 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-def _sink_options(table: Table, without: tuple[str, ...] = ()) -> dict[str, str]:
+def _sink_options(table: TableReference, without: tuple[str, ...] = ()) -> dict[str, str]:
     dropped = {name.lower() for name in without}
     options = {name: value for name, value in table.options.items() if name.lower() not in dropped}
     if table.partition_by:

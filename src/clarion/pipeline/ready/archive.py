@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Final
 
 from clarion.model.ids import TopicPartition
 from clarion.pipeline.broker_link import BrokerLink, Layout
-from clarion.pipeline.definition import DefinitionError, MicroBatch, Pipeline, QuerySettings, Run, check
+from clarion.pipeline.definition import DefinitionError, MicroBatch, Pipeline, QuerySettings, RunSettings, check
 from clarion.pipeline.field_list import why_no_fields
 from clarion.pipeline.ready.columns import origin_columns, partition_columns, raw_rows, typed_rows
-from clarion.pipeline.table_reference import Table, table
-from clarion.pipeline.topic_reference import FORMAT, Topic, topic
+from clarion.pipeline.table_reference import TableReference, table
+from clarion.pipeline.topic_reference import FORMAT, TopicReference, topic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -110,18 +110,18 @@ class Shape:
 class ArchiveSource:
     """The messages that the table does not hold, as its rows."""
 
-    topic: Topic
-    table: Table
+    topic: TopicReference
+    table: TableReference
     shape: Shape
 
     @property
     def description(self) -> str:
         return self.topic.description
 
-    def missing(self, run: Run) -> str | None:
+    def missing(self, run: RunSettings) -> str | None:
         return self.topic.missing(run)
 
-    def load(self, spark: SparkSession, run: Run, *, streaming: bool) -> DataFrame:
+    def load(self, spark: SparkSession, run: RunSettings, *, streaming: bool) -> DataFrame:
         connection = self.topic.connection(run)
         link = BrokerLink(connection)
         layout = link.layout(link.matching(self.topic.names, self.topic.pattern))
@@ -139,7 +139,7 @@ class ArchiveSource:
         reader = (spark.readStream if streaming else spark.read).format(FORMAT).options(**options)
         return self.shape.rows(reader.load(), schema)
 
-    def _starting(self, run: Run, layout: Layout) -> dict[str, str]:
+    def _starting(self, run: RunSettings, layout: Layout) -> dict[str, str]:
         """Where the table ends. Spark asks only if there is no checkpoint, or for a batch."""
         held = held_offsets(self.table, layout)
         if not held:
@@ -162,8 +162,8 @@ class ArchiveSource:
 class ArchiveTarget:
     """The table, and the broker's promise to wait for it."""
 
-    table: Table
-    topic: Topic
+    table: TableReference
+    topic: TopicReference
     holds: bool = True
     output_modes: tuple[str, ...] = field(default=("append",))
     keeps_order: bool = False
@@ -172,7 +172,7 @@ class ArchiveTarget:
     def description(self) -> str:
         return self.table.description
 
-    def prepare(self, spark: SparkSession, run: Run) -> None:
+    def prepare(self, spark: SparkSession, run: RunSettings) -> None:
         link = BrokerLink(self.topic.connection(run))
         names = link.matching(self.topic.names, self.topic.pattern)
         if self.holds:
@@ -180,22 +180,22 @@ class ArchiveTarget:
         else:
             link.release(names, run.group)
 
-    def start(self, df: DataFrame, run: Run, query: QuerySettings) -> StreamingQuery:
+    def start(self, df: DataFrame, run: RunSettings, query: QuerySettings) -> StreamingQuery:
         return self.table.start(df, run, query)
 
-    def write(self, df: DataFrame, run: Run, batch: MicroBatch | None = None) -> None:
+    def write(self, df: DataFrame, run: RunSettings, batch: MicroBatch | None = None) -> None:
         self.table.write(df, run, batch)
         if batch is None:
             self._commit(run)
 
-    def _commit(self, run: Run) -> None:
+    def _commit(self, run: RunSettings) -> None:
         """A batch has no stream that says how far it came; and a group that never says so holds everything back."""
         link = BrokerLink(self.topic.connection(run))
         held = held_offsets(self.table, link.layout(link.matching(self.topic.names, self.topic.pattern)))
         link.commit(run.group, {TopicPartition(each.topic, each.partition): offset for each, offset in held.items()})
 
 
-def held_offsets(target: Table, layout: Layout) -> dict[Origin, int]:
+def held_offsets(target: TableReference, layout: Layout) -> dict[Origin, int]:
     """Per partition the first offset that the table does not hold; without those of which it holds nothing."""
     from clarion.pipeline.lake.history import next_offsets
     from clarion.pipeline.lake.ranges import Origin
@@ -213,7 +213,7 @@ def starting_offsets(held: Mapping[Origin, int], layout: Layout) -> dict[str, di
     }
 
 
-def known_fields(target: Table) -> StructType | None:
+def known_fields(target: TableReference) -> StructType | None:
     """The fields that a typed archive has already; None for a table that is not there."""
     from pyspark.sql.pandas.types import from_arrow_schema
 

@@ -17,17 +17,17 @@ from dataclasses import dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
-from clarion.pipeline.definition import MicroBatch, Pipeline, QuerySettings, Run, check
+from clarion.pipeline.definition import MicroBatch, Pipeline, QuerySettings, RunSettings, check
 from clarion.pipeline.ready.archive import ArchiveSource, Shape
 from clarion.pipeline.ready.columns import ORIGIN
-from clarion.pipeline.table_reference import Table, table
-from clarion.pipeline.topic_reference import Topic, topic
+from clarion.pipeline.table_reference import TableReference, table
+from clarion.pipeline.topic_reference import TopicReference, topic
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from clarion.pipeline.lake.merging import Rule
+    from clarion.pipeline.lake.merging import MergeRule
     from clarion.pipeline.lake.ranges import SourceRange
 
 # What crosses the driver with one batch stays small enough to be merged in memory.
@@ -65,8 +65,8 @@ def latest(
 
 @dataclass(frozen=True, slots=True)
 class LatestTarget:
-    table: Table
-    topic: Topic
+    table: TableReference
+    topic: TopicReference
     prefix: str  # of the columns that say where a message came from
     output_modes: tuple[str, ...] = field(default=("append",))
     keeps_order: bool = False
@@ -75,10 +75,10 @@ class LatestTarget:
     def description(self) -> str:
         return self.table.description
 
-    def prepare(self, spark: SparkSession, run: Run) -> None:
+    def prepare(self, spark: SparkSession, run: RunSettings) -> None:
         """The first batch makes the table."""
 
-    def start(self, df: DataFrame, run: Run, query: QuerySettings) -> StreamingQuery:
+    def start(self, df: DataFrame, run: RunSettings, query: QuerySettings) -> StreamingQuery:
         from clarion.pipeline.lake.tables import query_id_of
 
         def merge_batch(rows: DataFrame, batch_id: int) -> None:
@@ -86,8 +86,8 @@ class LatestTarget:
 
         return query.start(df.writeStream.foreachBatch(merge_batch))
 
-    def write(self, df: DataFrame, run: Run, batch: MicroBatch | None = None) -> None:
-        from clarion.pipeline.lake.commits import Batch
+    def write(self, df: DataFrame, run: RunSettings, batch: MicroBatch | None = None) -> None:
+        from clarion.pipeline.lake.commits import WriterBatch
         from clarion.pipeline.lake.compaction import tidy_sometimes
         from clarion.pipeline.lake.merging import merge
         from clarion.pipeline.lake.options import read_options
@@ -101,22 +101,22 @@ class LatestTarget:
             df.unpersist()
         options = read_options({**MERGED, **self.table.options, "path": self.table.path})
         if rows.num_rows:
-            named = None if batch is None else Batch(batch.query_id, batch.batch_id)
+            named = None if batch is None else WriterBatch(batch.query_id, batch.batch_id)
             merge(options, rows, rule(self.prefix), batch=named, ranges=ranges)
         if batch is not None:
             tidy_sometimes(options, batch.batch_id)
 
 
-def rule(prefix: str) -> Rule:
+def rule(prefix: str) -> MergeRule:
     """SQL of delta-rs: `new` replaces `old` if it is later."""
-    from clarion.pipeline.lake.merging import Rule
+    from clarion.pipeline.lake.merging import MergeRule
 
     def both(column: str, sign: str) -> str:
         return f'new."{prefix}{column}" {sign} old."{prefix}{column}"'
 
     same = " AND ".join(both(each, "=") for each in ("topic", "topic_id", "partition"))
     later = f"(({same}) AND {both('offset', '>')}) OR (NOT ({same}) AND {both('timestamp', '>=')})"
-    return Rule(
+    return MergeRule(
         key=(f"{prefix}key",),
         delete_when=f'new."{_IS_DELETED}" AND ({later})',
         insert_when=f'NOT new."{_IS_DELETED}"',
@@ -150,7 +150,7 @@ def ranges_of(df: DataFrame, prefix: str) -> list[SourceRange]:
     return sorted(SourceRange(Origin(row[0], row[1] or "", row[2]), row[3], row[4] + 1) for row in found)
 
 
-def unseen(df: DataFrame, target: Table, ranges: Sequence[SourceRange], prefix: str) -> DataFrame:
+def unseen(df: DataFrame, target: TableReference, ranges: Sequence[SourceRange], prefix: str) -> DataFrame:
     """Without the messages that the table has seen: a lost checkpoint must not bring deleted keys back."""
     from pyspark.sql import functions as F
 

@@ -19,9 +19,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from clarion.pipeline.broker_link import BrokerLink
-from clarion.pipeline.definition import DefinitionError, MicroBatch, Pipeline, QuerySettings, Run, check
+from clarion.pipeline.definition import DefinitionError, MicroBatch, Pipeline, QuerySettings, RunSettings, check
 from clarion.pipeline.ready.columns import is_typed, with_empty_headers
-from clarion.pipeline.topic_reference import FORMAT, Topic, topic
+from clarion.pipeline.topic_reference import FORMAT, TopicReference, topic
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -85,12 +85,12 @@ class ReplaySource:
     def description(self) -> str:
         return f"table {self.path}"
 
-    def missing(self, run: Run) -> str | None:
+    def missing(self, run: RunSettings) -> str | None:
         from clarion.pipeline.lake.reading import schema_at
 
         return None if schema_at(self.path) is not None else f"there is no table at {self.path}"
 
-    def load(self, spark: SparkSession, run: Run, *, streaming: bool) -> DataFrame:
+    def load(self, spark: SparkSession, run: RunSettings, *, streaming: bool) -> DataFrame:
         if streaming:
             raise DefinitionError("a replay is a batch: run it with --to latest")
         return self.messages(spark)
@@ -128,7 +128,7 @@ class ReplaySource:
 
 @dataclass(frozen=True, slots=True)
 class ReplayTarget:
-    topic: Topic
+    topic: TopicReference
     source: ReplaySource
     rate: float | None = None
     keeps_partitions: bool = False
@@ -140,7 +140,7 @@ class ReplayTarget:
     def description(self) -> str:
         return self.topic.description
 
-    def prepare(self, spark: SparkSession, run: Run) -> None:
+    def prepare(self, spark: SparkSession, run: RunSettings) -> None:
         """Make the topic; then say, before a message is sent, what will not stay in it."""
         self.topic.prepare(spark, run)
         if self.keeps_timestamps:
@@ -148,10 +148,10 @@ class ReplayTarget:
             for warning in warnings_about(settings, oldest(self.source.messages(spark)), datetime.now(UTC)):
                 log.warning("topic %s: %s", self.topic.names[0], warning)
 
-    def start(self, df: DataFrame, run: Run, query: QuerySettings) -> StreamingQuery:
+    def start(self, df: DataFrame, run: RunSettings, query: QuerySettings) -> StreamingQuery:
         raise DefinitionError("a replay is a batch: run it with --to latest")
 
-    def write(self, df: DataFrame, run: Run, batch: MicroBatch | None = None) -> None:
+    def write(self, df: DataFrame, run: RunSettings, batch: MicroBatch | None = None) -> None:
         tasks = max(1, df.sparkSession.sparkContext.defaultParallelism)
         rows = in_order(df, tasks, by_partition=self.keeps_partitions)
         columns = ["key", "value", "headers"]

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from clarion.pipeline.definition import DefinitionError, Pipeline, Target, check
+from clarion.pipeline.definition import DefinitionError, Pipeline, PipelineTarget, check
 from clarion.pipeline.table_reference import table
 from clarion.pipeline.topic_reference import topic
 
@@ -108,7 +108,7 @@ def rollup(
     measures = Measures(every, slide, _names(by), _names(sum), dict(quantiles or {}), time, delay)
     _check_fields(measures)
     source = topic(topics, json=measures.ddl, metadata=True, options=options)
-    targets: list[Target] = []
+    targets: list[PipelineTarget] = []
     if to is not None:
         targets.append(topic(to, key=key or (measures.by[0] if measures.by else None)))
     if table_path is not None:

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 from clarion.pipeline.connector_options import OptionError
 from clarion.pipeline.kafka.client import Client
 from clarion.pipeline.kafka.partitioner import Dealer
-from clarion.pipeline.kafka.producer import Producer
+from clarion.pipeline.kafka.producer import IdempotentProducer
 from clarion.pipeline.sink.options import SinkSettings, sink_settings
 from clarion.pipeline.sink.routing import route
 from clarion.pipeline.sink.rows import check_columns, stage
@@ -127,7 +127,7 @@ def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch
 class _Task:
     """The writing of one task, from Arrow batches to requests."""
 
-    def __init__(self, settings: SinkSettings, producer: Producer, first_turn: int) -> None:
+    def __init__(self, settings: SinkSettings, producer: IdempotentProducer, first_turn: int) -> None:
         self._producer = producer
         self._settings = settings
         self._client: Client = kept_client(settings.client)

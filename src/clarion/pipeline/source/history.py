@@ -44,7 +44,7 @@ FILES_PER_TASK_MAX: Final = 64  # so that a long past is read by more tasks than
 
 
 @dataclass
-class TaskFiles(InputPartition):
+class TaskArchive(InputPartition):
     """Files of the archive that one task reads, and what it takes from them."""
 
     location: Location
@@ -73,10 +73,10 @@ class HistoryReader(BatchReader):
         tail = [part for each in live for part in outside(each, past.spans.get(origin_of(each)), from_start=from_start)]
         tasks = max(cores() or 1, -(-len(past.files) // FILES_PER_TASK_MAX))
         lots = pack(past.files, tasks) if wanted else []
-        return [*(TaskFiles(place, files, wanted) for files in lots), *task_ranges(tail, self._settings)]
+        return [*(TaskArchive(place, files, wanted) for files in lots), *task_ranges(tail, self._settings)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, TaskFiles):
+        if not isinstance(partition, TaskArchive):
             yield from super().read(partition)
             return
         settings = self._settings

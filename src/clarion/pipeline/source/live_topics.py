@@ -18,8 +18,16 @@ from clarion.pipeline.kafka.client import Client
 from clarion.pipeline.kafka.errors import refusal
 from clarion.pipeline.kafka.offsets import EARLIEST, LATEST, ends_of_epochs, list_offsets
 from clarion.pipeline.kafka.range_reader import OnLoss
-from clarion.pipeline.kafka.watch import News, Position, Watch
-from clarion.pipeline.source.offsets import MISSING_PATIENCE_S, Found, Missing, Standing, StreamOffsets, forward, stand
+from clarion.pipeline.kafka.watch import News, Watch, WatchedPosition
+from clarion.pipeline.source.offsets import (
+    MISSING_PATIENCE_S,
+    FoundTopic,
+    Missing,
+    Standing,
+    StreamOffsets,
+    forward,
+    stand,
+)
 from clarion.pipeline.source.options import SourceSettings
 from clarion.pipeline.source.positions import find_topics, partitions_of
 
@@ -38,7 +46,7 @@ class LiveTopics:
         self._on_loss = on_loss
         self._isolation = settings.fetch.isolation
         self._watch = Watch(client, self._isolation)
-        self._found: dict[str, Found] = {}
+        self._found: dict[str, FoundTopic] = {}
         self._missing = Missing(min(MISSING_PATIENCE_S, client.settings.api_timeout_ms / 1000))
         self._not_in_target = Missing(0.0)  # where there is no later look, what is missing is told at once
         self._refreshed_at: float | None = None
@@ -65,12 +73,12 @@ class LiveTopics:
         places: dict[str, set[int]] = {topic: set() for topic in target.ids}
         for tp in target.offsets:
             places[tp.topic].add(tp.partition)
-        found = {topic: Found(target.ids[topic], frozenset(numbers)) for topic, numbers in places.items()}
+        found = {topic: FoundTopic(target.ids[topic], frozenset(numbers)) for topic, numbers in places.items()}
         standing = self._not_in_target.look(start, found, time.monotonic())
         self._tell(standing)
         return standing
 
-    def estimate(self, positions: Mapping[TopicPartition, Position]) -> None:
+    def estimate(self, positions: Mapping[TopicPartition, WatchedPosition]) -> None:
         """Look at one waiting batch, to know how large messages are."""
         for tp, news in self._watch.poll(positions, 0).items():
             self._weigh(tp, news)
@@ -88,7 +96,8 @@ class LiveTopics:
         self._tell(standing)
         here = standing.offsets
         positions = {
-            tp: Position(here.ids[tp.topic], self._standing(tp, here.offsets[tp])) for tp in sorted(standing.present)
+            tp: WatchedPosition(here.ids[tp.topic], self._standing(tp, here.offsets[tp]))
+            for tp in sorted(standing.present)
         }
         for tp, news in self._watch.poll(positions, wait_ms, HOLD_MS).items():
             self._take(tp, positions[tp].offset, here.offsets[tp], news)
@@ -132,7 +141,7 @@ class LiveTopics:
         topics = find_topics(self._client, self._settings.subscription, surely=surely)
         places = partitions_of(topics, self._settings.subscription)
         fresh = {
-            name: Found(topic.topic_id, frozenset(tp.partition for tp in places if tp.topic == name))
+            name: FoundTopic(topic.topic_id, frozenset(tp.partition for tp in places if tp.topic == name))
             for name, topic in topics.items()
         }
         for name, (topic_id, _) in self._found.items():

@@ -73,7 +73,7 @@ class StreamOffsets:
 MISSING_PATIENCE_S: Final = 10.0
 
 
-class Found(NamedTuple):
+class FoundTopic(NamedTuple):
     """A topic as the brokers know it."""
 
     topic_id: UUID
@@ -94,7 +94,7 @@ class Missing:
         self._since: dict[str, float] = {}
         self._told: set[str] = set()
 
-    def look(self, start: StreamOffsets, found: Mapping[str, Found], now: float) -> Standing:
+    def look(self, start: StreamOffsets, found: Mapping[str, FoundTopic], now: float) -> Standing:
         away = start.topics - found.keys()
         self._since = {topic: self._since.get(topic, now) for topic in away}
         self._told &= away
@@ -105,7 +105,7 @@ class Missing:
         return standing._replace(losses=standing.losses + deleted)
 
 
-def stand(start: StreamOffsets, found: Mapping[str, Found]) -> Standing:
+def stand(start: StreamOffsets, found: Mapping[str, FoundTopic]) -> Standing:
     """Go on where `start` ended. A topic without an id there (another connector's checkpoint) is the one there is."""
     ids, offsets = dict(start.ids), dict(start.offsets)
     losses = []

@@ -40,7 +40,7 @@ SHORT_POLL_MS: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Subscription:
+class TopicSubscription:
     """Exactly one of the three is set."""
 
     topics: tuple[str, ...] = ()
@@ -56,7 +56,7 @@ class Subscription:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class TriggerLimits:
     """How much goes into a micro-batch."""
 
     rows_min: int | None = None
@@ -68,11 +68,11 @@ class Limits:
 @dataclass(frozen=True, slots=True)
 class SourceSettings:
     client: ClientSettings
-    subscription: Subscription
+    subscription: TopicSubscription
     starting: Bound | None
     ending: Bound | None
     takes_latest_without_time: bool  # where no message is as late as asked for: begin at the end, instead of failing
-    limits: Limits
+    limits: TriggerLimits
     tasks: Tasks
     include_headers: bool
     include_topic_id: bool
@@ -116,32 +116,32 @@ def source_settings(given: Mapping[str, str]) -> SourceSettings:
     )
 
 
-def _subscription(options: Options) -> Subscription:
+def _subscription(options: Options) -> TopicSubscription:
     chosen = [name for name in ("subscribe", "subscribePattern", "assign") if name in options]
     if len(chosen) != 1:
         said = f", not {' and '.join(chosen)}" if chosen else ""
         raise OptionError(f"give one of the options subscribe, subscribePattern and assign{said}")
-    return options.read(chosen[0], _READERS[chosen[0]], Subscription())
+    return options.read(chosen[0], _READERS[chosen[0]], TopicSubscription())
 
 
-def _topics(text: str) -> Subscription:
+def _topics(text: str) -> TopicSubscription:
     names = tuple(sorted({name.strip() for name in text.split(",") if name.strip()}))
     if not names:
         raise ValueError("it names no topic")
     for name in names:
         _check_name(name)
-    return Subscription(topics=names)
+    return TopicSubscription(topics=names)
 
 
-def _pattern(text: str) -> Subscription:
+def _pattern(text: str) -> TopicSubscription:
     try:
         re.compile(text)
     except re.error as error:
         raise ValueError(f"{text!r} is not a regular expression: {error}") from None
-    return Subscription(pattern=text)
+    return TopicSubscription(pattern=text)
 
 
-def _assigned(text: str) -> Subscription:
+def _assigned(text: str) -> TopicSubscription:
     """`{"topic": [0, 1]}`"""
     try:
         document = json.loads(text)
@@ -152,7 +152,7 @@ def _assigned(text: str) -> Subscription:
         raise ValueError("it names no partition" if not places else "a partition is negative")
     for tp in places:
         _check_name(tp.topic)
-    return Subscription(assigned=tuple(sorted(places)))
+    return TopicSubscription(assigned=tuple(sorted(places)))
 
 
 _READERS: Final = {"subscribe": _topics, "subscribePattern": _pattern, "assign": _assigned}
@@ -165,8 +165,8 @@ def _check_name(name: str) -> None:
         raise ValueError(str(error)) from None
 
 
-def _limits(options: Options) -> Limits:
-    limits = Limits(
+def _limits(options: Options) -> TriggerLimits:
+    limits = TriggerLimits(
         rows_min=options.number("minOffsetsPerTrigger", None),
         rows_max=options.number("maxOffsetsPerTrigger", None),
         bytes_max=options.number("maxBytesPerTrigger", BYTES_PER_TRIGGER_DEFAULT),

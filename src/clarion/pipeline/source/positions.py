@@ -9,10 +9,10 @@ from typing import assert_never
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import TopicPartition
 from clarion.pipeline.kafka.client import Client
-from clarion.pipeline.kafka.metadata import TopicInfo
+from clarion.pipeline.kafka.metadata import KnownTopic
 from clarion.pipeline.kafka.offsets import EARLIEST, LATEST, list_offsets
 from clarion.pipeline.source.bounds import AtOffsets, AtTimes, Bound, Earliest, Latest
-from clarion.pipeline.source.options import Subscription
+from clarion.pipeline.source.options import TopicSubscription
 
 Offsets = dict[TopicPartition, int]
 
@@ -21,7 +21,7 @@ class MissingTopicError(Exception):
     """A topic or partition that was asked for by name and is not there."""
 
 
-def find_topics(client: Client, subscription: Subscription, *, surely: bool = False) -> dict[str, TopicInfo]:
+def find_topics(client: Client, subscription: TopicSubscription, *, surely: bool = False) -> dict[str, KnownTopic]:
     """The subscribed topics that exist. Internal topics are matched by name only, never by a pattern."""
     if subscription.names is not None:
         return client.topics_surely(subscription.names) if surely else client.topics(subscription.names)
@@ -34,12 +34,12 @@ def find_topics(client: Client, subscription: Subscription, *, surely: bool = Fa
     }
 
 
-def partitions_of(topics: Mapping[str, TopicInfo], subscription: Subscription) -> list[TopicPartition]:
+def partitions_of(topics: Mapping[str, KnownTopic], subscription: TopicSubscription) -> list[TopicPartition]:
     found = [TopicPartition(topic.name, one.number) for topic in topics.values() for one in topic.partitions]
     return [tp for tp in found if not subscription.assigned or tp in subscription.assigned]
 
 
-def check_all_there(client: Client, topics: Mapping[str, TopicInfo], subscription: Subscription) -> None:
+def check_all_there(client: Client, topics: Mapping[str, KnownTopic], subscription: TopicSubscription) -> None:
     """Refuse what was named and does not exist."""
     missing = [name for name in subscription.names or () if name not in topics]
     found = set(partitions_of(topics, subscription))

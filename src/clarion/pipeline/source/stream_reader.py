@@ -30,14 +30,14 @@ from clarion.pipeline.connector_options import OptionError
 from clarion.pipeline.kafka.client import Client
 from clarion.pipeline.kafka.offsets import EARLIEST, list_offsets
 from clarion.pipeline.kafka.range_progress import OffsetRange
-from clarion.pipeline.kafka.watch import Position
+from clarion.pipeline.kafka.watch import WatchedPosition
 from clarion.pipeline.source.admission import admit
 from clarion.pipeline.source.bounds import AtOffsets, AtTimes, Earliest, Latest, moves
 from clarion.pipeline.source.group import GroupProgress
 from clarion.pipeline.source.history import Past, SeamMovedError, TaskPast, read_past
 from clarion.pipeline.source.live_topics import LiveTopics
 from clarion.pipeline.source.offsets import Json, StreamOffsets, forward
-from clarion.pipeline.source.options import SHORT_POLL_MS, Limits, SourceSettings
+from clarion.pipeline.source.options import SHORT_POLL_MS, SourceSettings, TriggerLimits
 from clarion.pipeline.source.positions import check_all_there, find_topics, partitions_of, resolve
 from clarion.pipeline.source.reader import on_loss, read_task, task_ranges
 
@@ -89,7 +89,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         standing = StreamOffsets.from_json(start)
         if self._group is not None:
             self._group.store(standing)
-        limits = Limits(bytes_max=None) if isinstance(limit, ReadAllAvailable) else self._settings.limits
+        limits = TriggerLimits(bytes_max=None) if isinstance(limit, ReadAllAvailable) else self._settings.limits
         if self._target is not None:
             end = self._next_end_before(self._target, standing, limits)
         else:
@@ -205,7 +205,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._group.pin(start)
         return start
 
-    def _next_end(self, start: StreamOffsets, limits: Limits) -> StreamOffsets:
+    def _next_end(self, start: StreamOffsets, limits: TriggerLimits) -> StreamOffsets:
         wait_ms = self._pace.wait_ms(start, time.monotonic())
         self._latest = latest = self._latest_from(start, wait_ms)
         self._pace.answered(start, time.monotonic())
@@ -219,12 +219,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._last_batch_at = time.monotonic()
         return end
 
-    def _waits_for_more(self, waiting: int, limits: Limits) -> bool:
+    def _waits_for_more(self, waiting: int, limits: TriggerLimits) -> bool:
         if limits.rows_min is None or waiting >= limits.rows_min:
             return False
         return time.monotonic() - self._last_batch_at < limits.delay_max_ms / 1000
 
-    def _next_end_before(self, target: StreamOffsets, start: StreamOffsets, limits: Limits) -> StreamOffsets:
+    def _next_end_before(self, target: StreamOffsets, start: StreamOffsets, limits: TriggerLimits) -> StreamOffsets:
         """Towards what was there when the run began, and no further."""
         standing = self._live.towards(start, target)
         self._latest = latest = forward(standing.offsets, target.offsets)
@@ -233,12 +233,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if waiting and limits.bytes_max is not None:
             here = StreamOffsets(latest.ids, waiting)
             live = here if self._past is None else self._past.behind(here)
-            positions = {tp: Position(latest.ids[tp.topic], offset) for tp, offset in live.offsets.items()}
+            positions = {tp: WatchedPosition(latest.ids[tp.topic], offset) for tp, offset in live.offsets.items()}
             self._client.keep_trying(lambda: self._live.estimate(positions))
         return self._admit(start, beginnings, latest, limits)
 
     def _admit(
-        self, start: StreamOffsets, beginnings: dict[TopicPartition, int], latest: StreamOffsets, limits: Limits
+        self, start: StreamOffsets, beginnings: dict[TopicPartition, int], latest: StreamOffsets, limits: TriggerLimits
     ) -> StreamOffsets:
         offsets = admit(
             beginnings,
