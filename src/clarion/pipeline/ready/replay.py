@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
@@ -244,20 +245,16 @@ def _moment(given: str | datetime | None, name: str) -> datetime | None:
     return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
 
 
-class _small_batches:
+@contextmanager
+def _small_batches(spark: SparkSession, rows: int) -> Iterator[None]:
     """Spark hands rows to the sink in batches; a slow replay must not wait for ten thousand of them."""
-
-    def __init__(self, spark: SparkSession, rows: int) -> None:
-        self._spark = spark
-        self._name = "spark.sql.execution.arrow.maxRecordsPerBatch"
-        self._rows = min(rows, BATCH_ROWS_MAX)
-
-    def __enter__(self) -> None:
-        self._before = self._spark.conf.get(self._name)
-        self._spark.conf.set(self._name, str(self._rows))
-
-    def __exit__(self, *_: object) -> None:
-        self._spark.conf.set(self._name, str(self._before))
+    name = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    before = str(spark.conf.get(name))
+    spark.conf.set(name, str(min(rows, BATCH_ROWS_MAX)))
+    try:
+        yield
+    finally:
+        spark.conf.set(name, before)
 
 
 def _days(milliseconds: int) -> str:
