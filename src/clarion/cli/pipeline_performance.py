@@ -35,7 +35,7 @@ def perform(
     runner = Runner(pipelines, plan, view)
     _log_to(runner.runs[0].folder.log)
     try:
-        with view, _metrics(metrics, runner) as port, _stop_signals(runner):
+        with _drawn(view), _metrics(metrics, runner) as port, _stop_signals(runner):
             if port is not None and metrics is not None:
                 show_notice(f"metrics at http://{metrics[0]}:{port}/metrics")
             is_good = runner.run(lambda config: open_spark(pipelines, plan.master, config, runner))
@@ -101,6 +101,11 @@ def _view(plan: Plan, as_json: bool) -> Any:
     if not sys.stdout.isatty():
         return Lines()
     return LiveView(f"{plan.bootstrap} · {plan.master or 'all cores here'} · {plan.how}")
+
+
+def _drawn(view: Any) -> AbstractContextManager[Any]:
+    """Only what is drawn over and over has a beginning and an end."""
+    return view if isinstance(view, AbstractContextManager) else nullcontext()
 
 
 @contextmanager

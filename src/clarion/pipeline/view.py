@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from types import TracebackType
 from typing import Any, TextIO
 
 from clarion.pipeline.progress import PipelineProgress
@@ -173,12 +172,6 @@ class Lines:
         self._rows: dict[str, int] = {}
         self._due = 0.0
 
-    def __enter__(self) -> Lines:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
     def __call__(self, progresses: Sequence[PipelineProgress]) -> None:
         now = time.monotonic()
         for each in progresses:
@@ -205,14 +198,6 @@ class JsonLines:
         self._out = out or sys.stdout
         self._clock = clock or (lambda: datetime.now(UTC))
         self._said: dict[str, tuple[Any, ...]] = {}
-
-    def __enter__(self) -> JsonLines:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return None
 
     def __call__(self, progresses: Sequence[PipelineProgress]) -> None:
         for each in progresses:
