@@ -177,19 +177,21 @@ def check_order(arena: Arena, source: str, target: str) -> None:
 
 
 def _digest(bootstrap: str, topic: str, partition: int) -> bytes:
-    reader = Consumer({"bootstrap.servers": bootstrap, "group.id": "order", "enable.auto.commit": False,
-                       "enable.partition.eof": True})  # fmt: skip
+    reader = Consumer({"bootstrap.servers": bootstrap, "group.id": "order", "enable.auto.commit": False})
+    _, end = reader.get_watermark_offsets(TopicPartition(topic, partition), timeout=30.0)
     reader.assign([TopicPartition(topic, partition, 0)])
-    digest = sha256()
-    while True:
-        messages = reader.consume(10_000, timeout=30.0)
-        if not messages:
+    digest, at = sha256(), 0
+    while at < end:
+        messages = reader.consume(
+            min(10_000, end - at), timeout=30.0
+        )  # it waits until it has as many as it is asked for
+        if not messages or any(each.error() for each in messages):
             raise LoadFailed(f"{topic}-{partition} cannot be read to its end")
         for message in messages:
-            if message.error():
-                reader.close()
-                return digest.digest()
             digest.update(message.value() or b"")
+        at = messages[-1].offset() + 1
+    reader.close()
+    return digest.digest()
 
 
 @contextmanager
