@@ -61,7 +61,10 @@ class EtcdProcess:
         return False
 
     def freeze(self) -> None:
+        """Returns when it stands still: on a busy machine it would still answer for a while."""
+        assert self._process is not None
         self._signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WNOWAIT)
 
     def thaw(self) -> None:
         self._signal(signal.SIGCONT)
