@@ -60,6 +60,9 @@ class ColdFile:
     def read_into(self, view: memoryview, position: int) -> int | None:
         return None
 
+    def fileno(self) -> int | None:
+        return None
+
 
 def framed(body: bytes) -> bytes:
     return LENGTH.pack(len(body)) + body

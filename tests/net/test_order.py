@@ -156,6 +156,9 @@ class Exploding:
     def read_into(self, view: memoryview, position: int) -> int | None:
         raise OSError(5, "Input/output error")
 
+    def fileno(self) -> int | None:
+        return None
+
 
 @pytest.mark.parametrize("length", [1_000, 1_000_000])
 async def test_whoever_makes_a_reply_ready_does_not_hear_of_the_trouble_of_sending_it(length: int) -> None:

@@ -1,4 +1,4 @@
-"""Readers at a log's tail get the same chunk one after the other: read once, then sent by the kernel from its cache."""
+"""What is known to be in the page cache is sent by the kernel from there; else reading it once is the proof."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from clarion.net import Connection, PendingReply
 from clarion.net.frames import LENGTH
-from clarion.net.outbox import CHUNK_BYTES, SENDFILE_BYTES_MIN
+from clarion.net.outbox import CHUNK_BYTES, PIECE_BYTES, SENDFILE_BYTES_MIN
 from clarion.world import DiskFile, RealDisk
 from tests.net.serving import Slice, framed, lazy_socket, read_exactly, serving, until
 
@@ -22,14 +22,18 @@ class TwoFaced:
 
     path = "two-faced"
 
-    def __init__(self, real: DiskFile | None) -> None:
+    def __init__(self, real: DiskFile | None, is_known_to_be_cached: bool = False) -> None:
         self._real = real
+        self._is_known_to_be_cached = is_known_to_be_cached
         self.reads = 0
 
     def read_into(self, view: memoryview, position: int) -> int:
         self.reads += 1
         view[:] = b"A" * len(view)
         return len(view)
+
+    def is_cached(self, length: int, position: int) -> bool:
+        return self._is_known_to_be_cached
 
     def fileno(self) -> int | None:
         return None if self._real is None else self._real.fileno()
@@ -79,6 +83,31 @@ async def test_the_second_reader_of_a_chunk_gets_it_from_the_kernel(tmp_path: Pa
     got = await answered_in_one_turn(Slice(file, 0, SENDFILE_BYTES_MIN), eager_readers)  # type: ignore[arg-type]
     assert sorted(set(got)) == [b"A" * SENDFILE_BYTES_MIN, b"B" * SENDFILE_BYTES_MIN]
     assert [one[:1] for one in got].count(b"A") == file.reads == 1
+
+
+async def test_what_is_known_to_be_cached_is_sent_by_the_kernel_to_all_and_never_read(tmp_path: Path) -> None:
+    (tmp_path / "other").write_bytes(b"B" * SENDFILE_BYTES_MIN)
+    file = TwoFaced(RealDisk().open(str(tmp_path / "other")), is_known_to_be_cached=True)
+    got = await answered_in_one_turn(Slice(file, 0, SENDFILE_BYTES_MIN), eager_readers)  # type: ignore[arg-type]
+    assert {*got} == {b"B" * SENDFILE_BYTES_MIN}
+    assert file.reads == 0
+
+
+async def test_a_client_that_does_not_read_holds_a_piece_of_what_is_cached(tmp_path: Path) -> None:
+    size = 64 * CHUNK_BYTES  # more than the socket's buffers
+    (tmp_path / "log").write_bytes(bytes(size))
+    part = Slice(RealDisk().open(str(tmp_path / "log")), 0, size)
+
+    def service(connection: Connection, frame: memoryview) -> list[bytes | Slice]:
+        return [LENGTH.pack(size), part]
+
+    async with serving(service) as (server, port):
+        sock = await lazy_socket(port)
+        with sock:
+            await asyncio.get_running_loop().sock_sendall(sock, framed(b"all"))
+            await until(lambda: any(one._outbox.is_paused for one in server.connections))
+            held = sum(one._outbox.waiting_bytes for one in server.connections)
+            assert held <= (PIECE_BYTES if part.file.is_cached(size, 0) else 2 * CHUNK_BYTES)
 
 
 async def test_files_without_a_descriptor_are_copied(tmp_path: Path) -> None:

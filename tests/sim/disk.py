@@ -285,6 +285,9 @@ class SimFile:
         view[: len(data)] = data
         return len(data)
 
+    def is_cached(self, length: int, position: int) -> bool:
+        return False
+
     def size(self) -> int:
         return len(self._inode.content)
 

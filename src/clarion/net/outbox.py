@@ -1,11 +1,11 @@
 """The sending half of a connection: bytes and parts of files, in order, as fast as the socket takes them.
 
 Parts of files are sent from the page cache chunk by chunk; what the device must be asked for comes through a thread.
-Readers at a log's tail get the same chunk one after the other: the first read proves that it is in memory, and from the
-second reader on the kernel sends it from there (`sendfile`), which takes a third of what copying takes.
+What is known to be in the page cache is sent by the kernel from there (`sendfile`), which takes a third of what copying
+takes. Where the kernel cannot tell, the first reader's copy is the proof, and the others of the same turn follow.
 
-A client that stops reading holds one chunk of its current reply and the kernel's socket buffer; while memory is short,
-even of that chunk only a small piece.
+A client that stops reading holds a small piece of its current reply and the kernel's socket buffer; where replies must
+be copied (TLS, older kernels) it holds one chunk, and while memory is short even of that only a piece.
 """
 
 from __future__ import annotations
@@ -138,18 +138,29 @@ class Outbox:
         """Send a file part chunk by chunk, `head` together with the first one."""
         position, end = part.position, part.position + part.length
         while position < end:
-            view = self._server.read_chunk(part.file, position, min(CHUNK_BYTES, end - position))
+            length = min(CHUNK_BYTES, end - position)
+            if self._is_sent_by_the_kernel(part.file, position, length):
+                sent = self._send_from_cache(head, part.file, position, length)
+                position += max(sent - len(head), 0)
+                if sent == len(head) + length:
+                    head = b""
+                    continue
+                if self._socket_fd is None:
+                    return  # the peer has gone
+                # The socket is full. The transport takes a piece and tells us when it has gone.
+                head = head[sent:]
+                length = min(PIECE_BYTES, end - position)
+            view = self._server.read_chunk(part.file, position, length)
             if view is None:
                 self.write(head)
                 self._send_cold(part, position, end)
                 return
             if not view:
                 raise AssertionError(f"{part.file.path} ends before a reply's last byte")
-            unsent = self._send_now(head, view, self._cached(part.file, len(view)), position)
+            unsent = self._send_now(head, view)
             position += len(view)
             head = b""
             if unsent:
-                # The socket is full. The transport takes the rest of the chunk and tells us when it has gone.
                 if self._server.budget.is_short and len(view) >= len(unsent) > PIECE_BYTES:
                     position -= len(unsent) - PIECE_BYTES
                     unsent = unsent[:PIECE_BYTES]
@@ -159,19 +170,39 @@ class Outbox:
                     return
         self.write(head)
 
-    def _cached(self, file: DiskFile, length: int) -> int | None:
-        """The descriptor of a file whose chunk is known to be in memory, if it is worth to be sent from there."""
-        return file.fileno() if self._server.is_chunk_shared and length >= SENDFILE_BYTES_MIN else None
+    def _is_sent_by_the_kernel(self, file: DiskFile, position: int, length: int) -> bool:
+        return (
+            length >= SENDFILE_BYTES_MIN
+            and self._is_socket_free()
+            and file.fileno() is not None
+            and self._server.is_in_memory(file, position, length)
+        )
 
-    def _send_now(self, head: bytes, data: memoryview, cached_fd: int | None, position: int) -> bytes:
-        """Straight into the socket, while nothing else waits in the transport; returns what is left."""
-        if self._socket_fd is None or self.transport is None or self.transport.get_write_buffer_size():
-            return head + data
+    def _is_socket_free(self) -> bool:
+        """Nothing else waits in the transport, and nothing has to be encrypted: we may write into the socket."""
+        return self._socket_fd is not None and self.transport is not None and not self.transport.get_write_buffer_size()
+
+    def _send_from_cache(self, head: bytes, file: DiskFile, position: int, length: int) -> int:
+        """Returns how much the socket has taken, of `head` and of the file."""
+        sent = 0
         try:
-            if cached_fd is not None:
-                sent = _send_from_cache(self._socket_fd, head, cached_fd, position, data)
-            else:
-                sent = os.writev(self._socket_fd, (head, data)) if head else os.write(self._socket_fd, data)
+            if head:
+                sent = os.write(self._socket_fd, head)  # type: ignore[arg-type]
+            if sent == len(head):
+                sent += os.sendfile(self._socket_fd, file.fileno(), position, length)  # type: ignore[arg-type]
+        except OSError as error:
+            if error.errno not in _COPIED_INSTEAD:
+                self._connection.abort()  # the peer has gone; connection_lost follows
+        self.sent_total += sent
+        return sent
+
+    def _send_now(self, head: bytes, data: memoryview) -> bytes:
+        """Straight into the socket, while nothing else waits in the transport; returns what is left."""
+        if not self._is_socket_free():
+            return head + data
+        fd: int = self._socket_fd  # type: ignore[assignment]
+        try:
+            sent = os.writev(fd, (head, data)) if head else os.write(fd, data)
         except BlockingIOError:
             return head + data
         except OSError:
@@ -206,16 +237,3 @@ class Outbox:
         elif not self._connection.is_closed:
             self.write(reading.result())
             self._connection.go_on_sending()
-
-
-def _send_from_cache(socket_fd: int, head: bytes, file_fd: int, position: int, data: memoryview) -> int:
-    """`head`, and from the file what was just read from it into `data`; returns how much the socket has taken."""
-    sent = os.write(socket_fd, head) if head else 0
-    if sent < len(head):
-        return sent
-    try:
-        return sent + os.sendfile(socket_fd, file_fd, position, len(data))
-    except OSError as error:
-        if error.errno not in _COPIED_INSTEAD:
-            raise
-        return sent

@@ -54,7 +54,7 @@ class Server:
         self.reply_room = ReplyRoom(limits.frames_memory_max // REPLIES_SHARE)
         self._chunk = memoryview(bytearray(CHUNK_BYTES))
         self._in_chunk: tuple[DiskFile, int, int] | None = None
-        self.is_chunk_shared = False  # what the last `read_chunk` gave was read before, in the same turn
+        self._in_memory: tuple[DiskFile, int, int] | None = None
         self.connections: dict[Connection, None] = {}
         self.refused_total = 0
         self.malformed_total = 0
@@ -141,18 +141,32 @@ class Server:
         Readers at a log's tail want the same bytes one after the other, so within a turn they are read once.
         """
         view = self._chunk[:length]
-        self.is_chunk_shared = self._in_chunk == (file, position, length)
-        if self.is_chunk_shared:
+        place = (file, position, length)
+        if self._in_chunk == place:
             return view
         count = file.read_into(view, position)
-        if self._in_chunk is None:
-            self._loop.call_soon(self._forget_chunk)
-        self._in_chunk = (file, position, length) if count == length else None
+        self._in_chunk = place if count == length else None
+        self._remember(self._in_chunk)
         return None if count is None else view[:count]
 
-    def _forget_chunk(self) -> None:
+    def is_in_memory(self, file: DiskFile, position: int, length: int) -> bool:
+        """Whether the kernel can send these bytes of a file without asking the device. Found out once in a turn."""
+        place = (file, position, length)
+        if self._in_memory == place:
+            return True
+        if not file.is_cached(length, position):
+            return False
+        self._remember(place)
+        return True
+
+    def _remember(self, place: tuple[DiskFile, int, int] | None) -> None:
+        if self._in_memory is None and place is not None:
+            self._loop.call_soon(self._forget)
+        self._in_memory = place
+
+    def _forget(self) -> None:
         """By the next turn a log may have been cut and written anew."""
-        self._in_chunk = None
+        self._in_chunk = self._in_memory = None
 
     # Memory
 

@@ -180,6 +180,9 @@ class FaultyFile:
     def read_into(self, view: memoryview, position: int) -> int | None:
         return None if self._faults.faults else self._file.read_into(view, position)
 
+    def is_cached(self, length: int, position: int) -> bool:
+        return not self._faults.faults and self._file.is_cached(length, position)
+
     def size(self) -> int:
         return self._file.size()
 

@@ -12,6 +12,8 @@ import stat
 from collections.abc import Sequence
 from typing import Final, Protocol
 
+from clarion.world import page_cache
+
 Buffer = bytes | bytearray | memoryview
 
 # Errors that pass by themselves: no room on the device, and no free descriptor.
@@ -34,6 +36,10 @@ class DiskFile(Protocol):
 
     def read_into(self, view: memoryview, position: int) -> int | None:
         """Fill a buffer, as far as the file goes: the count, or None where the device would have to be asked."""
+        ...
+
+    def is_cached(self, length: int, position: int) -> bool:
+        """Whether all these bytes are known to be in memory, so that `sendfile` does not wait for the device."""
         ...
 
     def size(self) -> int: ...
@@ -198,6 +204,8 @@ _IOV_MAX = 1024  # Linux's limit for one pwritev
 _NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
 _NO_NOWAIT_HERE: set[int] = set()  # devices whose file system refuses RWF_NOWAIT: there every read counts as cached
 
+_PROBE: Final = memoryview(bytearray(1))
+
 
 class RealFile:
     __slots__ = ("_device", "_fd", "path")
@@ -252,6 +260,14 @@ class RealFile:
         if count < len(view) and position + count < self.size():
             return None  # a short read here is the edge of what is cached, not the end of the file
         return count
+
+    def is_cached(self, length: int, position: int) -> bool:
+        # The last byte is read because the kernel's count includes pages that it is still reading ahead.
+        if self.read_into(_PROBE, position + length - 1) != 1:
+            return False
+        if _NO_NOWAIT_HERE and self._device_number() in _NO_NOWAIT_HERE:
+            return True
+        return page_cache.has(self._fd, position, length)
 
     def _device_number(self) -> int:
         if self._device < 0:
