@@ -124,7 +124,7 @@ class Fetched(NamedTuple):
 
 
 def read_produced(frame: bytes, version: int) -> dict[Place, Any]:
-    answer = _answer(PRODUCE, version, frame)
+    answer = read_answer(PRODUCE, version, frame)
     return {
         (topic.topic_id if version >= 13 else topic.name, one.index): one
         for topic in answer.responses
@@ -133,7 +133,7 @@ def read_produced(frame: bytes, version: int) -> dict[Place, Any]:
 
 
 def read_fetched(frame: bytes, version: int) -> Fetched:
-    answer = _answer(FETCH, version, frame)
+    answer = read_answer(FETCH, version, frame)
     partitions = {
         (topic.topic_id if version >= 13 else topic.topic, one.partition_index): one
         for topic in answer.responses
@@ -161,7 +161,7 @@ def _frame(key: int, version: int, values: dict[str, Any], correlation: int) -> 
     return request_frame(key, version, correlation, "tests", body.getvalue())
 
 
-def _answer(key: int, version: int, frame: bytes) -> Any:
+def read_answer(key: int, version: int, frame: bytes) -> Any:
     schema = load_response_schema(key, version)
     _, at = entity_reader(schema.__header_schema__)(frame, 0)
     return decode(schema, frame[at:])

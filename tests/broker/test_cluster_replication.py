@@ -111,7 +111,9 @@ async def test_who_asks_the_wrong_broker_hears_which_one_leads(three: Cluster, v
     produced = await three[other].client.produce({place: batch(b"v")}, version=version)
     assert produced[place].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert (produced[place].current_leader.leader_id, produced[place].current_leader.leader_epoch) == (leader, epoch)
-    fetched = await three[other].client.fetch({place: 0}, version=max(version, 12))
+    if version < 13:
+        return  # Fetch has no room for where the leader is before v16, which knows topics by id
+    fetched = await three[other].client.fetch({place: 0}, version=16)
     told = fetched.partitions[place]
     assert told.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert (told.current_leader.leader_id, told.current_leader.leader_epoch) == (leader, epoch)

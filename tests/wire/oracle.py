@@ -8,6 +8,8 @@ from typing import Any
 
 from kio.serial import entity_reader, entity_writer
 
+from clarion.wire.current_leader import CurrentLeader
+
 
 def schema(api: str, version: int, direction: str) -> Any:
     """kio's module, with the classes of that version."""
@@ -30,3 +32,11 @@ def read(entity_type: type, body: bytes) -> Any:
 def pick(entity_type: type, **values: Any) -> Any:
     """An entity from those of the values that its version knows."""
     return entity_type(**{name: value for name, value in values.items() if name in entity_type.__dataclass_fields__})
+
+
+def endpoints(schema_: Any, leaders: list[CurrentLeader]) -> tuple[Any, ...]:
+    """Where the leaders are that a reply names, each once."""
+    nodes = {one.node_id: one for one in leaders}
+    return tuple(
+        schema_.NodeEndpoint(node_id=one.node_id, host=one.host, port=one.port, rack=one.rack) for one in nodes.values()
+    )

@@ -15,6 +15,7 @@ from kio.static.primitive import i32Timedelta
 
 from clarion.model.errors import MalformedError
 from clarion.model.ids import NO_TOPIC_ID
+from clarion.wire.current_leader import CurrentLeader
 from clarion.wire.fetch import (
     FetchPartition,
     FetchRequest,
@@ -162,8 +163,10 @@ FETCHED = [
         [
             PartitionFetched(1, 0, 10, 10, 0, 0),
             PartitionFetched(2, 1, -1, -1, -1, 0, diverging_epoch=(3, 2**40)),
-            PartitionFetched(3, 6, -1, -1, -1, 0, current_leader=(2, 5)),
-            PartitionFetched(4, 0, 11, 10, 0, 70_000, (1, 2), (3, 4), [(1000, 5), (1001, 6)]),
+            PartitionFetched(3, 6, -1, -1, -1, 0, current_leader=CurrentLeader(2, 5, "h2", 9092)),
+            PartitionFetched(
+                4, 0, 11, 10, 0, 70_000, (1, 2), CurrentLeader(3, 4, "h3", 9093, "north"), [(1000, 5), (1001, 6)]
+            ),
             PartitionFetched(5, 0, 11, 10, 0, 100, aborted=[]),
         ],
     ),
@@ -188,9 +191,9 @@ def test_a_response_with_its_records_is_what_kio_writes(version, fetched):
             tagged["diverging_epoch"] = kio.EpochEndOffset(
                 epoch=row.diverging_epoch[0], end_offset=row.diverging_epoch[1]
             )
-        if version >= 12 and row.current_leader is not None:
-            leader_id, leader_epoch = row.current_leader
-            tagged["current_leader"] = kio.LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=leader_epoch)
+        if version >= 16 and row.current_leader is not None:
+            leader = row.current_leader
+            tagged["current_leader"] = kio.LeaderIdAndEpoch(leader_id=leader.node_id, leader_epoch=leader.epoch)
         aborted = None
         if row.aborted is not None:
             aborted = tuple(kio.AbortedTransaction(producer_id=p, first_offset=o) for p, o in row.aborted)
@@ -210,9 +213,15 @@ def test_a_response_with_its_records_is_what_kio_writes(version, fetched):
         oracle.pick(kio.FetchableTopicResponse, topic=name, topic_id=id_, partitions=tuple(partition(r) for r in rows))
         for name, id_, rows in fetched
     )
+    named = [row.current_leader for _, _, rows in fetched for row in rows if row.current_leader is not None]
     expected = oracle.write(
         oracle.pick(
-            kio.FetchResponse, throttle_time=milliseconds(7), error_code=KioError(0), session_id=99, responses=topics
+            kio.FetchResponse,
+            throttle_time=milliseconds(7),
+            error_code=KioError(0),
+            session_id=99,
+            responses=topics,
+            node_endpoints=oracle.endpoints(kio, named) if version >= 16 else (),
         )
     )
     pieces = encode_response(version, throttle_ms=7, error_code=0, session_id=99, topics=fetched)

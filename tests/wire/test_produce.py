@@ -15,6 +15,7 @@ from kio.static.primitive import i32, i32Timedelta
 from clarion.model.errors import MalformedError
 from clarion.model.ids import NO_TOPIC_ID
 from clarion.wire.apis import PRODUCE
+from clarion.wire.current_leader import CurrentLeader
 from clarion.wire.frames import reply_head
 from clarion.wire.limits import PRODUCE_ELEMENTS_MAX
 from clarion.wire.produce import PartitionProduced, SingleReply, decode_request, encode_response
@@ -89,11 +90,12 @@ PRODUCED = [
         "café",
         NO_TOPIC_ID,
         [
-            PartitionProduced(1, 6, -1, current_leader=(3, 9)),
+            PartitionProduced(1, 6, -1, current_leader=CurrentLeader(3, 9, "h3", 9093, "north")),
             PartitionProduced(2, 87, -1, 1_700_000_000_000, 5, "a record without a key"),
             PartitionProduced(4, 87, -1, error_message="one", bad_records=(7,)),
             PartitionProduced(5, 87, -1, error_message="many", bad_records=range(0, 300, 2)),
-            PartitionProduced(3, 0, 2**40, 1_700_000_000_000, 17, "", (1, 2)),
+            PartitionProduced(3, 0, 2**40, 1_700_000_000_000, 17, "", CurrentLeader(1, 2, "h1", 9091)),
+            PartitionProduced(6, 6, -1, current_leader=CurrentLeader(3, 4, "h3", 9093, "north")),
         ],
     ),
     ("none", NO_TOPIC_ID, []),
@@ -139,7 +141,15 @@ def test_a_response_is_written_as_kio_writes_it(version, produced):
         for name, topic_id, rows in produced
     )
     throttle = i32Timedelta.parse(timedelta(milliseconds=30))
-    expected = oracle.write(kio.ProduceResponse(responses=topics, throttle_time=throttle))
+    named = [row.current_leader for _, _, rows in produced for row in rows if row.current_leader is not None]
+    expected = oracle.write(
+        oracle.pick(
+            kio.ProduceResponse,
+            responses=topics,
+            throttle_time=throttle,
+            node_endpoints=oracle.endpoints(kio, named) if version >= 10 else (),
+        )
+    )
     assert encode_response(version, produced, throttle_ms=30) == expected
 
 
@@ -152,7 +162,7 @@ def test_the_prepared_reply_is_the_one_that_would_be_written(version):
 
 
 def _leader(kio, leader):
-    return kio.LeaderIdAndEpoch(leader_id=leader[0], leader_epoch=leader[1])
+    return kio.LeaderIdAndEpoch(leader_id=leader.node_id, leader_epoch=leader.epoch)
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clarion.model.errors import MalformedError
+from clarion.wire.current_leader import CurrentLeader
 from clarion.wire.fetch import PartitionFetched, decode_request, encode_response
 from clarion.wire.replica_fetch import AskedPartition, FetchedPartition, ReplicaRequest, decode_reply, encode_request
 
@@ -64,7 +65,9 @@ def test_a_follower_reads_what_the_leader_says(said: dict[UUID, list[tuple]], ve
             "",
             topic,
             [
-                PartitionFetched(i, code, mark, mark, start, len(data), parts, leader)
+                PartitionFetched(
+                    i, code, mark, mark, start, len(data), parts, leader and CurrentLeader(*leader, "host", 9092)
+                )
                 for i, code, mark, start, data, parts, leader in rows
             ],
         )

@@ -19,8 +19,9 @@ from clarion.broker.session import Sessions
 from clarion.broker.threads import in_thread
 from clarion.broker.turns import Turns
 from clarion.broker.waiting import WaitingReplies
-from clarion.cluster import ClusterImage, ProducerIds, SettingsRegistry, Topic, TopicRegistry
+from clarion.cluster import ClusterImage, Endpoint, ProducerIds, SettingsRegistry, Topic, TopicRegistry
 from clarion.cluster.placement import Replicas
+from clarion.cluster.schema import NO_LEADER
 from clarion.log.ballast import Ballast
 from clarion.log.folder import TopicIdMismatch
 from clarion.model.errors import ErrorCode, KafkaError
@@ -100,14 +101,23 @@ class Broker:
         self.auto_creation = AutoCreation(
             config.limits.auto_created_per_request_max, config.limits.auto_created_per_second_max
         )
-        self.metadata = MetadataCache(self)
+        self.metadata = MetadataCache()
         self._changing = asyncio.Lock()  # one change of the topics at a time; reading needs no lock
         self._listeners_of_change: list[Callable[[Topic | None], None]] = []
 
     @property
     def controller_id(self) -> int:
-        """The broker that decides for all: without a cluster, the one that there is."""
-        return self.node_id if self.node is None else self.image.controller
+        """The broker that decides for all: without a cluster, the one that there is. -1 while it is not known."""
+        if self.node is None:
+            return self.node_id
+        image = self.image
+        return image.controller if image.controller in image.brokers else NO_LEADER
+
+    @property
+    def own_endpoints(self) -> tuple[Endpoint, ...]:
+        """Where clients are told to find this broker: nowhere while it is not registered, its lease having ended."""
+        registered = self.image.brokers.get(self.node_id)
+        return () if registered is None else registered.endpoints
 
     @property
     def image(self) -> ClusterImage:

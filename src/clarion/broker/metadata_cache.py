@@ -6,7 +6,6 @@ A client with ten thousand topics asks for all of them every few minutes; encodi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from clarion.cluster import BrokerRegistration, Topic
 from clarion.cluster.schema import NO_LEADER, PartitionState
@@ -15,22 +14,21 @@ from clarion.model.ids import TopicId
 from clarion.model.names import is_internal
 from clarion.wire.metadata import PartitionMetadata, TopicMetadata, encode_topic
 
-if TYPE_CHECKING:
-    from clarion.broker.broker import Broker
+Alive = Mapping[int, BrokerRegistration]
 
 
 class MetadataCache:
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self) -> None:
         self._encoded: dict[str, tuple[Topic, dict[int, bytes]]] = {}
-        self._brokers: Mapping[int, BrokerRegistration] = {}  # those that were there when it was encoded
+        self._brokers: Alive = {}  # those that were there when it was encoded
 
     def forget(self, name: str) -> None:
         self._encoded.pop(name, None)
 
-    def topic(self, topic: Topic, version: int) -> bytes:
-        if self._brokers is not self._broker.image.brokers:
-            self._brokers = self._broker.image.brokers
+    def topic(self, topic: Topic, version: int, alive: Alive) -> bytes:
+        """For a reply that lists these brokers: no other one is named as a leader."""
+        if self._brokers is not alive:
+            self._brokers = alive
             self._encoded.clear()  # a leader may have come or gone
         known, by_version = self._encoded.get(topic.name, (None, {}))
         if known is not topic:  # changed, or another one of that name

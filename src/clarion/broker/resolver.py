@@ -28,6 +28,7 @@ from clarion.cluster import Topic, TopicRegistry
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import TopicId
 from clarion.replication import Partition
+from clarion.wire.current_leader import CurrentLeader
 
 ANY_EPOCH = -1
 _LED_BY_ANOTHER: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
@@ -125,8 +126,10 @@ class Resolver:
         partition.check_leads()
         return partition
 
-    def leader_instead(self, code: int, name: str, topic_id: TopicId, index: int) -> tuple[int, int] | None:
-        """The broker that a client should have asked, and its epoch, where this one is not it (KIP-951)."""
+    def leader_instead(
+        self, code: int, name: str, topic_id: TopicId, index: int, listener: int
+    ) -> CurrentLeader | None:
+        """The broker that a client of this listener should have asked, where this one is not it (KIP-951)."""
         if code not in _LED_BY_ANOTHER:
             return None
         image = self._registry.image
@@ -134,7 +137,10 @@ class Resolver:
         if topic is None or not 0 <= index < len(topic.partitions):
             return None
         state = topic.partitions[index]
-        return None if state.leader not in image.brokers else (state.leader, state.leader_epoch)
+        leader = image.brokers.get(state.leader)
+        if leader is None:
+            return None
+        return CurrentLeader(leader.id, state.leader_epoch, *leader.endpoint(listener), leader.rack)
 
 
 def check_leader_epoch(asked: int, partition: Partition) -> None:

@@ -5,7 +5,8 @@ fetched epoch, diverging epoch and current leader · v13 topic ids instead of na
 field · v16 endpoints of other nodes · v17 directory ids · v18 the follower's high watermark. v6, v8, v10 and v14
 changed meaning, not form.
 
-Left out: snapshots, preferred read replicas, endpoints of other nodes; a follower's directory id and high watermark.
+Left out: snapshots, preferred read replicas; a follower's directory id and high watermark. The current leader is told
+from v16 on, as Kafka does: before there is no room for where it listens.
 Clarion's followers add two tagged fields of their own (`replica_fetch`).
 """
 
@@ -18,6 +19,7 @@ from uuid import UUID
 
 from clarion.model.errors import MalformedError
 from clarion.model.ids import NO_TOPIC_ID
+from clarion.wire.current_leader import CurrentLeader, endpoint_tags, leader_tag
 from clarion.wire.fields import (
     INT32,
     NO_TAGS,
@@ -43,6 +45,7 @@ from clarion.wire.limits import FETCH_ELEMENTS_MAX, TAGGED_FIELDS_MAX
 FIRST_FLEXIBLE: Final = 12
 FIRST_WITH_IDS: Final = 13
 FIRST_WITH_REPLICA_STATE: Final = 15
+_FIRST_WITH_ENDPOINTS: Final = 16
 
 
 class FetchPartition(NamedTuple):
@@ -93,8 +96,8 @@ class PartitionFetched(NamedTuple):
     records_length: int
     diverging_epoch: tuple[int, int] | None = None
     """(epoch, end offset), from v12 on."""
-    current_leader: tuple[int, int] | None = None
-    """(id, epoch), from v12 on."""
+    current_leader: CurrentLeader | None = None
+    """From v16 on."""
     aborted: Sequence[tuple[int, int]] | None = None
     """(producer id, first offset) of each aborted transaction."""
 
@@ -334,13 +337,14 @@ _ABORTED = Struct(">qq")
 _NO_PREFERRED_REPLICA: Final = b"\xff\xff\xff\xff"
 _NULL_ARRAY: Final = b"\xff\xff\xff\xff"
 _DIVERGING_TAG = Struct(">BBiqB")  # number 0, thirteen bytes: epoch, end offset, no tags
-_LEADER_TAG = Struct(">BBiiB")  # number 1, nine bytes: id, epoch, no tags
+_LEADER_TAG_NUMBER: Final = 1
 
 
 def _encode_flexible(
     version: int, throttle_ms: int, error_code: int, session_id: int, topics: Sequence[TopicFetched]
 ) -> list[bytes]:
     pieces = []
+    leaders: list[CurrentLeader] = []
     parts = [_TOP.pack(throttle_ms, error_code, session_id), compact_count(len(topics))]
     for name, topic_id, partitions in topics:
         parts.append(topic_id.bytes if version >= FIRST_WITH_IDS else compact_string(name))
@@ -352,9 +356,12 @@ def _encode_flexible(
             if length > 0:
                 pieces.append(b"".join(parts))
                 parts = []
-            parts.append(NO_TAGS if fetched[6] is None and fetched[7] is None else _partition_tags(fetched))
+            leader = fetched[7] if version >= _FIRST_WITH_ENDPOINTS else None
+            if leader is not None:
+                leaders.append(leader)
+            parts.append(NO_TAGS if fetched[6] is None and leader is None else _partition_tags(fetched[6], leader))
         parts.append(NO_TAGS)
-    parts.append(NO_TAGS)
+    parts.append(endpoint_tags(leaders))
     pieces.append(b"".join(parts))
     return pieces
 
@@ -366,12 +373,12 @@ def _flexible_state(fetched: PartitionFetched) -> bytes:
     return _STATE.pack(*fetched[:5]) + compact_count(len(fetched[8])) + aborted + _NO_PREFERRED_REPLICA
 
 
-def _partition_tags(fetched: PartitionFetched) -> bytes:
+def _partition_tags(diverging: tuple[int, int] | None, leader: CurrentLeader | None) -> bytes:
     tags = []
-    if fetched.diverging_epoch is not None:
-        tags.append(_DIVERGING_TAG.pack(0, 13, *fetched.diverging_epoch, 0))
-    if fetched.current_leader is not None:
-        tags.append(_LEADER_TAG.pack(1, 9, *fetched.current_leader, 0))
+    if diverging is not None:
+        tags.append(_DIVERGING_TAG.pack(0, 13, *diverging, 0))
+    if leader is not None:
+        tags.append(leader_tag(_LEADER_TAG_NUMBER, leader))
     return uvarint(len(tags)) + b"".join(tags)
 
 

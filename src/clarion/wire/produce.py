@@ -1,9 +1,7 @@
 """Produce v3-13 by hand: record batches stay where the kernel put them.
 
-v5 log start offset · v8 error message and record errors · v9 flexible · v10 the current leader, after
-NOT_LEADER_OR_FOLLOWER · v13 topic ids instead of names. v4, v6, v7, v11 and v12 changed meaning, not form.
-
-Left out: errors of single records (the list is always empty) and the endpoints of other nodes.
+v5 log start offset · v8 error message and record errors · v9 flexible · v10 the current leader and where it listens,
+after NOT_LEADER_OR_FOLLOWER · v13 topic ids instead of names. v4, v6, v7, v11 and v12 changed meaning, not form.
 """
 
 from __future__ import annotations
@@ -15,6 +13,7 @@ from uuid import UUID
 
 from clarion.model.errors import MalformedError
 from clarion.model.ids import NO_TOPIC_ID
+from clarion.wire.current_leader import CurrentLeader, endpoint_tags, leader_tag
 from clarion.wire.fields import (
     INT32,
     NO_TAGS,
@@ -39,6 +38,7 @@ from clarion.wire.fields import (
 from clarion.wire.limits import PRODUCE_ELEMENTS_MAX
 
 FIRST_FLEXIBLE: Final = 9
+_FIRST_WITH_LEADERS: Final = 10
 FIRST_WITH_IDS: Final = 13
 
 _ACKS_AND_TIMEOUT = Struct(">hi")
@@ -76,8 +76,8 @@ class PartitionProduced(NamedTuple):
     log_append_time_ms: int = -1
     log_start_offset: int = -1
     error_message: str | None = None
-    current_leader: tuple[int, int] | None = None
-    """(id, epoch), from v10 on."""
+    current_leader: CurrentLeader | None = None
+    """From v10 on."""
     bad_records: Sequence[int] = ()
     """The records of the batch that the error is about (KIP-467), from v8 on."""
 
@@ -276,11 +276,11 @@ def _decode_plain_partitions(body: memoryview, at: int) -> tuple[list[ProducePar
 # index, error code, base offset, append time, log start; then no record errors and no message
 _PLACE = Struct(">ihqqq")
 _FLEXIBLE_PLACE = Struct(">ihqqqBBB")
-_LEADER_TAG = Struct(">BBBiiB")  # one tagged field, number 0, nine bytes: id, epoch, no tags
 
 
 def _encode_flexible(version: int, topics: list[TopicProduced], throttle_ms: int) -> bytes:
     parts = [compact_count(len(topics))]
+    leaders: list[CurrentLeader] = []
     for name, topic_id, partitions in topics:
         parts.append(topic_id.bytes if version >= FIRST_WITH_IDS else compact_string(name))
         parts.append(compact_count(len(partitions)))
@@ -290,16 +290,18 @@ def _encode_flexible(version: int, topics: list[TopicProduced], throttle_ms: int
                 parts.append(_FLEXIBLE_PLACE.pack(index, code, base_offset, append_time, log_start, 1, 0, 0))
             else:
                 parts.append(_flexible_partition(version, produced))
+                if leader is not None and version >= _FIRST_WITH_LEADERS:
+                    leaders.append(leader)
         parts.append(NO_TAGS)
     parts.append(INT32.pack(throttle_ms))
-    parts.append(NO_TAGS)
+    parts.append(endpoint_tags(leaders))
     return b"".join(parts)
 
 
 def _flexible_partition(version: int, produced: PartitionProduced) -> bytes:
     place = _PLACE.pack(*produced[:5])
     leader = produced.current_leader
-    tags = NO_TAGS if leader is None or version < 10 else _LEADER_TAG.pack(1, 0, 9, *leader, 0)
+    tags = NO_TAGS if leader is None or version < _FIRST_WITH_LEADERS else b"\x01" + leader_tag(0, leader)
     message = compact_nullable_string(produced.error_message)
     end = message + NO_TAGS
     record_errors = b"".join([INT32.pack(number) + end for number in produced.bad_records])

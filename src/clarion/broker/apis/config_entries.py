@@ -188,9 +188,7 @@ def _strange_entry(name: str, dynamic: DynamicSettings) -> ConfigEntry:
 def _advertised(broker: Broker) -> ConfigEntry:
     told = ",".join(
         f"{listener_protocol(listener)}://{address.host}:{address.port}"
-        for listener, address in zip(
-            broker.config.listeners, broker.image.brokers[broker.node_id].endpoints, strict=False
-        )
+        for listener, address in zip(broker.config.listeners, broker.own_endpoints, strict=False)
     )
     synonyms = (Synonym(_ADVERTISED, told, Source.STATIC_BROKER),)
     doc = "What clients are told to connect to, per listener."

@@ -1,8 +1,8 @@
 """Produce v3-13: append batches, and answer when they are as safe as the client asked.
 
 v3 format v2 and transactional ids · v5 log start offset · v7 zstd · v8 per-record errors · v9 flexible · v10 current
-leader as a tagged field · v12 transactions without AddPartitionsToTxn · v13 topic ids. Versions 0-2 are advertised,
-because old librdkafka takes the range for a feature flag, and refused: they carry message formats that are gone.
+leader and its address as tagged fields · v12 transactions without AddPartitionsToTxn · v13 topic ids. Versions 0-2 are
+advertised, because old librdkafka takes the range for a feature flag, and refused: their message formats are gone.
 
 acks 0: no reply; a failure closes the connection, the only way left to tell. acks 1: after the append. acks all: after
 the watermark has passed it. Left out: transactional batches, which come with transactions and are refused until then.
@@ -172,7 +172,8 @@ class Placed:
                 appended = partition.append(batch, self._now_ms)
         except KafkaError as error:
             self.has_failed = True
-            leader = self._broker.resolver.leader_instead(error.code, topic.name, topic.topic_id, index)
+            listener = self._connection.listener
+            leader = self._broker.resolver.leader_instead(error.code, topic.name, topic.topic_id, index, listener)
             produced.append(refused(index, error, leader))
             return
         if request.acks == ACKS_ALL and appended.last_offset >= partition.high_watermark.offset:

@@ -50,13 +50,13 @@ def serve(
 ) -> Reply | PendingReply:
     if len(body) > _DECODED_AT_ONCE_BYTES:
         return _serve_long(broker, connection, client, header, bytes(body))
-    fetch = _open(broker, client.principal, header, decode_request(body, header.api_version))
+    fetch = _open(broker, client.principal, header, decode_request(body, header.api_version), connection.listener)
     if not isinstance(fetch, Fetch):
         return fetch
     return fetch.answer_in_turns(connection) if fetch.is_long else fetch.answer(connection)
 
 
-def _open(broker: Broker, who: Principal, header: RequestHeader, request: FetchRequest) -> Fetch | bytes:
+def _open(broker: Broker, who: Principal, header: RequestHeader, request: FetchRequest, listener: int) -> Fetch | bytes:
     try:
         if request.replica_id >= 0:
             check_replica(broker, request)
@@ -65,7 +65,7 @@ def _open(broker: Broker, who: Principal, header: RequestHeader, request: FetchR
         session.replica_life = request.broker_epoch
     except KafkaError as error:
         return refusal(header, error)
-    return Fetch(broker, header, request, session)
+    return Fetch(broker, header, request, session, listener)
 
 
 def _serve_long(
@@ -77,7 +77,7 @@ def _serve_long(
     async def run() -> None:
         try:
             request = await broker.turns.aside(decode_request, body, header.api_version)
-            fetch = _open(broker, client.principal, header, request)
+            fetch = _open(broker, client.principal, header, request, connection.listener)
             if isinstance(fetch, Fetch):
                 await fetch.run_in_turns(connection, pending)
             else:
@@ -102,6 +102,7 @@ class Fetch:
         "_header",
         "_is_last_look",
         "_is_warming_up",
+        "_listener",
         "_missing_bytes",
         "_pending",
         "_request",
@@ -109,11 +110,14 @@ class Fetch:
         "_timer",
     )
 
-    def __init__(self, broker: Broker, header: RequestHeader, request: FetchRequest, session: FetchSession) -> None:
+    def __init__(
+        self, broker: Broker, header: RequestHeader, request: FetchRequest, session: FetchSession, listener: int
+    ) -> None:
         self._broker = broker
         self._header = header
         self._request = request
         self._session = session
+        self._listener = listener  # of the client's connection
         self._pending: PendingReply | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._missing_bytes = 0  # until there is reason to answer
@@ -345,7 +349,9 @@ class Fetch:
             self._cold.append(cold)
             return Found(asked, fetched_from(asked.index, partition, 0), [])
         except KafkaError as error:
-            leader = self._broker.resolver.leader_instead(error.code, asked.name, asked.topic_id, asked.index)
+            leader = self._broker.resolver.leader_instead(
+                error.code, asked.name, asked.topic_id, asked.index, self._listener
+            )
             return Found(asked, PartitionFetched(asked.index, int(error.code), -1, -1, -1, 0, None, leader), [])
         return Found(asked, fetched_from(asked.index, partition, sum([one.length for one in slices])), slices)
 

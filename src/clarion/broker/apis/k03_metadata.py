@@ -21,7 +21,9 @@ from clarion.broker.apis.authorized_operations import CLUSTER_OPERATIONS, TOPIC_
 from clarion.broker.apis.refusals import REFUSALS, refusal_without_line
 from clarion.broker.authorizer import THE_CLUSTER, Operation, Principal, ResourceKind
 from clarion.broker.broker import Broker, RequestContext
+from clarion.broker.metadata_cache import Alive
 from clarion.cluster import Topic
+from clarion.cluster.schema import NO_LEADER
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import NO_TOPIC_ID
 from clarion.model.names import check_topic_name, is_topic_name
@@ -38,7 +40,10 @@ _FIRST_VERSION_BY_ID: Final = 12
 
 async def handle(broker: Broker, request: MetadataRequest, context: RequestContext) -> bytes:
     version = context.version
-    named = await _topics(broker, request, context)
+    # Topics may be made, and others have their turns, before all is told. Brokers come and go meanwhile, and a leader
+    # that is not in the list is of no use to anybody: those of this moment are told, and no others lead.
+    alive = broker.image.brokers
+    named = await _topics(broker, request, context, alive)
     topics = [encoded for _, encoded in named]
     if request.include_topic_authorized_operations and version >= _FIRST_VERSION_WITH_OPERATIONS:
         authorized = partial(broker.resolver.authorized, context.principal, ResourceKind.TOPIC)
@@ -46,11 +51,9 @@ async def handle(broker: Broker, request: MetadataRequest, context: RequestConte
     reply = encode_response(
         version,
         throttle_ms=0,
-        brokers=[
-            BrokerMetadata(one.id, *one.endpoint(context.listener), one.rack) for one in broker.image.brokers.values()
-        ],
+        brokers=[BrokerMetadata(one.id, *one.endpoint(context.listener), one.rack) for one in alive.values()],
         cluster_id=broker.image.cluster_id,
-        controller_id=broker.controller_id,
+        controller_id=broker.controller_id if broker.controller_id in alive else NO_LEADER,
         topics=topics,
     )
     has_operations = _FIRST_VERSION_WITH_OPERATIONS <= version <= _LAST_VERSION_WITH_CLUSTER_OPERATIONS
@@ -63,17 +66,25 @@ def _of_cluster(broker: Broker, context: RequestContext) -> int:
     return broker.resolver.authorized(context.principal, ResourceKind.CLUSTER, THE_CLUSTER, CLUSTER_OPERATIONS)
 
 
-async def _topics(broker: Broker, request: MetadataRequest, context: RequestContext) -> list[tuple[str, bytes]]:
+async def _topics(
+    broker: Broker, request: MetadataRequest, context: RequestContext, alive: Alive
+) -> list[tuple[str, bytes]]:
     """Names and encoded topics."""
     version = context.version
-    if request.topics is None or (version == 0 and not request.topics):
+    named = _named(request, version)
+    if named is None:
         known = broker.turns.each(broker.resolver.topics(context.principal, Operation.DESCRIBE))
-        return [(topic.name, broker.metadata.topic(topic, version)) async for topic in known]
-    asked_once = list(dict.fromkeys(request.topics))  # whatever the client says twice
+        return [(topic.name, broker.metadata.topic(topic, version, alive)) async for topic in known]
+    asked_once = list(dict.fromkeys(named))  # whatever the client says twice
     may_create = request.allow_auto_topic_creation and broker.config.auto_create_topics
     granted = _granted(broker, asked_once) if may_create else None
     asked_of = broker.turns.each(asked_once)
-    return [(asked.name or "", await _topic(broker, asked, context, granted)) async for asked in asked_of]
+    return [(asked.name or "", await _topic(broker, asked, context, granted, alive)) async for asked in asked_of]
+
+
+def _named(request: MetadataRequest, version: int) -> tuple[MetadataRequestTopic, ...] | None:
+    """None: all that there are."""
+    return None if version == 0 and not request.topics else request.topics
 
 
 def _granted(broker: Broker, asked: list[MetadataRequestTopic]) -> frozenset[str]:
@@ -90,12 +101,12 @@ def _is_to_be_made(broker: Broker, name: str) -> bool:
 
 
 async def _topic(
-    broker: Broker, asked: MetadataRequestTopic, context: RequestContext, granted: frozenset[str] | None
+    broker: Broker, asked: MetadataRequestTopic, context: RequestContext, granted: frozenset[str] | None, alive: Alive
 ) -> bytes:
     version, who = context.version, context.principal
     try:
         if asked.topic_id != NO_TOPIC_ID:
-            return broker.metadata.topic(_known_by_id(broker, asked, context), version)
+            return broker.metadata.topic(_known_by_id(broker, asked, context), version, alive)
         if asked.name is None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a topic without name and id")
         broker.resolver.require_topic(who, Operation.DESCRIBE, asked.name)
@@ -103,7 +114,7 @@ async def _topic(
     except KafkaError as error:
         name = (asked.name or "") if asked.topic_id == NO_TOPIC_ID else None  # of an unknown id nobody knows the name
         return broker.metadata.missing(error.code, version, name, asked.topic_id)
-    return broker.metadata.topic(topic, version)
+    return broker.metadata.topic(topic, version, alive)
 
 
 def _known_by_id(broker: Broker, asked: MetadataRequestTopic, context: RequestContext) -> Topic:

@@ -68,8 +68,6 @@ def _node(broker: Broker) -> QuorumNode:
         node_id=broker.node_id,
         listeners=tuple(
             QuorumListener(name=listener_protocol(listener), host=address.host, port=address.port)
-            for listener, address in zip(
-                broker.config.listeners, broker.image.brokers[broker.node_id].endpoints, strict=False
-            )
+            for listener, address in zip(broker.config.listeners, broker.own_endpoints, strict=False)
         ),
     )

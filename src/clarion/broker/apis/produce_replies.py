@@ -10,6 +10,7 @@ from clarion.model.ids import TopicId
 from clarion.net import PendingReply, Reply
 from clarion.replication import Appended, Partition
 from clarion.wire.apis import PRODUCE
+from clarion.wire.current_leader import CurrentLeader
 from clarion.wire.frames import RequestHeader, reply_head
 from clarion.wire.produce import PartitionProduced, encode_response
 
@@ -23,8 +24,8 @@ def taken(partition: Partition, appended: Appended, index: int) -> PartitionProd
     return PartitionProduced(index, 0, appended.base_offset, appended.log_append_time_ms, partition.start_offset)
 
 
-def refused(index: int, error: KafkaError, leader: tuple[int, int] | None = None) -> PartitionProduced:
-    """`leader`: the one that should have been asked, and its epoch."""
+def refused(index: int, error: KafkaError, leader: CurrentLeader | None = None) -> PartitionProduced:
+    """`leader`: the one that should have been asked."""
     code, message = int(error.code), error.message or None
     return PartitionProduced(index, code, -1, -1, -1, message, leader, bad_records=error.records)
 
