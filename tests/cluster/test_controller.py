@@ -23,6 +23,7 @@ from clarion.cluster.schema import (
     PartitionState,
     TopicEntry,
     broker_key,
+    deleting_key,
     partition_key,
     topic_key,
     write_broker,
@@ -31,9 +32,10 @@ from clarion.cluster.schema import (
 )
 from clarion.cluster.simulated_store import SimulatedService, SimulatedStore, Weather
 
-PATIENCE_SECONDS = 20
+PATIENCE_SECONDS = 60
 ORDERS = UUID(int=1)
 FOR_EVER = 3600.0
+AT_ONCE = Policy(prefer_after_seconds=0.0)
 
 
 class World:
@@ -60,7 +62,7 @@ class World:
     def control(self, number: int, policy: Policy | None = None, store: CoordinationStore | None = None) -> Controller:
         own = store or SimulatedStore(self.service, random.Random(number), self.weather)
         rules: Callable[[object], ElectionRules] = lambda _: ElectionRules()  # noqa: E731
-        made = Controller(own, number, self.leases[number], rules, policy or Policy(), balance_seconds=0.05)
+        made = Controller(own, number, self.leases[number], rules, policy or AT_ONCE, look_seconds=0.05)
         self.controllers[number] = made
         self.tasks[number] = asyncio.ensure_future(made.run())
         return made
@@ -120,15 +122,86 @@ async def test_leaders_of_a_broker_that_is_gone_are_elected_anew_and_come_back_w
         assert here.partitions[1].leader_epoch == 0, "nobody touched the others' leadership"
         assert "orders-0" in " ".join(controller.sentences) or "broker 1 is gone" in " ".join(controller.sentences)
         await here.join(1)
-        for at in range(3):  # as its leader does, when broker 1 has caught up
-            state = here.partitions[at]
-            grown = state._replace(in_sync=(*state.in_sync, 1), partition_epoch=state.partition_epoch + 1)
-            lives = tuple(here._epoch if one == 1 else state.life_of(one) for one in state.replicas)
-            await here.store.transact(
-                (), [Put(partition_key(ORDERS, at), write_partition(grown._replace(lives=lives)))]
-            )
+        for at in range(3):
+            await in_sync_again(here, 1, at)
         await here.until(lambda: here.partitions[0].leader == 1)
         assert here.partitions[0].leader_epoch == 2
+
+
+async def in_sync_again(here: World, broker: int, at: int = 0) -> None:
+    """As the leader says when this broker has caught up."""
+    state = here.partitions[at]
+    grown = state._replace(in_sync=(*state.in_sync, broker), partition_epoch=state.partition_epoch + 1)
+    lives = tuple(here._epoch if one == broker else state.life_of(one) for one in state.replicas)
+    await here.store.transact((), [Put(partition_key(ORDERS, at), write_partition(grown._replace(lives=lives)))])
+
+
+@pytest.mark.parametrize("wait", [FOR_EVER, None])
+async def test_a_preferred_leader_that_is_back_waits_before_it_leads_again(wait: float | None):
+    async with world(1, 2, 3) as here:
+        await here.create(on_three(1), on_three(2))
+        here.control(2, Policy(prefer_after_seconds=wait))
+        await here.leave(1)
+        await here.until(lambda: here.partitions[0].leader == 2)
+        await here.join(1)
+        await in_sync_again(here, 1)
+        await here.leave(3)  # what is decided about it comes after all that has happened so far was looked at
+        await here.until(lambda: all(3 not in state.in_sync for state in here.partitions))
+        assert here.partitions[0].leader == 2
+
+
+async def test_a_preferred_leader_leads_again_when_it_has_waited():
+    async with world(1, 2, 3) as here:
+        await here.create(on_three(1))
+        controller = here.control(2, Policy(prefer_after_seconds=0.3))
+        await here.leave(1)
+        await here.until(lambda: here.partitions[0].leader == 2)
+        await here.join(1)
+        await in_sync_again(here, 1)
+        await here.until(lambda: here.partitions[0].leader == 1)
+        assert "it is the preferred leader" in controller.sentences[-1]
+
+
+class Counting(Controller):
+    """Counts how often it looks at how things are."""
+
+    looks = 0
+
+    async def _decide(self) -> None:
+        self.looks += 1
+        await super()._decide()
+
+
+async def test_a_broker_that_stays_away_and_cannot_be_replaced_keeps_nobody_busy():
+    async with world(1, 2, 3) as here:
+        await here.create(on_three(1))
+        store = SimulatedStore(here.service, random.Random(1))
+        policy = Policy(replace_after_seconds=0.05)
+        controller = Counting(store, 1, here.leases[1], lambda _: ElectionRules(), policy)
+        here.tasks[1] = asyncio.ensure_future(controller.run())
+        await here.leave(3)
+        await here.until(lambda: here.partitions[0].in_sync == (1, 2))
+        await asyncio.sleep(0.5)  # nothing happens, and that is looked at once or twice
+        assert controller.looks < 20
+
+
+async def test_partitions_of_a_topic_that_was_never_made_to_the_end_are_removed():
+    """Those of topics that are there, or that are being deleted, are not."""
+    async with world(1, 2, 3) as here:
+        await here.create(on_three(1))
+        abandoned, deleted = UUID(int=7), UUID(int=8)
+        state = write_partition(on_three(1))
+        for at in range(0, 300, 100):
+            puts = [Put(partition_key(abandoned, at + i), state) for i in range(100)]
+            await here.store.transact((), puts)
+        await here.store.transact((), [Put(partition_key(deleted, 0), state), Put(deleting_key(deleted), b"gone")])
+        own = SimulatedStore(here.service, random.Random(1))
+        rules: Callable[[object], ElectionRules] = lambda _: ElectionRules()  # noqa: E731
+        controller = Controller(own, 1, here.leases[1], rules, AT_ONCE, unclaimed_seconds=0.05)
+        here.tasks[1] = asyncio.ensure_future(controller.run())
+        await here.until(lambda: not any(abandoned.hex in key for key in here.service.entries))
+        assert partition_key(deleted, 0) in here.service.entries
+        assert len(here.partitions) == 1
 
 
 async def test_a_controller_that_was_replaced_without_noticing_changes_nothing():

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from clarion import replication
 from clarion.broker.config import BrokerConfig
+from clarion.broker.lost_leaders import LostLeaders
 from clarion.broker.replicas import Replicas
 from clarion.cluster import ClusterImage, CoordinationStore, Endpoint, SettingsRegistry, Topic, TopicRegistry
 from clarion.cluster.changes import change
@@ -66,10 +67,12 @@ class ClusterNode:
         self._node_id = node_id
         self._now_ms: Callable[[], int]  # set by `join`
         self._probes_brokers = False
+        self._policy = Policy()  # set by `join`
         self._tls: ssl.SSLContext | None = None  # where the other brokers' first listeners speak it
         self._following = Following(store, self._show, (settings,))
         self._controlling: asyncio.Task[None] | None = None
         self._altering: dict[asyncio.Task[None], None] = {}
+        self.lost_leaders = LostLeaders()
         self._in_sync = InSyncSets(store, node_id, lambda: registry.image, rules_of)
         self._fetchers: ReplicaFetchers | None = None  # once it has joined
         self._lag_watch: LagWatch | None = None  # likewise
@@ -101,9 +104,13 @@ class ClusterNode:
         broker.dynamic.on_change(lambda config: self._take_on(broker, config))
         await self._following.refresh()
         now_ms = self._now_ms = broker.clock.now_ms
+        wait = broker.config.rebalances_leaders_after_seconds if broker.config.rebalances_leaders else None
+        self._policy = Policy(self._registry.default_replication_factor, prefer_after_seconds=wait)
         # The store of one machine hears of a death by itself.
         self._probes_brokers = broker.config.probes_brokers and folder_of(broker.config.cluster) is None
-        fetchers = self._fetchers = ReplicaFetchers(self._identity, partial(self._channel_to, broker), now_ms)
+        fetchers = self._fetchers = ReplicaFetchers(
+            self._identity, partial(self._channel_to, broker), now_ms, self.lost_leaders
+        )
         broker.is_broker = self.is_broker
         self._lag_watch = LagWatch(broker.partitions, now_ms, broker.sessions.replicas)
         self._replicas = Replicas(broker, fetchers, lambda: membership.epoch, self._note_removed)
@@ -188,6 +195,7 @@ class ClusterNode:
 
     def _show(self, image: ClusterImage) -> None:
         self._registry.image = image
+        self.lost_leaders.on_image(image)
         if self._replicas is not None:
             self._replicas.on_image(image)
 
@@ -206,13 +214,12 @@ class ClusterNode:
     async def _control(self) -> None:
         assert self.membership is not None
         assert self.membership.lease is not None
-        policy = Policy(replication_factor=self._registry.default_replication_factor)
         self.controller = Controller(
             self._store,
             self._node_id,
             self.membership.lease,
             self._rules_of,
-            policy,
+            self._policy,
             now_ms=self._now_ms,
             probes_brokers=self._probes_brokers,
         )

@@ -260,6 +260,20 @@ class BrokerConfig:
         "Over etcd: whether a broker whose machine refuses connections in its place counts as gone at once. To be "
         "switched off where something else answers for that machine, as address translation or a firewall does.",
     )
+    rebalances_leaders: bool = setting(
+        "auto.leader.rebalance.enable",
+        True,
+        Kind.BOOLEAN,
+        "Whether the preferred leader of a partition, the first of its replicas, leads again by itself when it is back "
+        "and in sync.",
+    )
+    rebalances_leaders_after_seconds: int = setting(
+        "leader.imbalance.check.interval.seconds",
+        5,  # Kafka's 300 leave one broker with nothing to do; at once costs clients two pauses instead of one
+        Kind.LONG,
+        "How long a preferred leader has to be in sync again before it leads again.",
+        check=at_least(0),
+    )
     auto_create_topics: bool = setting(
         "auto.create.topics.enable",
         True,

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple
 
 from clarion.broker.coordinator_shard import SAID_AGAIN_SECONDS, C, CoordinatorShard, User
 from clarion.cluster import BrokerRegistration, Topic
+from clarion.cluster.schema import NO_LEADER
 from clarion.groups.placement import partition_for
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.replication import Partition
@@ -102,11 +103,12 @@ class CoordinatorRuntime(Generic[C]):
 
     def coordinator_of(self, key: str) -> BrokerRegistration | None:
         """The broker that does; None while nobody leads the partition."""
+        return self._broker.image.brokers.get(self.leader_of(key))
+
+    def leader_of(self, key: str) -> int:
+        """Of the partition that it belongs to, whether that broker is there or not."""
         topic = self._broker.image.topic(self._topic.name)
-        if topic is None:
-            return None
-        state = topic.partitions[partition_for(key, topic.partition_count)]
-        return self._broker.image.brokers.get(state.leader)
+        return NO_LEADER if topic is None else topic.partitions[partition_for(key, topic.partition_count)].leader
 
     async def ensure_topic(self) -> None:
         """It is made, and its shards are loaded, when it is first needed."""

@@ -30,21 +30,24 @@ from clarion.cluster.coordination import (
     unchanged,
 )
 from clarion.cluster.decisions import (
-    Absences,
     Decision,
     Policy,
     RulesOf,
+    Since,
+    absent_holders,
     elections,
     forgettable,
     preferences,
     repairs,
     summary,
+    unclaimed_topics,
 )
 from clarion.cluster.events import ClusterEvent, events_in
 from clarion.cluster.image import ClusterImage
 from clarion.cluster.probes import Probes
 from clarion.cluster.schema import (
     CONTROLLER,
+    TOPIC_CHANGES,
     BrokerRegistration,
     broker_key,
     deleting_key,
@@ -53,6 +56,7 @@ from clarion.cluster.schema import (
     removed_key,
     write_partition,
 )
+from clarion.model.ids import TopicId
 from clarion.world import event_log
 from clarion.world.events import Repeats
 
@@ -60,7 +64,8 @@ log = event_log("cluster")
 
 _AT_ONCE: Final = OPERATIONS_MAX - 1  # one compare is the controller's own key
 _PAUSE_SECONDS: Final = 0.2  # before what went wrong is tried anew
-_BALANCE_SECONDS: Final = 10.0  # between two looks at whether preferred leaders lead: nothing is lost meanwhile
+_LOOK_SECONDS: Final = 10.0  # between two looks at how things are when nothing happens: settings may have changed
+_UNCLAIMED_SECONDS: Final = 60.0  # the transactions of one topic take less than a second each
 _SENTENCES_MAX: Final = 1000
 _SAID_AGAIN_SECONDS: Final = 10.0  # a store that is away is asked several times per second
 
@@ -76,9 +81,10 @@ class Controller:
         rules_of: RulesOf,
         policy: Policy,
         *,
-        balance_seconds: float = _BALANCE_SECONDS,
+        look_seconds: float = _LOOK_SECONDS,
         now_ms: Callable[[], int] = lambda: 0,
         probes_brokers: bool = False,
+        unclaimed_seconds: float = _UNCLAIMED_SECONDS,
     ) -> None:
         """`now_ms`: the wall clock's, for those who read what was decided. `probes_brokers`: see `probes`."""
         self._store = store
@@ -86,18 +92,24 @@ class Controller:
         self._lease = lease
         self._rules_of = rules_of
         self._policy = policy
-        self._balance_seconds = balance_seconds
+        self._look_seconds = look_seconds
+        self._unclaimed_seconds = unclaimed_seconds
         self._loop = asyncio.get_running_loop()
         self._key: Entry | None = None
         self._image: ClusterImage
         self._news = asyncio.Event()
-        self._absences = Absences()
+        self._forget_times()
         self._now_ms = now_ms
         self._probes = Probes(self._end_lease) if probes_brokers else None
         self._complaints = Repeats(lines_max=1, seconds=_SAID_AGAIN_SECONDS)
         self._unwritten: list[str] = []
         self._next_event = 0
         self.sentences: deque[str] = deque(maxlen=_SENTENCES_MAX)  # what it decided, and why; the latest last
+
+    def _forget_times(self) -> None:
+        self._absent: Since[int] = Since()
+        self._waiting_to_lead: Since[int] = Since()
+        self._unclaimed: Since[TopicId] = Since()
 
     @property
     def is_active(self) -> bool:
@@ -156,7 +168,7 @@ class Controller:
         found = await until_answered(lambda: self._store.range(""))
         self._image = ClusterImage.of(found)
         self._next_event = max((one.number for one in events_in(found.entries)), default=-1) + 1
-        self._absences = Absences()
+        self._forget_times()
         self._watch_brokers()
         following = self._loop.create_task(self._follow(found.revision + 1))  # its error is raised below
         try:
@@ -198,10 +210,15 @@ class Controller:
                 await self._store.revoke_lease(known.lease)
 
     async def _until_something_is_due(self) -> None:
-        due = self._absences.next_deadline(self._policy.replace_after_seconds)
-        wait = self._balance_seconds if due is None else min(self._balance_seconds, max(0.0, due - self._loop.time()))
+        now = self._loop.time()
+        due = [
+            self._absent.next_deadline(self._policy.replace_after_seconds, now),
+            self._unclaimed.next_deadline(self._unclaimed_seconds, now),
+        ]
+        if self._policy.prefer_after_seconds is not None:
+            due.append(self._waiting_to_lead.next_deadline(self._policy.prefer_after_seconds, now))
         try:
-            async with asyncio.timeout(wait):
+            async with asyncio.timeout_at(min([now + self._look_seconds, *(one for one in due if one is not None)])):
                 await self._news.wait()
         except TimeoutError:
             pass
@@ -209,12 +226,24 @@ class Controller:
     async def _decide(self) -> None:
         """Elections first, all of them; the rest only when there are none, and from an image that shows them."""
         now = self._loop.time()
-        self._absences.note(self._image, now)
+        self._absent.note(absent_holders(self._image), now)
+        self._unclaimed.note(unclaimed_topics(self._image), now)
         await self._forget_deleted()
+        await self._forget_unclaimed(now)
         if not await self._apply(elections(self._image, self._rules_of)):
-            gone = self._absences.longer_than(self._policy.replace_after_seconds, now)
+            gone = self._absent.longer_than(self._policy.replace_after_seconds, now)
             if not await self._apply(repairs(self._image, self._policy, gone)):
-                await self._apply(preferences(self._image, self._rules_of))
+                await self._apply(self._due_preferences(now))
+
+    def _due_preferences(self, now: float) -> list[Decision]:
+        """All that a broker should lead and does not, when the first of them could have been its for long enough."""
+        wait = self._policy.prefer_after_seconds
+        if wait is None:
+            return []
+        wanted = list(preferences(self._image, self._rules_of))
+        self._waiting_to_lead.note({one.state.leader for one in wanted}, now)
+        due = self._waiting_to_lead.longer_than(wait, now)
+        return [one for one in wanted if one.state.leader in due]
 
     async def _apply(self, decisions: Iterable[Decision]) -> bool:
         """Whether there were any."""
@@ -249,6 +278,18 @@ class Controller:
             for at in range(0, len(gone), _AT_ONCE):
                 if self._key is not None:
                     await self._store.transact([unchanged(self._key)], gone[at : at + _AT_ONCE])
+
+    async def _forget_unclaimed(self, now: float) -> None:
+        """Partitions of a topic that was never made to the end: more than fit into one transaction, and its maker died.
+
+        Should it be about to finish all the same, it finds that topics have changed, and begins anew.
+        """
+        for topic_id in sorted(self._unclaimed.longer_than(self._unclaimed_seconds, now)):
+            gone = [Delete(partition_key(topic_id, index)) for index in sorted(self._image.unclaimed[topic_id])]
+            for at in range(0, len(gone), _AT_ONCE - 1):
+                if self._key is not None:
+                    changed = Put(TOPIC_CHANGES, f"without {topic_id.hex} from {at} on".encode())
+                    await self._store.transact([unchanged(self._key)], [changed, *gone[at : at + _AT_ONCE - 1]])
 
     async def _write_events(self) -> None:
         """For whoever wants to know later. What is lost of it is lost."""

@@ -1,15 +1,15 @@
 """What the cluster manager decides: pure, from an image of the cluster, and each decision with its reason in words.
 
 Decisions look at how things are, not at what happened: a controller that takes over in the middle of anything comes to
-the same ones. What it has to remember is only since when brokers have been gone; a new controller counts from its own
-beginning.
+the same ones. What it has to remember is only since when brokers have been gone, and since when they could lead again
+what is theirs to lead; a new controller counts from its own beginning.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from clarion.cluster.elections import ElectionRules, Verdict, is_calm, prefer, reassign, settle
 from clarion.cluster.image import ClusterImage, Topic
@@ -18,6 +18,7 @@ from clarion.cluster.schema import UNSAID, PartitionState
 from clarion.model.ids import TopicId
 
 RulesOf = Callable[[Topic], ElectionRules]
+K = TypeVar("K", int, TopicId)
 
 _FILLED_AT_ONCE_MAX: Final = 50  # replicas being filled in the whole cluster: more would only share the same disks
 
@@ -27,6 +28,9 @@ class Policy(NamedTuple):
 
     replication_factor: int = 3  # of topics for which nobody has asked for another
     replace_after_seconds: float = 600.0  # a broker that was gone for so long is not expected back
+    # A preferred leader leads again when it could for so long: each change of leaders costs clients a moment, and one
+    # that has just come back may soon be gone again. None: never.
+    prefer_after_seconds: float | None = 5.0
 
 
 class Decision(NamedTuple):
@@ -40,23 +44,28 @@ class Decision(NamedTuple):
         return f"{self.topic.name}-{self.partition}: {self.reason}"
 
 
-class Absences:
-    """Since when brokers that hold replicas have been gone."""
+class Since(Generic[K]):
+    """Since when something has been true of brokers, or of topics."""
 
     def __init__(self) -> None:
-        self._since: dict[int, float] = {}
+        self._since: dict[K, float] = {}
 
-    def note(self, image: ClusterImage, now: float) -> None:
-        holders = {one for topic in image.topics.values() for state in topic.partitions for one in state.replicas}
-        gone = holders - image.brokers.keys()
-        self._since = {one: self._since.get(one, now) for one in sorted(gone)}
+    def note(self, those: set[K], now: float) -> None:
+        """It is true of these now, and of no others."""
+        self._since = {one: self._since.get(one, now) for one in sorted(those)}
 
-    def longer_than(self, seconds: float, now: float) -> frozenset[int]:
-        return frozenset(one for one, since in self._since.items() if now - since >= seconds)
+    def longer_than(self, seconds: float, now: float) -> frozenset[K]:
+        return frozenset(one for one, since in self._since.items() if since + seconds <= now)
 
-    def next_deadline(self, seconds: float) -> float | None:
-        """When the next of them will have been gone for so long."""
-        return min((since + seconds for since in self._since.values()), default=None)
+    def next_deadline(self, seconds: float, now: float) -> float | None:
+        """When it will have been so long for the next of them; for whom it has been, there is nothing to wait for."""
+        return min((since + seconds for since in self._since.values() if since + seconds > now), default=None)
+
+
+def absent_holders(image: ClusterImage) -> set[int]:
+    """Brokers that hold replicas, and are gone."""
+    holders = {one for topic in image.topics.values() for state in topic.partitions for one in state.replicas}
+    return holders - image.brokers.keys()
 
 
 def elections(image: ClusterImage, rules_of: RulesOf) -> Iterator[Decision]:
@@ -102,6 +111,11 @@ def forgettable(image: ClusterImage) -> list[TopicId]:
         if {one for state in image.unclaimed.get(topic_id, {}).values() for one in state.replicas}
         <= image.removed.get(topic_id, frozenset())
     ]
+
+
+def unclaimed_topics(image: ClusterImage) -> set[TopicId]:
+    """Of these there are partitions in the store, and nothing else: they are being made, or never were to the end."""
+    return image.unclaimed.keys() - image.topics_by_id.keys() - image.deleting.keys()
 
 
 def _repaired(

@@ -40,6 +40,8 @@ _FIRST_VERSION_BY_ID: Final = 12
 
 async def handle(broker: Broker, request: MetadataRequest, context: RequestContext) -> bytes:
     version = context.version
+    if broker.node is not None and broker.node.lost_leaders:
+        await broker.node.lost_leaders.replaced(lambda: _leaders(broker, request, version))
     # Topics may be made, and others have their turns, before all is told. Brokers come and go meanwhile, and a leader
     # that is not in the list is of no use to anybody: those of this moment are told, and no others lead.
     alive = broker.image.brokers
@@ -85,6 +87,15 @@ async def _topics(
 def _named(request: MetadataRequest, version: int) -> tuple[MetadataRequestTopic, ...] | None:
     """None: all that there are."""
     return None if version == 0 and not request.topics else request.topics
+
+
+def _leaders(broker: Broker, request: MetadataRequest, version: int) -> set[int]:
+    """Of the partitions that are asked for."""
+    image, named = broker.image, _named(request, version)
+    if named is None:
+        return {state.leader for topic in image.topics.values() for state in topic.partitions}
+    topics = [image.topic(one.name or "") or image.topic_by_id(one.topic_id) for one in named]
+    return {state.leader for topic in topics if topic is not None for state in topic.partitions}
 
 
 def _granted(broker: Broker, asked: list[MetadataRequestTopic]) -> frozenset[str]:

@@ -21,13 +21,16 @@ _FIRST_VERSION_WITH_KEYS: Final = 4
 
 async def handle(broker: Broker, request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
     trouble = await _make_ready(broker, request.key_type)
+    if broker.node is not None and broker.node.lost_leaders and request.key_type == _GROUP:
+        keys = request.coordinator_keys if context.version >= _FIRST_VERSION_WITH_KEYS else (request.key,)
+        await broker.node.lost_leaders.replaced(lambda: map(broker.groups.runtime.leader_of, keys))
 
     def find(key: str) -> FoundCoordinator:
         return _refuse(key, *trouble) if trouble else _find(broker, key, request.key_type, context)
 
     if context.version >= _FIRST_VERSION_WITH_KEYS:
-        keys = broker.turns.each(request.coordinator_keys)
-        return FindCoordinatorResponse(coordinators=tuple([find(key) async for key in keys]))
+        each = broker.turns.each(request.coordinator_keys)
+        return FindCoordinatorResponse(coordinators=tuple([find(key) async for key in each]))
     found = find(request.key)
     return FindCoordinatorResponse(
         error_code=found.error_code,
