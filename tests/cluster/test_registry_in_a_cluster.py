@@ -11,10 +11,12 @@ from uuid import uuid4
 import pytest
 
 from clarion.cluster import TopicRegistry
-from clarion.cluster.coordination import Compare, Operation, OutcomeUnknownError, Put, TransactionResult
+from clarion.cluster.coordination import Compare, Delete, Operation, OutcomeUnknownError, Put, TransactionResult
 from clarion.cluster.following import Following
 from clarion.cluster.image import ClusterImage
 from clarion.cluster.schema import (
+    PARTITIONS,
+    TOPIC_CHANGES,
     BrokerRegistration,
     Endpoint,
     broker_key,
@@ -44,8 +46,24 @@ class Late(SimulatedStore):
         return await super().transact(*self.lost)
 
 
+class Tidy(Late):
+    """Removes, once, the partitions of a topic that is being made, as the controller does when that takes too long."""
+
+    is_done = False
+
+    async def transact(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> TransactionResult:
+        outcome = await super().transact(compares, operations)
+        if not self.is_done and len(operations) > 100:
+            self.is_done = True
+            gone = [Delete(one.key) for one in operations if one.key.startswith(PARTITIONS)]
+            await super().transact((), [Put(TOPIC_CHANGES, b"tidy"), *gone[:100]])
+        return outcome
+
+
 @asynccontextmanager
-async def registries(count: int, brokers: int = 3, **how: int) -> AsyncIterator[list[TopicRegistry]]:
+async def registries(
+    count: int, brokers: int = 3, kind: type[Late] = Late, **how: int
+) -> AsyncIterator[list[TopicRegistry]]:
     service = SimulatedService()
     async with AsyncExitStack() as stack:
         made = []
@@ -56,7 +74,7 @@ async def registries(count: int, brokers: int = 3, **how: int) -> AsyncIterator[
         ]
         await store.transact((), puts)
         for _ in range(count):
-            own = Late(service, random.Random(0))
+            own = kind(service, random.Random(0))
             registry = await TopicRegistry.load(own, uuid4, partitions_max=2000, **how)
 
             def show(image: ClusterImage, registry: TopicRegistry = registry) -> None:
@@ -97,6 +115,13 @@ async def test_fewer_brokers_than_replicas_and_a_factor_that_somebody_asks_for()
         assert len(asked.partitions[0].replicas) == 1
         assigned = await registry.add(registry.draft("v", 2, {}, 2, [(2, 1), (1, 2)]))
         assert [one.replicas for one in assigned.partitions] == [(2, 1), (1, 2)]
+
+
+async def test_a_topic_whose_partitions_were_removed_while_it_was_made_has_all_of_them():
+    async with registries(1, kind=Tidy) as (registry,):
+        topic = await registry.create("large", 300, {})
+        assert all(len(one.replicas) == 3 for one in topic.partitions)
+        assert not registry.image.unclaimed
 
 
 async def test_a_new_topic_of_an_old_name_begins_with_a_later_epoch():

@@ -221,6 +221,8 @@ class TopicRegistry:
         last = [*along, Put(topic_key(topic.name), write_topic(topic.entry))]
         if len(puts) + len(last) > OPERATIONS_MAX:
             await self._change(puts)
+            if any(self.image.revision_of_partition(topic.id, index) == ABSENT for index in new):
+                raise ConflictError  # it took so long that the cluster has cleaned up behind us
             puts = []
         await self._change([*puts, *last])
         return self.image.topics[topic.name]
