@@ -28,8 +28,11 @@ def openssl(folder: Path, *words: str) -> None:
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return signed_certificates(tmp_path_factory.mktemp("tls"))
+
+
+def signed_certificates(folder: Path) -> Path:
     """An authority, and what it has signed for the broker and for one client; a stranger signed himself."""
-    folder = tmp_path_factory.mktemp("tls")
     key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2")
     openssl(folder, "req", "-x509", *key, "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=authority")
     openssl(folder, "req", "-x509", *key, "-keyout", "stranger.key", "-out", "stranger.pem", "-subj", "/CN=stranger")

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
 
 import pytest
 
 from clarion.cli.cluster import ClusterView, PartitionView, sentences
 from clarion.cli.cluster_moves import plan
 from clarion.testing import EmbeddedCluster, cluster
+from tests.broker.test_tls import signed_certificates
 from tests.cli.conftest import Shell
+from tests.servers import ClarionProcess
 
 
 @pytest.fixture(scope="module")
@@ -130,3 +134,21 @@ def test_a_drained_broker_gets_nothing_new_until_that_is_undone():
         brokers.wait_for(lambda: not brokers._image(1).brokers[3].is_leaving)
         assert clarion("topic", "create", "last", "--partitions", "6").status == 0
         assert any(3 in one.replicas for one in brokers._image(1).topics["last"].partitions)
+
+
+def test_a_broker_is_drained_where_every_listener_wants_tls(tmp_path: Path):
+    (tmp_path / "tls").mkdir()
+    certificates = signed_certificates(tmp_path / "tls")
+    words = ["--brokers", "2", "--tls-certificate", str(certificates / "broker.pem")]
+    words += ["--tls-key", str(certificates / "broker.key"), "--tls-client-ca", str(certificates / "ca.pem")]
+    files = {"ca": "ca.pem", "certificate": "client.pem", "key": "client.key"}
+    secure = [word for name, file in files.items() for word in ("-X", f"ssl.{name}.location={certificates / file}")]
+    with ClarionProcess(tmp_path / "data", durability="page-cache", args=words) as supervisor:
+        clarion = Shell(supervisor.bootstrap)
+        told = partial(clarion, "-X", "security.protocol=ssl", *secure)
+        assert told("topic", "create", "t", "--partitions", "4", "--replication-factor", "1").status == 0
+        drained = told("cluster", "drain", "2")
+        assert drained.status == 0, drained.err
+        partitions = json.loads(told("cluster", "partitions", "--topic", "t", "--json").out)
+        assert [one["replicas"] for one in partitions] == [[1]] * 4
+        assert "wants TLS" in clarion("cluster", "rebalance").one_line_error()

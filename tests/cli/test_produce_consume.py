@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from clarion.cli import produce
-from clarion.testing import embedded
+from clarion.testing import cluster, embedded
 
 from .conftest import Shell, clean_environment
 
@@ -197,6 +197,19 @@ def test_produce_says_what_it_waits_for_when_the_disk_is_full(monkeypatch):
     waiting, failed = result.err.splitlines()
     assert "has taken no message" in waiting
     assert "Is its disk full?" in waiting
+    assert "did not arrive" in failed
+
+
+def test_produce_says_that_replicas_are_missing_when_too_few_are_in_sync(monkeypatch):
+    monkeypatch.setattr(produce, "_SILENCE_SECONDS_MAX", 0.3)
+    with cluster(brokers=2) as brokers:
+        brokers.create_topic("t", min_insync_replicas="2")
+        brokers.wait_until_in_sync("t")
+        brokers.kill(2)
+        brokers.wait_for(lambda: brokers.in_sync("t") == [1])
+        result = Shell(brokers[1].bootstrap)("-X", "message.timeout.ms=2000", "produce", "t", stdin=b"hello\n")
+    waiting, failed = result.err.splitlines()
+    assert "Replicas of t are missing" in waiting
     assert "did not arrive" in failed
 
 

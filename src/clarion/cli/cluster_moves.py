@@ -7,6 +7,7 @@ old ones go.
 
 from __future__ import annotations
 
+import ssl
 import time
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Final, NamedTuple, TypeVar
@@ -15,7 +16,7 @@ import typer
 
 from clarion.cli.cluster import ClusterView, commands, look
 from clarion.cli.errors import CliError
-from clarion.cli.link import BootstrapOption, JsonOption, Link, admin_api, result_of
+from clarion.cli.link import REQUEST_SECONDS_MAX, BootstrapOption, JsonOption, Link, admin_api, result_of
 from clarion.cli.table import Column, show_notice, show_rows
 from clarion.cli.units import plural
 
@@ -188,11 +189,13 @@ def _with_channel(link: Link, ask: Callable[[Any], Any]) -> Any:
 
     from clarion.net.channel import Channel, ChannelLostError, ChannelSettings, ChannelUnusableError
 
+    tls = _tls(link)
+
     async def connect() -> Channel:
         places = [one.rpartition(":") for one in link.bootstrap.split(",")]
         for number, (host, _, port) in enumerate(places, start=1):
             try:
-                return await Channel.open(ChannelSettings(host.strip("[] "), int(port), "clarion"))
+                return await Channel.open(ChannelSettings(host.strip("[] "), int(port), "clarion", tls))
             except ChannelLostError:  # that one is away; the next may be there
                 if number == len(places):
                     raise
@@ -209,6 +212,18 @@ def _with_channel(link: Link, ask: Callable[[Any], Any]) -> Any:
         return asyncio.run(run())
     except (ChannelLostError, ChannelUnusableError) as error:
         raise CliError(str(error)) from error
+
+
+def _tls(link: Link) -> ssl.SSLContext | None:
+    from clarion.pipeline.kafka.connection import tls_context
+
+    settings = link.own_client(REQUEST_SECONDS_MAX)
+    if settings is None:
+        raise CliError(f"moves are asked for with security.protocol plaintext or ssl, not {link.protocol}")
+    try:
+        return None if settings.tls is None else tls_context(settings.tls)
+    except OSError as error:
+        raise CliError(f"TLS: {error}") from error
 
 
 def _ids(ids: Sequence[int]) -> str:

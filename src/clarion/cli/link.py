@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
     from clarion.cli.profiles import Profile
+    from clarion.pipeline.kafka.settings import ClientSettings
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 REQUEST_SECONDS_MAX = 15.0  # an admin call that takes longer hangs; nobody waits for a prompt longer than this
@@ -51,8 +52,12 @@ class Link:
         self._is_checked = False
 
     @property
+    def protocol(self) -> str:
+        return self.settings.get("security.protocol", "plaintext").lower()
+
+    @property
     def _wants_tls(self) -> bool:
-        return "ssl" in self.settings.get("security.protocol", "").lower()
+        return "ssl" in self.protocol
 
     @classmethod
     def of(cls, context: typer.Context, bootstrap: str | None) -> Link:
@@ -91,6 +96,21 @@ class Link:
         with plain_errors(self):
             self._admin = AdminClient(self._config({"error_cb": self._hear}))
             return self._admin
+
+    def own_client(self, timeout_seconds: float) -> ClientSettings | None:
+        """For Clarion's own client, which asks what the library cannot; None with SASL, which it does not speak."""
+        from clarion.pipeline.connector_options import CLIENT_NAMES, OptionError, Options, client_settings
+
+        told: Mapping[str, str] = {
+            "bootstrap.servers": self.bootstrap,
+            "client.id": "clarion-cli",
+            "request.timeout.ms": str(round(timeout_seconds * 1000)),
+            **{name: value for name, value in self.settings.items() if name in CLIENT_NAMES},
+        }
+        try:
+            return client_settings(Options(told, (), ()))
+        except OptionError:
+            return None
 
     def tls_trouble(self) -> str:
         """Why TLS did not come about, in the client library's words; empty if it was not that."""

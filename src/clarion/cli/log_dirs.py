@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from clarion.cli.link import Link, result_of
@@ -11,7 +10,6 @@ from clarion.cli.offsets import Place
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
-    from clarion.pipeline.kafka.settings import ClientSettings
     from clarion.wire.cursor import FieldReader
 
 _KEY: Final = 35
@@ -32,7 +30,7 @@ def disk_sizes(admin: AdminClient, link: Link) -> dict[int, dict[Place, int]] | 
     from clarion.pipeline.kafka.connection import BrokerConnection, ClientApi
     from clarion.pipeline.kafka.errors import ConnectionLostError, CorruptDataError, TlsError
 
-    settings = _settings(link)
+    settings = link.own_client(_SECONDS_MAX)
     if settings is None:
         return None
     found: dict[int, dict[Place, int]] = {}
@@ -47,21 +45,6 @@ def disk_sizes(admin: AdminClient, link: Link) -> dict[int, dict[Place, int]] | 
         except (ConnectionLostError, CorruptDataError, TlsError):
             return None
     return found
-
-
-def _settings(link: Link) -> ClientSettings | None:
-    from clarion.pipeline.connector_options import CLIENT_NAMES, OptionError, Options, client_settings
-
-    told: Mapping[str, str] = {
-        "bootstrap.servers": link.bootstrap,
-        "client.id": "clarion-cli",
-        "request.timeout.ms": str(_SECONDS_MAX * 1000),
-        **{name: value for name, value in link.settings.items() if name in CLIENT_NAMES},
-    }
-    try:
-        return client_settings(Options(told, (), ()))
-    except OptionError:
-        return None
 
 
 def _replicas(answer: FieldReader) -> list[Replica]:

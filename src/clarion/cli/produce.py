@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 _ACKS = ("0", "1", "all")
 _SILENCE_SECONDS_MAX = 3.0  # a slow broker answers sooner than this, and nobody likes to wait longer for a word
+_LOOK_SECONDS_MAX = 3.0  # for the answer to what may be wrong
 _FLUSH_SECONDS_MAX = 310.0  # a little more than message.timeout.ms, after which every message has failed by itself
 _LINE_BYTES_MAX = 128 * 1024 * 1024  # a "line" longer than the largest frame is a binary file, not a message
 
@@ -137,8 +138,24 @@ class Run:
             self.has_told = True
             show_notice(
                 f"{self.link.bootstrap} has taken no message for {_SILENCE_SECONDS_MAX:.0f} s; still trying. "
-                "Is its disk full? Its log and /readyz tell"
+                + self._what_may_be_wrong()
             )
+
+    def _what_may_be_wrong(self) -> str:
+        from confluent_kafka import KafkaException
+
+        try:
+            known = self.producer.list_topics(self.topic, timeout=_LOOK_SECONDS_MAX).topics[self.topic].partitions
+        except KafkaException:
+            return "Is it still there?"
+        if any(one.leader < 0 for one in known.values()):
+            return f"Nobody leads a part of {self.topic}: `clarion cluster status` tells more"
+        if any(len(one.isrs) < len(one.replicas) for one in known.values()):
+            return (
+                f"Replicas of {self.topic} are missing: are fewer in sync than its min.insync.replicas? "
+                "`clarion cluster status` tells more"
+            )
+        return "Is its disk full? Its log and /readyz tell"
 
     def _offer(self, message: TextMessage, headers: Any, places: dict[str, Any]) -> bool:
         try:

@@ -151,7 +151,9 @@ class Supervisor:
 
     def _ready_line(self) -> str:
         places = ",".join(child.places[0] for child in self._children)
-        return f"clarion: {len(self._children)} brokers listen on {places}, data in {self._config.data_dir}"
+        count = len(self._children)
+        listen = "1 broker listens" if count == 1 else f"{count} brokers listen"
+        return f"clarion: {listen} on {places}, data in {self._config.data_dir}"
 
     # One broker
 

@@ -161,7 +161,7 @@ def _connect(host: str, port: int, settings: ClientSettings) -> socket.socket:
         plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
         if settings.tls is None:
             return plain
-        return _tls_context(settings.tls).wrap_socket(plain, server_hostname=host)
+        return tls_context(settings.tls).wrap_socket(plain, server_hostname=host)
     except OSError as error:
         if plain is not None:
             plain.close()
@@ -169,7 +169,7 @@ def _connect(host: str, port: int, settings: ClientSettings) -> socket.socket:
 
 
 @lru_cache(maxsize=16)
-def _tls_context(tls: TlsSettings) -> ssl.SSLContext:
+def tls_context(tls: TlsSettings) -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=tls.ca_file)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname = tls.checks_host_name
