@@ -97,6 +97,7 @@ class Publisher(Client):
         *,
         seed: int = 0,
         keys: int = 0,
+        per_second: int = PER_SECOND_MAX,
         **settings: object,
     ) -> None:
         super().__init__(history)
@@ -104,9 +105,11 @@ class Publisher(Client):
         self._topic = topic
         self._partitions = partitions
         self._keys = keys
+        self._per_second = per_second
         self._random = random.Random(seed)
         self._acked = 0
         self._sent = 0
+        self.longest_wait_seconds = 0.0  # of a message, from the call to its acknowledgement
         self._fatal: KafkaError | None = None
         self._producer = Producer(
             {
@@ -130,7 +133,7 @@ class Publisher(Client):
     def work(self) -> None:
         began = time.monotonic()
         while not self._stopping.is_set():
-            is_ahead = self._sent > (time.monotonic() - began) * PER_SECOND_MAX
+            is_ahead = self._sent > (time.monotonic() - began) * self._per_second
             if is_ahead or self._sent - self._acked >= UNDER_WAY_MAX:
                 self._producer.poll(0.005)
             else:
@@ -150,10 +153,13 @@ class Publisher(Client):
         self._producer.produce(self._topic, value, key or None, partition, on_delivery=self._on_delivery(send))
 
     def _on_delivery(self, send: Send) -> Callable[[KafkaError | None, Message], None]:
+        began = time.monotonic()
+
         def note(error: KafkaError | None, message: Message) -> None:
             assert error is None, f"{send.value}: {error}"
             send.acked(message.offset())
             self._acked += 1
+            self.longest_wait_seconds = max(self.longest_wait_seconds, time.monotonic() - began)
 
         return note
 

@@ -2,70 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import re
-import signal
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests import etcd as etcd_server
-from tests.servers import ClarionProcess
+from tests.crash.brokers import PATIENCE_SECONDS, STORES, Brokers, running_brokers
 from tests.waiting import wait_for
 
-PATIENCE_SECONDS = 90
-PLACES = re.compile(r"brokers listen on (\S+), data in")
 
-
-class Brokers:
-    """The processes of `serve --brokers`."""
-
-    def __init__(self, supervisor: ClarionProcess) -> None:
-        self.supervisor = supervisor
-        found = PLACES.search(supervisor._output.read_text())
-        assert found is not None
-        self.bootstrap = found[1]
-        self.admin = AdminClient({"bootstrap.servers": self.bootstrap})
-
-    def pid_of(self, broker: int) -> int:
-        children = Path(f"/proc/{self.supervisor.pid}/task/{self.supervisor.pid}/children").read_text().split()
-        for pid in map(int, children):
-            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            if f"--node-id={broker}".encode() in words:
-                return pid
-        raise ProcessLookupError(f"there is no broker {broker}")
-
-    def kill9(self, broker: int) -> None:
-        os.kill(self.pid_of(broker), signal.SIGKILL)
-
-    def create(self, topic: str, partitions: int, **config: str) -> None:
-        asked = NewTopic(topic, partitions, 3, config={name.replace("_", "."): value for name, value in config.items()})
-        self.admin.create_topics([asked])[topic].result(PATIENCE_SECONDS)
-
-    def partitions(self, topic: str) -> dict[int, tuple[int, list[int]]]:
-        """Leader and in-sync set of each."""
-        found = self.admin.list_topics(topic, timeout=PATIENCE_SECONDS).topics[topic].partitions
-        return {index: (one.leader, sorted(one.isrs)) for index, one in found.items()}
-
-
-@pytest.fixture(params=["own store", "etcd"])
+@pytest.fixture(params=STORES)
 def brokers(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Brokers]:
-    with ExitStack() as taken:
-        words = ["--brokers", "3"]
-        if request.param == "etcd":
-            if not etcd_server.is_installed():
-                pytest.skip(etcd_server.MISSING)
-            (etcd,) = etcd_server.etcd_cluster(tmp_path, 1)
-            taken.callback(etcd.kill)
-            words += ["--cluster", "etcd://{}:{}".format(*etcd.endpoint)]
-        supervisor = taken.enter_context(ClarionProcess(tmp_path / "data", durability="page-cache", args=words))
-        yield Brokers(supervisor)
-        assert supervisor.terminate() == 0
-    assert "Traceback" not in supervisor.stderr
+    with running_brokers(tmp_path, request.param) as made:
+        yield made
 
 
 class Writer:
