@@ -8,7 +8,7 @@ from uuid import UUID
 from clarion.broker.broker import Broker
 from clarion.broker.lost_leaders import LostLeaders
 from clarion.cluster import BrokerRegistration, ClusterImage, Endpoint, PartitionState
-from clarion.cluster.coordination import Change, Entry, Event, Revision
+from clarion.cluster.coordination import Change, Entry, KeyEvent, Revision
 from clarion.cluster.image import EMPTY
 from clarion.cluster.schema import (
     TopicEntry,
@@ -51,7 +51,7 @@ class Told:
         self._revision += 1
         at = Revision(self._revision)
         entry = None if value is None else Entry(key, value, at, at)
-        self.image = self.image.after(Change(at, (Event(key, entry),)))
+        self.image = self.image.after(Change(at, (KeyEvent(key, entry),)))
         return self.image
 
 

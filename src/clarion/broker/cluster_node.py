@@ -108,9 +108,8 @@ class ClusterNode:
         self._policy = Policy(self._registry.default_replication_factor, prefer_after_seconds=wait)
         # The store of one machine hears of a death by itself.
         self._probes_brokers = broker.config.probes_brokers and folder_of(broker.config.cluster) is None
-        fetchers = self._fetchers = ReplicaFetchers(
-            self._identity, partial(self._channel_to, broker), now_ms, self.lost_leaders
-        )
+        fetchers = self._fetchers = ReplicaFetchers(self._identity, partial(self._channel_to, broker), now_ms)
+        fetchers.on_leader = self.lost_leaders.note
         broker.is_broker = self.is_broker
         self._lag_watch = LagWatch(broker.partitions, now_ms, broker.sessions.replicas)
         self._replicas = Replicas(broker, fetchers, lambda: membership.epoch, self._note_removed)

@@ -21,8 +21,6 @@ _WAIT_SECONDS: Final = 0.5  # an election takes 0.02 to 0.05 s, and 0.15 over et
 
 
 class LostLeaders:
-    """Implements `fetchers.LeaderWatcher`."""
-
     def __init__(self, wait_seconds: float = _WAIT_SECONDS) -> None:
         self.wait_seconds = wait_seconds
         self._image = EMPTY
@@ -31,6 +29,10 @@ class LostLeaders:
 
     def __bool__(self) -> bool:
         return bool(self._deadlines)
+
+    def note(self, broker_id: int, is_there: bool) -> None:
+        """A leader has answered, or its connection has ended."""
+        self.find(broker_id) if is_there else self.lose(broker_id)
 
     def lose(self, broker_id: int) -> None:
         if _leads_anything(self._image, broker_id):

@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from clarion.model.errors import ErrorCode, KafkaError, MalformedError
@@ -53,6 +53,7 @@ _FIRST_EPOCH: Final = 0
 _EPOCH_MAX: Final = 2**31 - 1
 
 Key = tuple[TopicId, int]
+OnLeader = Callable[[int, bool], None]  # a leader, and whether it has answered, or has closed the connection since
 
 
 class Identity(NamedTuple):
@@ -63,31 +64,15 @@ class Identity(NamedTuple):
     secret: bytes
 
 
-class LeaderWatcher(Protocol):
-    """Who wants to know at once that a leader may be gone."""
-
-    def lose(self, broker_id: int) -> None:
-        """Its connection has ended."""
-        ...
-
-    def find(self, broker_id: int) -> None:
-        """It has answered."""
-        ...
-
-
 class ReplicaFetchers:
     def __init__(
-        self,
-        identity: Callable[[], Identity],
-        channel_to: Callable[[int], LastingChannel],
-        now_ms: Callable[[], int],
-        watcher: LeaderWatcher | None = None,
+        self, identity: Callable[[], Identity], channel_to: Callable[[int], LastingChannel], now_ms: Callable[[], int]
     ) -> None:
         """`channel_to` opens a channel that nobody else uses: replies come in order, and these wait long."""
         self._identity = identity
         self._channel_to = channel_to
         self._now_ms = now_ms
-        self._watcher = watcher
+        self.on_leader: OnLeader | None = None
         self._conversations: dict[int, Conversation] = {}  # by leader
         self._leaders: dict[Partition, int] = {}
         self._ending: dict[asyncio.Task[None], None] = {}
@@ -101,9 +86,8 @@ class ReplicaFetchers:
         self._leaders[partition] = leader_id
         conversation = self._conversations.get(leader_id)
         if conversation is None:
-            conversation = Conversation(
-                leader_id, self._channel_to(leader_id), self._identity, self._now_ms, self._watcher
-            )
+            conversation = Conversation(leader_id, self._channel_to(leader_id), self._identity, self._now_ms)
+            conversation.on_leader = self.on_leader
             self._conversations[leader_id] = conversation
         conversation.add(partition, follower)
 
@@ -152,19 +136,14 @@ class Conversation:
     """With one leader. Implements `committing.FlushWatcher`."""
 
     def __init__(
-        self,
-        leader: int,
-        channel: LastingChannel,
-        identity: Callable[[], Identity],
-        now_ms: Callable[[], int],
-        watcher: LeaderWatcher | None,
+        self, leader: int, channel: LastingChannel, identity: Callable[[], Identity], now_ms: Callable[[], int]
     ) -> None:
+        self.on_leader: OnLeader | None = None
+        self._is_there = False  # the leader has answered on this connection
         self._leader = leader
         self._channel = channel
         self._identity = identity
         self._now_ms = now_ms
-        self._watcher = watcher
-        self._is_heard = False  # on this connection
         self._loop = asyncio.get_running_loop()
         self._followed: dict[Key, Followed] = {}
         self._changed: dict[Key, None] = {}  # to be named in the next request
@@ -226,7 +205,7 @@ class Conversation:
                     await self._step()
                 except (ChannelLostError, ChannelUnusableError, MalformedError) as error:
                     log.info("replica_fetch_interrupted", leader=self._leader, reason=str(error))
-                    self._lose()
+                    self._note(is_there=False)
                     await self._begin_anew(_RECONNECT_SECONDS)
         except asyncio.CancelledError:
             raise
@@ -317,16 +296,13 @@ class Conversation:
             at.flushed_offset,
         )
 
-    def _lose(self) -> None:
-        """Only who was there can be lost: attempts to connect again prove nothing."""
-        if self._is_heard and self._watcher is not None:
-            self._watcher.lose(self._leader)
-        self._is_heard = False
+    def _note(self, *, is_there: bool) -> None:
+        if self._is_there != is_there and self.on_leader is not None:
+            self.on_leader(self._leader, is_there)
+        self._is_there = is_there
 
     async def _hear(self, number: int, reply: ReplicaReply) -> None:
-        if not self._is_heard and self._watcher is not None:
-            self._watcher.find(self._leader)
-        self._is_heard = True
+        self._note(is_there=True)
         if reply.error_code:
             code = ErrorCode(reply.error_code)
             is_lost = code in (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH)
