@@ -6,11 +6,12 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import urllib.request
 from contextlib import suppress
 from pathlib import Path
+
+from tools.cluster import free_ports
 
 from tests.waiting import wait_for
 
@@ -19,15 +20,6 @@ MISSING = "no etcd here: apt-get install etcd-server"
 
 def is_installed() -> bool:
     return shutil.which("etcd") is not None
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    try:
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
 
 
 class EtcdProcess:

@@ -6,12 +6,14 @@ the answer leaves. The levels of loggers last until the broker ends, everything 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from clarion.broker import authorizer
 from clarion.broker.apis.config_entries import ResourceType, require_for_configs
-from clarion.broker.broker import Broker
+from clarion.broker.apis.refusals import REFUSALS, refusal_of
+from clarion.broker.broker import Broker, RequestContext
 from clarion.broker.dynamic_settings import ALL_BROKERS
 from clarion.cluster import Topic
 from clarion.model.errors import ErrorCode, KafkaError
@@ -26,7 +28,45 @@ log = event_log("broker")
 CHANGES_MAX: Final = 4 * len(TOPIC_SETTINGS)  # per resource; each setting may be named once, so this is generous
 
 
-async def alter(
+class Resource(Protocol):
+    """As a request names it."""
+
+    @property
+    def resource_type(self) -> int: ...
+    @property
+    def resource_name(self) -> str: ...
+
+
+R = TypeVar("R", bound=Resource)
+
+
+class Altered(NamedTuple):
+    error_code: ErrorCode
+    error_message: str | None
+    resource_type: int
+    resource_name: str
+
+
+async def alter_each(
+    broker: Broker, context: RequestContext, asked: Sequence[R], edit_of: Callable[[R], Edit], *, validate_only: bool
+) -> list[Altered]:
+    """What becomes of each resource, for a request that names several."""
+    times_named = Counter((one.resource_type, one.resource_name) for one in asked)
+    altered = []
+    async for one in broker.turns.each(asked):
+        kind, name = one.resource_type, one.resource_name
+        code, message = ErrorCode.NONE, None
+        try:
+            if times_named[kind, name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            await _alter(broker, context.principal, kind, name, edit_of(one), validate_only=validate_only)
+        except REFUSALS as error:
+            code, message = refusal_of(error, name)
+        altered.append(Altered(code, message, kind, name))
+    return altered
+
+
+async def _alter(
     broker: Broker, who: authorizer.Principal, resource_type: int, name: str, edit: Edit, *, validate_only: bool
 ) -> None:
     """Change one resource, or only say whether that would do."""
