@@ -286,6 +286,41 @@ async def test_a_thousand_partitions_change_their_leaders_in_a_few_transactions(
         assert {state.leader for state in here.partitions} == {2, 3}
 
 
+class Recording(SimulatedStore):
+    """From `is_noting` on it notes the keys of every transaction, and performs them when it is told to."""
+
+    def __init__(self, service: SimulatedService) -> None:
+        super().__init__(service, random.Random(1))
+        self.is_noting = False
+        self.noted: list[set[str]] = []
+        self.performs = asyncio.Event()
+
+    async def transact(self, compares, operations):  # type: ignore[no-untyped-def]
+        if self.is_noting:
+            self.noted.append({one.key for one in operations})
+            await self.performs.wait()
+        return await super().transact(compares, operations)
+
+
+async def test_leaders_are_written_first_and_no_transaction_waits_for_another():
+    """While the leaders of a broker that is gone are replaced, clients wait; for its places in in-sync sets nobody."""
+    async with world(1, 2, 3) as here:
+        for at in range(0, 900, 100):
+            puts = [Put(partition_key(ORDERS, at + i), write_partition(on_three(i % 3 + 1))) for i in range(100)]
+            await here.store.transact((), puts)
+        await here.store.transact((), [Put(topic_key("orders"), write_topic(TopicEntry(ORDERS, 900, {}, None)))])
+        store = Recording(here.service)
+        controller = here.control(2, store=store)
+        await here.until(lambda: controller.is_active)
+        led = {partition_key(ORDERS, at) for at, state in enumerate(here.partitions) if state.leader == 1}
+        store.is_noting = True
+        await here.leave(1)
+        await here.until(lambda: len(store.noted) >= 8)
+        store.performs.set()
+        assert led <= set().union(*store.noted[:3])
+        await here.until(lambda: all(1 not in state.in_sync for state in here.partitions))
+
+
 @pytest.mark.parametrize("seed", range(4))
 async def test_lost_and_late_answers_of_the_store_leave_one_controller_and_right_leaders(seed):
     weather = Weather((0.0, 0.005), lost_requests=0.1, lost_replies=0.1, late_requests=0.5, timeout_seconds=0.02)

@@ -63,6 +63,7 @@ from clarion.world.events import Repeats
 log = event_log("cluster")
 
 _AT_ONCE: Final = OPERATIONS_MAX - 1  # one compare is the controller's own key
+_SIDE_BY_SIDE: Final = 8  # transactions: the leaders of a thousand partitions change in the time of two or three
 _PAUSE_SECONDS: Final = 0.2  # before what went wrong is tried anew
 _LOOK_SECONDS: Final = 10.0  # between two looks at how things are when nothing happens: settings may have changed
 _UNCLAIMED_SECONDS: Final = 60.0  # the transactions of one topic take less than a second each
@@ -246,12 +247,17 @@ class Controller:
         return [one for one in wanted if one.state.leader in due]
 
     async def _apply(self, decisions: Iterable[Decision]) -> bool:
-        """Whether there were any."""
+        """Whether there were any. Transactions do not wait for each other: no two are about the same partition."""
         upcoming = iter(decisions)
         were_any = False
-        while part := list(islice(upcoming, _AT_ONCE)):
+        while together := list(islice(upcoming, _AT_ONCE * _SIDE_BY_SIDE)):
             were_any = True
-            await self._write(part)
+            try:
+                async with asyncio.TaskGroup() as group:
+                    for at in range(0, len(together), _AT_ONCE):
+                        group.create_task(self._write(together[at : at + _AT_ONCE]))  # its error is raised below
+            except ExceptionGroup as several:
+                raise several.exceptions[0] from None  # what is undone by now is decided again
         return were_any
 
     async def _write(self, part: list[Decision]) -> None:

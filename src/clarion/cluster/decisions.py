@@ -68,12 +68,16 @@ def absent_holders(image: ClusterImage) -> set[int]:
     return holders - image.brokers.keys()
 
 
-def elections(image: ClusterImage, rules_of: RulesOf) -> Iterator[Decision]:
-    """What cannot wait: partitions whose leader is gone, in-sync sets with somebody in them who is."""
+def elections(image: ClusterImage, rules_of: RulesOf) -> list[Decision]:
+    """What cannot wait: partitions whose leader is gone, and then in-sync sets with somebody in them who is."""
+    led: list[Decision] = []
+    others: list[Decision] = []
     for topic, index, state in _partitions(image):
         verdict = None if is_calm(state, image.brokers) else settle(state, rules_of(topic), image.brokers)
         if verdict is not None:
-            yield _decision(topic, index, verdict)
+            is_led_anew = verdict.state.leader_epoch != state.leader_epoch
+            (led if is_led_anew else others).append(_decision(topic, index, verdict))
+    return led + others
 
 
 def preferences(image: ClusterImage, rules_of: RulesOf) -> Iterator[Decision]:
