@@ -120,21 +120,26 @@ EMPTY: Final = ClusterImage(Revision(0), "", {}, {}, {}, {}, {}, {}, 0)
 
 
 class _Edit:
-    """The next image in the making."""
+    """The next image in the making.
+
+    Brokers and what is being deleted stay the very same objects unless they change; then they are copied once, however
+    many events there are of them: of a broker that stays away, ten thousand deleted topics may wait.
+    """
 
     def __init__(self, before: ClusterImage) -> None:
+        self._before = before
         self._cluster_id = before.cluster_id
-        self._brokers = before.brokers
+        self._brokers: dict[int, BrokerRegistration] | None = None
         self._topics = dict(before.topics)
         self._by_id = dict(before.topics_by_id)
         self._collisions = dict(before.collisions)
         self._unclaimed: dict[TopicId, dict[int, PartitionState]] = {
             topic_id: dict(states) for topic_id, states in before.unclaimed.items()
         }
-        self._deleting = before.deleting
+        self._deleting: dict[TopicId, Revision] | None = None
         self._total = before.partition_total
         self._controller = before.controller
-        self._removed = before.removed
+        self._removed: dict[TopicId, frozenset[int]] | None = None
         self._topic_changes = before.topic_changes
         self._states: dict[TopicId, list[PartitionState]] = {}  # of topics whose partitions change
 
@@ -160,18 +165,19 @@ class _Edit:
     def image(self, revision: Revision) -> ClusterImage:
         for topic_id in list(self._states):
             self._settle(topic_id)
+        before = self._before
         return ClusterImage(
             revision,
             self._cluster_id,
-            self._brokers,
+            before.brokers if self._brokers is None else self._brokers,
             self._topics,
             self._by_id,
             self._collisions,
             self._unclaimed,
-            self._deleting,
+            before.deleting if self._deleting is None else self._deleting,
             self._total,
             self._controller,
-            self._removed,
+            before.removed if self._removed is None else self._removed,
             self._topic_changes,
         )
 
@@ -238,24 +244,28 @@ class _Edit:
 
     def _take_deleting(self, event: KeyEvent) -> None:
         topic_id = UUID(event.key.removeprefix(DELETING))
-        others = {one: revision for one, revision in self._deleting.items() if one != topic_id}
-        self._deleting = others if event.entry is None else {**others, topic_id: event.entry.mod_revision}
+        if self._deleting is None:
+            self._deleting = dict(self._before.deleting)
+        self._deleting.pop(topic_id, None)
+        if event.entry is not None:
+            self._deleting[topic_id] = event.entry.mod_revision
 
     def _take_broker(self, event: KeyEvent) -> None:
         broker_id = int(event.key.removeprefix(BROKERS))
-        others = {one: broker for one, broker in self._brokers.items() if one != broker_id}
-        self._brokers = (
-            others
-            if event.entry is None
-            else {**others, broker_id: read_broker(broker_id, event.entry.value, event.entry.mod_revision)}
-        )
+        if self._brokers is None:
+            self._brokers = dict(self._before.brokers)
+        self._brokers.pop(broker_id, None)
+        if event.entry is not None:
+            self._brokers[broker_id] = read_broker(broker_id, event.entry.value, event.entry.mod_revision)
 
     def _take_removed(self, event: KeyEvent) -> None:
         topic_id, broker_id = split_removed_key(event.key)
-        others = self._removed.get(topic_id, frozenset()) - {broker_id}
+        if self._removed is None:
+            self._removed = dict(self._before.removed)
+        others = self._removed.pop(topic_id, frozenset()) - {broker_id}
         now = others if event.entry is None else others | {broker_id}
-        rest = {one: brokers for one, brokers in self._removed.items() if one != topic_id}
-        self._removed = {**rest, topic_id: now} if now else rest
+        if now:
+            self._removed[topic_id] = now
 
 
 def _as_in_metrics(name: str) -> str:
