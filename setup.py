@@ -22,7 +22,7 @@ COMPILED = (
     "log/*.py",
     "replication/*.py",
     *(f"wire/{name}.py" for name in ("batch", "cursor", "fields", "frames", "limits", "records", "varints")),
-    *(f"wire/{name}.py" for name in ("produce", "fetch", "replica_fetch", "current_leader")),
+    *(f"wire/{name}.py" for name in ("produce", "fetch", "current_leader")),
     *(f"net/{name}.py" for name in ("budget", "connection", "frames", "in_order", "outbox")),
     *(f"net/{name}.py" for name in ("replies", "reply_room", "server")),
     *(

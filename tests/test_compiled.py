@@ -87,6 +87,7 @@ PLAIN = {
     "wire/bridge.py": "the way of all that is neither Produce nor Fetch",
     "wire/checksum.py": "a name for a function of C",
     "wire/compression.py": "calls C for what takes its time",
+    "wire/replica_fetch.py": "a named tuple with a memoryview, which mypyc cannot load",
     "net/channel.py": "a request for many partitions at a time",
     "net/tls.py": "once for each connection",
     "broker/authorizer.py": "asked when a partition is looked up, not for every request",
