@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from clarion.broker import metrics_page
 from clarion.broker.config import ListenerConfig, TlsConfig
 from clarion.model.errors import KafkaError
-from clarion.testing import EmbeddedBroker, embedded
+from clarion.testing import EmbeddedBroker, EmbeddedCluster, cluster, embedded
 from tests.broker.harness import running
 
 from .test_files import alert_rules
@@ -117,8 +118,14 @@ TROUBLES: dict[str, tuple[dict[str, Any], Callable[[EmbeddedBroker, pytest.Monke
     "ClarionGroupLag": ({}, behind),
     "ClarionEventLoopLate": ({}, late),
 }
-# Prometheus knows by itself; the other two have stories of their own below.
-ELSEWHERE = {"ClarionDown", "ClarionRequestErrors", "ClarionTlsHandshakesFail"}
+OF_A_CLUSTER = {
+    "ClarionPartitionWithoutLeader",
+    "ClarionUnderMinInSync",
+    "ClarionUnderReplicated",
+    "ClarionNoController",
+}
+# Prometheus knows of the first by itself; the others have stories of their own below.
+ELSEWHERE = {"ClarionDown", "ClarionRequestErrors", "ClarionTlsHandshakesFail"} | OF_A_CLUSTER
 
 
 def test_every_alert_has_a_story() -> None:
@@ -178,3 +185,26 @@ async def test_clients_without_tls_fire_an_alert(tmp_path: Path, certificate: tu
             assert await reader.read(1) in (b"", b"\x15")  # nothing, or an alert of TLS
             writer.close()
         assert fires("ClarionTlsHandshakesFail", before, await asyncio.to_thread(scrape, node.server.metrics_address))
+
+
+def together(brokers: EmbeddedCluster, but: int | None = None) -> Numbers:
+    """The sums of what the brokers that run say, without one of them."""
+    pages = [numbers(brokers[one]) for one in brokers.running if one != but]
+    return {name: sum(page.get(name, 0.0) for page in pages) for name in set().union(*pages)}
+
+
+def test_brokers_that_die_fire_the_alerts_of_a_cluster() -> None:
+    with cluster(brokers=3, topics=["t"], metrics_port=0) as brokers:
+        admin = AdminClient({"bootstrap.servers": brokers.bootstrap, "log_level": 0})
+        admin.create_topics([NewTopic("alone", 3, 1)])["alone"].result(60)
+        brokers.wait_for(lambda: together(brokers)["clarion_active_controller"] == 1, 60)
+        calm = together(brokers)
+        assert [alert for alert in OF_A_CLUSTER if fires(alert, calm, calm)] == []
+        (controller,) = [one for one in (1, 2, 3) if numbers(brokers[one])["clarion_active_controller"]]
+        assert fires("ClarionNoController", calm, together(brokers, but=controller))
+        first, second = (one for one in (3, 2, 1) if one != controller)
+        brokers.kill(first)
+        brokers.wait_for(lambda: fires("ClarionUnderReplicated", calm, together(brokers)), 60)
+        brokers.wait_for(lambda: fires("ClarionPartitionWithoutLeader", calm, together(brokers)), 60)
+        brokers.kill(second)
+        brokers.wait_for(lambda: fires("ClarionUnderMinInSync", calm, together(brokers)), 60)

@@ -121,6 +121,12 @@ class ClusterNode:
         assert self._replicas is not None, "nobody asks before the broker has joined"
         return self._replicas
 
+    @property
+    def in_sync_changes(self) -> tuple[int, int]:
+        """How often somebody has left, and joined, an in-sync set of which this broker is the leader."""
+        replicas = self._replicas
+        return (0, 0) if replicas is None else (replicas.in_sync_shrinks_total, replicas.in_sync_expands_total)
+
     async def hand_over(self) -> None:
         """Before a stop: returns when others lead all that they can."""
         assert self.membership is not None

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
+from clarion.broker.cluster_metrics import OF_THE_CLUSTER, REPLICATION_LAG, cluster_samples
 from clarion.broker.loop_lag import LoopLag
 from clarion.broker.metrics_page import LEFT_OUT, Metric, MetricsPage, Sample
 from clarion.cluster import Endpoint
@@ -107,6 +108,14 @@ OF_A_TOPIC: Final[tuple[tuple[Metric, Callable[[Partition], float]], ...]] = (  
     (Metric("clarion_bytes_in_total", "counter", "Bytes of batches appended.", TOPIC), lambda one: one.bytes_in_total),
     (Metric("clarion_messages_in_total", "counter", "Messages appended.", TOPIC), lambda one: one.messages_in_total),
     (Metric("clarion_bytes_out_total", "counter", "Bytes of batches fetched.", TOPIC), lambda one: one.bytes_out_total),
+    (
+        Metric("clarion_replication_bytes_in_total", "counter", "Bytes of batches fetched from leaders.", TOPIC),
+        lambda one: one.replicated_in_total,
+    ),
+    (
+        Metric("clarion_replication_bytes_out_total", "counter", "Bytes of batches fetched by followers.", TOPIC),
+        lambda one: one.replicated_out_total,
+    ),
 )
 OF_A_PARTITION: Final[tuple[tuple[Metric, Callable[[Partition], float]], ...]] = (
     (
@@ -144,6 +153,8 @@ METRICS: Final = {
     one.name: one
     for one in (
         *(metric for metric, _ in OF_THE_BROKER),
+        *(metric for metric, _ in OF_THE_CLUSTER),
+        REPLICATION_LAG,
         LOOP_LAG,
         REQUESTS,
         *(metric for metric, _ in OF_A_TOPIC),
@@ -200,6 +211,7 @@ class MetricsEndpoint:
 def _samples(server: BrokerServer) -> Iterator[Sample]:
     for metric, of_broker in OF_THE_BROKER:
         yield metric.name, (), of_broker(server)
+    yield from cluster_samples(server.broker)
     for key, count in server.dispatch.requests_total.items():
         yield REQUESTS.name, (APIS[key].name,), count
     for topic in list(server.broker.image.topics.values()):

@@ -59,6 +59,8 @@ class Replicas:
         self._has_news = asyncio.Event()
         self._has_settled = asyncio.Condition()
         self._settling: asyncio.Task[None] | None = None
+        self.in_sync_shrinks_total = 0  # of partitions led here
+        self.in_sync_expands_total = 0
 
     def start(self, image: ClusterImage) -> None:
         self.on_image(image)
@@ -119,6 +121,7 @@ class Replicas:
 
     def _lead(self, partition: Partition, state: PartitionState) -> None:
         self._stop_following(partition)
+        self._count_in_sync(partition, state)
         partition.lead(state, self._broker.clock.now_ms())
         if partition.tp.topic == OFFSETS_TOPIC:
             index = partition.tp.partition
@@ -126,6 +129,12 @@ class Replicas:
                 self._stop_coordinating(partition)
                 self._coordinated[index] = state.leader_epoch
                 self._broker.groups.runtime.lead(partition)
+
+    def _count_in_sync(self, partition: Partition, now: PartitionState) -> None:
+        before = partition.state
+        if before is not None and before.in_sync != now.in_sync:
+            self.in_sync_shrinks_total += not set(before.in_sync) <= set(now.in_sync)
+            self.in_sync_expands_total += not set(now.in_sync) <= set(before.in_sync)
 
     def _follow(self, partition: Partition, state: PartitionState) -> None:
         self._stop_coordinating(partition)

@@ -105,6 +105,10 @@ class Controller:
         self._complaints = Repeats(lines_max=1, seconds=_SAID_AGAIN_SECONDS)
         self._unwritten: list[str] = []
         self._next_event = 0
+        self._heard_at: float | None = None  # the first news that nothing was decided about yet
+        self._since = 0.0  # when what is being decided about was heard
+        self.elections_total = 0
+        self.election_seconds_total = 0.0  # from the news that called for them until they were written
         self.sentences: deque[str] = deque(maxlen=_SENTENCES_MAX)  # what it decided, and why; the latest last
 
     def _forget_times(self) -> None:
@@ -175,6 +179,7 @@ class Controller:
         try:
             while self.is_active and not following.done():
                 self._news.clear()
+                self._since, self._heard_at = self._heard_at or self._loop.time(), None
                 await self._decide()
                 await self._write_events()
                 await self._until_something_is_due()
@@ -194,6 +199,7 @@ class Controller:
                 self._watch_brokers()
                 if any(event.key == CONTROLLER for event in one.events):
                     self._key = None  # somebody else's, or nobody's: not this one
+                self._heard_at = self._heard_at or self._loop.time()
                 self._news.set()
         self._news.set()
 
@@ -268,6 +274,9 @@ class Controller:
         compares = [Compare(key, one.state.revision) for key, one in zip(keys, part, strict=True)]
         puts = [Put(key, write_partition(one.state)) for key, one in zip(keys, part, strict=True)]
         if await change(self._store, [unchanged(self._key), *compares], puts, lambda _: None):
+            elected = sum(one.is_election for one in part)
+            self.elections_total += elected
+            self.election_seconds_total += elected * (self._loop.time() - self._since)
             self._say(summary(part))
             for one in part:
                 log.debug("decided", what=one.sentence)

@@ -43,6 +43,11 @@ class Decision(NamedTuple):
     def sentence(self) -> str:
         return f"{self.topic.name}-{self.partition}: {self.reason}"
 
+    @property
+    def is_election(self) -> bool:
+        """A leader's term begins."""
+        return self.state.leader_epoch != self.topic.partitions[self.partition].leader_epoch
+
 
 class Since(Generic[K]):
     """Since when something has been true of brokers, or of topics."""

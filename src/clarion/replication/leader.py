@@ -20,7 +20,7 @@ next leader is chosen by the old set or by the new one, and has everything commi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
@@ -119,6 +119,11 @@ class Leader:
 
     def is_follower(self, replica: int) -> bool:
         return replica in self._followers
+
+    def positions(self) -> Iterator[tuple[int, int]]:
+        """Each follower with the offset that it lacks first; -1: it has not fetched in this term."""
+        for replica, progress in self._followers.items():
+            yield replica, progress.next_offset
 
     def life_of(self, replica: int) -> int:
         """The broker epoch in which a follower has fetched last; -1 if it has not in this term."""

@@ -6,6 +6,7 @@ are. What becomes of it then is `committing`'s.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from clarion.log.batch_headers import DamagedSegment, Reader, read_any
@@ -77,6 +78,8 @@ class Partition(AssignedPartition):
         self.bytes_in_total = 0
         self.messages_in_total = 0
         self.bytes_out_total = 0
+        self.replicated_in_total = 0  # bytes from its leader
+        self.replicated_out_total = 0  # bytes to its followers
         self._disk = disk
         self._room = room or Room()
         self._last_logged_ms = 0  # when trouble with the disk was last logged
@@ -250,6 +253,12 @@ class Partition(AssignedPartition):
             )
         self._perform(leader.on_fetch(replica, offset, now_ms, flushed_offset=flushed_offset, life=life))
 
+    def follower_lags(self) -> Iterator[tuple[int, int]]:
+        """How many messages each follower lacks: all of them, as long as it has not fetched in this term."""
+        if self._leader is not None:
+            for replica, next_offset in self._leader.positions():
+                yield replica, self.next_offset - max(next_offset, self.start_offset)
+
     def read_as_replica(
         self, offset: int, max_bytes: int, *, at_least_one_batch: bool = True, reader: Reader = read_any
     ) -> list[FileSlice]:
@@ -303,7 +312,7 @@ class Partition(AssignedPartition):
             self.producers.replay(header, now_ms)
         if end.segment != segment:
             self._on_roll()
-        self.bytes_in_total += len(batch)
+        self.replicated_in_total += len(batch)
         follower.on_appended(end)
 
     def note_leader(self, high_watermark: int, start_offset: int) -> None:

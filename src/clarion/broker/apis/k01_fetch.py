@@ -399,8 +399,13 @@ class Fetch:
             one.asked.reported_start = one.fetched.log_start_offset
             if one.fetched.records_length:
                 session.served(one.asked)
-                if one.asked.partition is not None:
-                    one.asked.partition.bytes_out_total += one.fetched.records_length
+                partition = one.asked.partition
+                if partition is None:
+                    continue
+                if session.replica_id < 0:
+                    partition.bytes_out_total += one.fetched.records_length
+                else:
+                    partition.replicated_out_total += one.fetched.records_length
 
     def _not_among(self, found: list[Found]) -> list[SessionPartition]:
         """The partitions that have nothing to tell, but are to be told of."""
