@@ -68,6 +68,7 @@ def fetch_frame(
     leader_epoch: int = -1,
     last_fetched_epoch: int = -1,
     replica_id: int = -1,
+    rack: str = "",
     correlation: int = 1,
 ) -> bytes:
     key = "topic_id" if version >= 13 else "topic"
@@ -96,7 +97,7 @@ def fetch_frame(
         "session_epoch": session[1],
         "topics": topics,
         "forgotten_topics_data": [{key: topic, "partitions": [index]} for topic, index in forgotten],
-        "rack_id": "",
+        "rack_id": rack,
     }
     if replica_id >= 0:
         values["replica_state"] = {"replica_id": replica_id, "replica_epoch": 0}

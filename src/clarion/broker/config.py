@@ -23,6 +23,11 @@ _MEGABYTE: Final = at_least(1024 * 1024)
 _SHORTEST_PAUSE_MS: Final = 50  # between two rounds of the same housekeeping
 
 
+_SELECTORS: Final = "org.apache.kafka.common.replica."  # where Kafka has them
+LEADER_SELECTORS: Final = ("LeaderSelector", f"{_SELECTORS}LeaderSelector")
+RACK_AWARE_SELECTORS: Final = ("RackAwareReplicaSelector", f"{_SELECTORS}RackAwareReplicaSelector")
+
+
 class Durability(StrEnum):
     FSYNC = "fsync"  # acks=all means on disk: flushed before the watermark passes it
     PAGE_CACHE = "page-cache"  # acks=all means in the page cache, as in Apache Kafka
@@ -231,6 +236,14 @@ class BrokerConfig:
         Kind.STRING,
         "Where the broker stands: replicas of a partition go to different racks.",
     )
+    replica_selector: str = setting(
+        "replica.selector.class",
+        "",
+        Kind.STRING,
+        "From which replica consumers read: the leader, or with `RackAwareReplicaSelector` one in their own rack "
+        "(`client.rack`) if it is in sync (KIP-392).",
+        check=one_of("", *LEADER_SELECTORS, *RACK_AWARE_SELECTORS),
+    )
     is_drained: bool = setting(
         "clarion.drained",
         False,
@@ -376,3 +389,8 @@ class BrokerConfig:
     topic_defaults: Mapping[str, str] = field(default_factory=dict)  # topic settings by Kafka's names
     groups: GroupConfig = _GROUPS
     limits: Limits = Limits()
+
+    @property
+    def reads_by_rack(self) -> bool:
+        """Whether consumers are sent to followers in their racks, and followers serve them."""
+        return self.replica_selector in RACK_AWARE_SELECTORS

@@ -14,6 +14,7 @@ from clarion.broker.authorizer import ANONYMOUS, Principal
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import LogPosition, TopicId
 from clarion.replication import Partition
+from clarion.replication.follower import FETCHES_IN_FLIGHT_MAX
 from clarion.wire.fetch import FetchPartition, FetchRequest, ForgottenTopic
 
 NO_SESSION: Final = 0
@@ -27,6 +28,32 @@ REPLICA_SECONDS: Final = 2.0  # a follower asks again every half second
 _PLENTY: Final = 1 << 40  # more bytes than anybody waits for
 
 Key = tuple[object, int]  # topic name or id, and partition
+
+
+class ToldWatermarks:
+    """Of one partition, in replies to a follower: which of them it has certainly heard.
+
+    A follower has two requests under way at most, and hears replies in their order: when a request arrives, the reply
+    to the one before the last has been heard.
+    """
+
+    __slots__ = ("_before", "_heard", "_last")
+
+    def __init__(self) -> None:
+        self._last = self._before = (0, -1)  # request, watermark
+        self._heard = -1
+
+    def note(self, request: int, watermark: int) -> None:
+        if self._before[0] <= request - FETCHES_IN_FLIGHT_MAX:
+            self._heard = self._before[1]
+        self._before, self._last = self._last, (request, watermark)
+
+    def heard(self, request: int) -> int:
+        """`request`: the last one that has arrived."""
+        for told, watermark in (self._last, self._before):
+            if told <= request - FETCHES_IN_FLIGHT_MAX:
+                return watermark
+        return self._heard
 
 
 class SessionPartition:
@@ -47,6 +74,8 @@ class SessionPartition:
         "reported_watermark",
         "resolved_in",
         "seen",
+        "start_offset",
+        "told",
         "topic_id",
     )
 
@@ -60,6 +89,7 @@ class SessionPartition:
         self.seen: LogPosition | None = None  # the watermark when it was last looked at
         self.reported_watermark = -1
         self.reported_start = -1
+        self.told: ToldWatermarks | None = None  # of a follower
         self.ask(asked)
 
     def ask(self, asked: FetchPartition) -> None:
@@ -68,6 +98,7 @@ class SessionPartition:
         self.leader_epoch = asked.current_leader_epoch
         self.last_fetched_epoch = asked.last_fetched_epoch
         self.flushed_offset = asked.flushed_offset
+        self.start_offset = asked.log_start_offset  # a follower's
         self.is_fresh = True  # a replica has just said where it is
 
     def take_growth(self) -> int:
@@ -94,6 +125,7 @@ class FetchSession:
         "ready",
         "replica_id",
         "replica_life",
+        "requests",
         "uses_ids",
         "wants_all",
         "who",
@@ -103,6 +135,7 @@ class FetchSession:
         self.id = session_id
         self.replica_id = replica_id  # the broker that fetches as a follower
         self.replica_life = NO_REPLICA  # its broker epoch
+        self.requests = 1  # that have arrived
         self.who = who  # began it: what was found for one is not for another to read
         self.uses_ids = uses_ids  # whether its partitions are known by topic id (v13 on) or by name
         self.epoch = FIRST_EPOCH
@@ -147,6 +180,12 @@ class FetchSession:
                 partition.append_watchers[self] = None
         asked.seen = partition.high_watermark
 
+    def note_told(self, asked: SessionPartition, watermark: int) -> None:
+        """To a follower."""
+        if asked.told is None:
+            asked.told = ToldWatermarks()
+        asked.told.note(self.requests, watermark)
+
     def served(self, asked: SessionPartition) -> None:
         """It got its share: the others come first next time."""
         self.ready.pop(asked.key, None)
@@ -189,6 +228,7 @@ class FetchSessions:
         self._sessions_max = sessions_max
         self._new_id = new_id
         self._sessions: dict[int, FetchSession] = {}
+        self._followers: dict[int, FetchSession] = {}  # those of them that are other brokers', by broker
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -236,23 +276,33 @@ class FetchSessions:
 
     def replicas(self, now: float) -> dict[int, int]:
         """The brokers that fetch as replicas, with their broker epochs."""
-        living = [
-            one for one in self._sessions.values() if one.replica_id >= 0 and now - one.last_used < REPLICA_SECONDS
-        ]
+        living = [one for one in self._followers.values() if now - one.last_used < REPLICA_SECONDS]
         return {one.replica_id: one.replica_life for one in living}
+
+    def follower(self, broker_id: int, topic_id: TopicId, index: int, now: float) -> SessionPartition | None:
+        """What a broker that fetches as a replica has said of a partition."""
+        session = self._followers.get(broker_id)
+        if session is None or now - session.last_used >= REPLICA_SECONDS:
+            return None
+        return session.partitions.get((topic_id, index))
+
+    def heard_watermark(self, broker_id: int, followed: SessionPartition) -> int:
+        """The watermark that a follower knows at least."""
+        return -1 if followed.told is None else followed.told.heard(self._followers[broker_id].requests)
 
     def _begin(self, now: float, *, uses_ids: bool, who: Principal, replica_id: int) -> FetchSession:
         is_full = len(self._sessions) >= self._sessions_max
         if is_full and replica_id < 0 and not self.expire(now):  # there is always room for replicas: one each
             return FetchSession(NO_SESSION, uses_ids=uses_ids, who=who)  # legal: the client goes on without one
-        if replica_id >= 0:
-            for known in [one.id for one in self._sessions.values() if one.replica_id == replica_id]:
-                self._close(known)  # of a connection that was lost
+        if replica_id in self._followers:
+            self._close(self._followers[replica_id].id)  # of a connection that was lost
         session_id = self._new_id()
         while session_id in self._sessions:
             session_id = self._new_id()
         session = FetchSession(session_id, uses_ids=uses_ids, who=who, replica_id=replica_id)
         self._sessions[session_id] = session
+        if replica_id >= 0:
+            self._followers[replica_id] = session
         session.last_used = now
         session.epoch = FIRST_EPOCH + 1
         return session
@@ -273,11 +323,14 @@ class FetchSessions:
             )
         session.epoch = FIRST_EPOCH + 1 if session.epoch == _EPOCH_MAX else session.epoch + 1
         session.wants_all = False
+        session.requests += 1
         return session
 
     def _close(self, session_id: int) -> None:
         session = self._sessions.pop(session_id, None)
         if session is not None:
+            if self._followers.get(session.replica_id) is session:
+                del self._followers[session.replica_id]
             session.close()
 
 

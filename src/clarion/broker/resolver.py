@@ -118,12 +118,17 @@ class Resolver:
 
     def partition(self, topic: Topic, index: int, leader_epoch: int = ANY_EPOCH) -> Partition:
         """One that this broker leads. `leader_epoch`: the term in which the client believes it to be led."""
+        partition = self.replica(topic, index)
+        check_leader_epoch(leader_epoch, partition)
+        partition.check_leads()
+        return partition
+
+    def replica(self, topic: Topic, index: int) -> Partition:
+        """One that this broker has, whoever leads it."""
         partition = self._partitions.find(topic.id, index)
         if partition is None:
             self.check_exists(topic, index)
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic.name}-{index} is led by another broker")
-        check_leader_epoch(leader_epoch, partition)
-        partition.check_leads()
         return partition
 
     def leader_instead(

@@ -8,6 +8,7 @@ from clarion.broker.authorizer import ANONYMOUS, Principal
 
 if TYPE_CHECKING:
     from clarion.broker.apis.k00_produce import RequestTemplate
+    from clarion.broker.apis.read_replicas import RackReader
 
 _TEMPLATES_MAX: Final = 4096  # of one principal; each takes about a kilobyte
 _PRINCIPALS_MAX: Final = 1024  # with templates: more than a cluster has applications
@@ -16,11 +17,12 @@ _PRINCIPALS_MAX: Final = 1024  # with templates: more than a cluster has applica
 class Session:
     """Of one connection, from its first request to its end."""
 
-    __slots__ = ("principal", "template_at", "templates")
+    __slots__ = ("principal", "rack_reader", "template_at", "templates")
 
     def __init__(self, principal: Principal, templates: RequestTemplates) -> None:
         self.principal = principal
         self.templates = templates
+        self.rack_reader: RackReader | None = None  # of a consumer that says where it is
         self.template_at = 0  # how much of a request is likely to come again; 0: nothing is known
 
 

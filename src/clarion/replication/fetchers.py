@@ -25,7 +25,7 @@ from uuid import UUID
 from clarion.model.errors import ErrorCode, KafkaError, MalformedError
 from clarion.model.ids import TopicId
 from clarion.net.channel import ChannelLostError, ChannelUnusableError, LastingChannel
-from clarion.replication.follower import Follower, Position
+from clarion.replication.follower import FETCHES_IN_FLIGHT_MAX, Follower, Position
 from clarion.replication.partition import Partition
 from clarion.wire.apis import FETCH
 from clarion.wire.replica_fetch import (
@@ -45,7 +45,6 @@ log = event_log("replication")
 MAX_WAIT_MS: Final = 500  # Kafka's replica.fetch.wait.max.ms
 _PARTITION_BYTES_MAX: Final = 1 << 20  # Kafka's replica.fetch.max.bytes
 _REPLY_BYTES_MAX: Final = 10 << 20  # Kafka's replica.fetch.response.max.bytes
-_IN_FLIGHT_MAX: Final = 2  # one that waits for news, and one that tells some
 _PAUSE_SECONDS: Final = 0.2  # of a partition in trouble; a leader hears of its election in less
 _LONG_PAUSE_SECONDS: Final = 5.0  # a disk that failed or is full, and damage on the leader's, do not pass so soon
 _RECONNECT_SECONDS: Final = 0.2  # the channel has its own patience beside this
@@ -236,7 +235,7 @@ class Conversation:
         if not self._asking:
             return len(self._followed) > len(self._paused) or bool(self._forgotten)
         # The first request of a session has to be answered before there is one.
-        has_room = len(self._asking) < _IN_FLIGHT_MAX and self._session_id != 0
+        has_room = len(self._asking) < FETCHES_IN_FLIGHT_MAX and self._session_id != 0
         return has_room and bool(self._changed) and self._identity().broker_epoch == self._life
 
     async def _wait_for_news(self) -> None:

@@ -15,13 +15,15 @@ end is answered with messages.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from clarion.log.epochs import UNKNOWN, LeaderEpochs
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import LogPosition
 from clarion.replication.watermark import Uncommitted
 from clarion.wire.batch import BatchHeader
+
+FETCHES_IN_FLIGHT_MAX: Final = 2  # to one leader: one that waits for news, and one that tells some
 
 
 class Position(NamedTuple):

@@ -7,7 +7,7 @@ with cluster(brokers=3, topics={"orders": 2}) as brokers:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -33,12 +33,19 @@ def cluster(
     settings: Mapping[str, object] | None = None,
     durability: str = "page-cache",
     data_dir: str | Path | None = None,
+    racks: Sequence[str] = (),
     **config: Any,
 ) -> EmbeddedCluster:
-    """Brokers that run as long as the block. What is said is as for `embedded`, and holds for all of them."""
+    """Brokers that run as long as the block. What is said is as for `embedded`, and holds for all of them.
+
+    racks: where each of them stands, in their order.
+    """
     if brokers < 1:
         raise ValueError(f"a cluster of {brokers} brokers")
-    return EmbeddedCluster(brokers, topic_sizes(topics), settings or {}, durability, data_dir, config)
+    if racks and len(racks) != brokers:
+        raise ValueError(f"{len(racks)} racks of {brokers} brokers")
+    each = [{**config, "rack": rack} for rack in racks] or [config] * brokers
+    return EmbeddedCluster(topic_sizes(topics), settings or {}, durability, data_dir, each)
 
 
 class EmbeddedCluster:
@@ -46,12 +53,11 @@ class EmbeddedCluster:
 
     def __init__(
         self,
-        count: int,
         topics: Mapping[str, int],
         settings: Mapping[str, object],
         durability: str,
         data_dir: str | Path | None,
-        config: Mapping[str, Any],
+        each: Sequence[Mapping[str, Any]],
     ) -> None:
         self._topics = topics
         self._folder = TemporaryFolder() if data_dir is None else None
@@ -65,7 +71,7 @@ class EmbeddedCluster:
                 cluster=f"file:{folder / 'cluster'}",
                 **config,
             )
-            for number in range(1, count + 1)
+            for number, config in enumerate(each, start=1)
         }
         self._ending = ExitStack()
 

@@ -5,8 +5,8 @@ fetched epoch, diverging epoch and current leader · v13 topic ids instead of na
 field · v16 endpoints of other nodes · v17 directory ids · v18 the follower's high watermark. v6, v8, v10 and v14
 changed meaning, not form.
 
-Left out: snapshots, preferred read replicas; a follower's directory id and high watermark. The current leader is told
-from v16 on, as Kafka does: before there is no room for where it listens.
+Left out: snapshots; a follower's directory id and high watermark. The current leader is told from v16 on, as Kafka
+does: before there is no room for where it listens.
 Clarion's followers add two tagged fields of their own (`replica_fetch`).
 """
 
@@ -100,6 +100,8 @@ class PartitionFetched(NamedTuple):
     """From v16 on."""
     aborted: Sequence[tuple[int, int]] | None = None
     """(producer id, first offset) of each aborted transaction."""
+    preferred_replica: int = -1
+    """The broker from which to read instead, from v11 on."""
 
 
 TopicFetched = tuple[str, UUID, Sequence[PartitionFetched]]
@@ -331,10 +333,9 @@ def _decode_plain_forgotten(body: Body, at: int) -> tuple[list[ForgottenTopic], 
 
 _TOP = Struct(">ihi")  # throttle time, error code, session id
 _STATE = Struct(">ihqqq")  # index, error code, high watermark, last stable offset, log start offset
-_FLEXIBLE_STATE = Struct(">ihqqqBi")  # … no aborted transactions, no preferred replica
+_FLEXIBLE_STATE = Struct(">ihqqqBi")  # … no aborted transactions, the preferred replica
 _STATE_V4 = Struct(">ihqq")
 _ABORTED = Struct(">qq")
-_NO_PREFERRED_REPLICA: Final = b"\xff\xff\xff\xff"
 _NULL_ARRAY: Final = b"\xff\xff\xff\xff"
 _DIVERGING_TAG = Struct(">BBiqB")  # number 0, thirteen bytes: epoch, end offset, no tags
 _LEADER_TAG_NUMBER: Final = 1
@@ -368,9 +369,9 @@ def _encode_flexible(
 
 def _flexible_state(fetched: PartitionFetched) -> bytes:
     if fetched[8] is None:
-        return _FLEXIBLE_STATE.pack(*fetched[:5], 0, -1)
+        return _FLEXIBLE_STATE.pack(*fetched[:5], 0, fetched[9])
     aborted = b"".join([_ABORTED.pack(*transaction) + NO_TAGS for transaction in fetched[8]])
-    return _STATE.pack(*fetched[:5]) + compact_count(len(fetched[8])) + aborted + _NO_PREFERRED_REPLICA
+    return _STATE.pack(*fetched[:5]) + compact_count(len(fetched[8])) + aborted + INT32.pack(fetched[9])
 
 
 def _partition_tags(diverging: tuple[int, int] | None, leader: CurrentLeader | None) -> bytes:
@@ -407,4 +408,4 @@ def _plain_state(version: int, fetched: PartitionFetched) -> bytes:
     if fetched[8] is not None:
         rows = [_ABORTED.pack(*transaction) for transaction in fetched[8]]
         aborted = INT32.pack(len(rows)) + b"".join(rows)
-    return state + aborted + _NO_PREFERRED_REPLICA if version >= 11 else state + aborted
+    return state + aborted + INT32.pack(fetched[9]) if version >= 11 else state + aborted

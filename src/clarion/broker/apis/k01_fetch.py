@@ -6,8 +6,8 @@ diverging epochs · v13 topic ids · v15 replica state as a tagged field · v16 
 What is asked for is found without waiting for the disk, or looked for again when a thread has read it (`_warm_up`).
 
 Followers fetch with the same requests (`replica_fetches`): up to the log's end, and what they say of themselves moves
-the watermark. Left out: racks are ignored, consumers read from leaders; aborted transactions come with transactions, so
-READ_COMMITTED reads up to the watermark.
+the watermark. Consumers that say their rack may read from a follower there (`read_replicas`). Left out: aborted
+transactions come with transactions, so READ_COMMITTED reads up to the watermark.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from clarion.broker.apis.fetch_replies import Collected, Found, encode_found, fetched_from, refusal
+from clarion.broker.apis.read_replicas import RackReader
 from clarion.broker.apis.replica_fetches import check_replica, read_for_replica
-from clarion.broker.authorizer import Operation, Principal
+from clarion.broker.authorizer import Operation
 from clarion.broker.fetch_sessions import NO_SESSION, FetchSession, SessionPartition
 from clarion.broker.messages import check_offset
 from clarion.broker.resolver import check_leader_epoch
@@ -50,22 +51,24 @@ def serve(
 ) -> Reply | PendingReply:
     if len(body) > _DECODED_AT_ONCE_BYTES:
         return _serve_long(broker, connection, client, header, bytes(body))
-    fetch = _open(broker, client.principal, header, decode_request(body, header.api_version), connection.listener)
+    fetch = _open(broker, client, header, decode_request(body, header.api_version), connection.listener)
     if not isinstance(fetch, Fetch):
         return fetch
     return fetch.answer_in_turns(connection) if fetch.is_long else fetch.answer(connection)
 
 
-def _open(broker: Broker, who: Principal, header: RequestHeader, request: FetchRequest, listener: int) -> Fetch | bytes:
+def _open(broker: Broker, client: Session, header: RequestHeader, request: FetchRequest, listener: int) -> Fetch | bytes:
     try:
         if request.replica_id >= 0:
             check_replica(broker, request)
         uses_ids = header.api_version >= FIRST_VERSION_WITH_IDS
-        session = broker.sessions.open(request, asyncio.get_running_loop().time(), uses_ids=uses_ids, who=who)
+        session = broker.sessions.open(
+            request, asyncio.get_running_loop().time(), uses_ids=uses_ids, who=client.principal
+        )
         session.replica_life = request.broker_epoch
     except KafkaError as error:
         return refusal(header, error)
-    return Fetch(broker, header, request, session, listener)
+    return Fetch(broker, header, request, session, listener, RackReader.of(broker, client, request))
 
 
 def _serve_long(
@@ -77,7 +80,7 @@ def _serve_long(
     async def run() -> None:
         try:
             request = await broker.turns.aside(decode_request, body, header.api_version)
-            fetch = _open(broker, client.principal, header, request, connection.listener)
+            fetch = _open(broker, client, header, request, connection.listener)
             if isinstance(fetch, Fetch):
                 await fetch.run_in_turns(connection, pending)
             else:
@@ -105,15 +108,23 @@ class Fetch:
         "_listener",
         "_missing_bytes",
         "_pending",
+        "_rack_reader",
         "_request",
         "_session",
         "_timer",
     )
 
     def __init__(
-        self, broker: Broker, header: RequestHeader, request: FetchRequest, session: FetchSession, listener: int
+        self,
+        broker: Broker,
+        header: RequestHeader,
+        request: FetchRequest,
+        session: FetchSession,
+        listener: int,
+        rack_reader: RackReader | None,
     ) -> None:
         self._broker = broker
+        self._rack_reader = rack_reader
         self._header = header
         self._request = request
         self._session = session
@@ -296,10 +307,12 @@ class Fetch:
         for asked in ready:
             one = self._read(asked, budget - total, is_first=total == 0)
             fetched = one.fetched
-            if fetched.records_length or fetched.error_code or fetched.diverging_epoch or self._is_news(asked, fetched):
+            has_answer = fetched.records_length or fetched.error_code or fetched.diverging_epoch
+            if has_answer or fetched.preferred_replica >= 0 or self._is_news(asked, fetched):
                 to.found.append(one)
                 total += fetched.records_length
-                to.must_tell = to.must_tell or bool(fetched.error_code or fetched.diverging_epoch)
+                is_answer = fetched.error_code or fetched.diverging_epoch or fetched.preferred_replica >= 0
+                to.must_tell = to.must_tell or bool(is_answer)
             elif asked.next_offset >= fetched.high_watermark and not self._lacks_uncommitted(asked):
                 to.quiet.append(asked)
             elif total and budget - total < asked.max_bytes:
@@ -338,12 +351,16 @@ class Fetch:
         try:
             partition = self._find(asked)
             check_leader_epoch(asked.leader_epoch, partition)
-            if partition.membership is not None:
+            if self._rack_reader is not None:
+                self._rack_reader.check_serves(partition, asked.next_offset)
+            elif partition.membership is not None:
                 partition.check_leads()
             self._session.watch(asked, partition)
             diverging = partition.diverging_epoch(asked.last_fetched_epoch, asked.next_offset)
             if diverging is not None:
                 return Found(asked, fetched_from(asked.index, partition, 0, diverging), [])
+            if self._rack_reader is not None and (referral := self._rack_reader.referral(asked, partition)) is not None:
+                return Found(asked, referral, [])
             slices = _slices(asked, partition, budget, self._reader, is_first=is_first)
         except ColdRead as cold:
             self._cold.append(cold)
@@ -377,7 +394,7 @@ class Fetch:
             if by_id
             else resolver.topic(who, Operation.READ, asked.name)
         )
-        partition = resolver.partition(topic, asked.index)
+        partition = (resolver.partition if self._rack_reader is None else resolver.replica)(topic, asked.index)
         asked.resolved_in = resolver.version
         return partition
 
@@ -394,7 +411,11 @@ class Fetch:
 
     def _note_reported(self, found: list[Found]) -> None:
         session = self._session
+        if self._rack_reader is not None:
+            self._rack_reader.note(found)
         for one in found:
+            if session.replica_id >= 0 and not one.fetched.error_code:
+                session.note_told(one.asked, one.fetched.high_watermark)
             one.asked.reported_watermark = one.fetched.high_watermark
             one.asked.reported_start = one.fetched.log_start_offset
             if one.fetched.records_length:
