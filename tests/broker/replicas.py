@@ -12,7 +12,8 @@ from clarion.log.config import LogConfig
 from clarion.log.log import Log
 from clarion.net.channel import ChannelSettings, LastingChannel
 from clarion.replication import GroupCommit, LoopThreads, Membership, Partition, ProducerStates, Term
-from clarion.replication.fetchers import Identity, ReplicaFetchers
+from clarion.replication.conversation import Identity
+from clarion.replication.fetchers import ReplicaFetchers
 from clarion.world import RealDisk, SystemRandomness
 from tests.broker.harness import Node, running
 from tests.replication.bench import HeldExecutor

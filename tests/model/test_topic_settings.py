@@ -106,6 +106,8 @@ def test_an_unknown_setting_is_refused_with_the_nearest_name():
         ("compression.gzip.level", "10", "between 1 and 9"),
         ("compression.lz4.level", "18", "no more than 17"),
         ("compression.zstd.level", "23", "no more than 22"),
+        ("leader.replication.throttled.replicas", "0", "must be * or a list"),
+        ("follower.replication.throttled.replicas", "0:1,*", "must be * or a list"),
     ],
 )
 def test_a_senseless_value_is_refused_with_the_reason(name, text, reason):
@@ -126,7 +128,6 @@ def test_a_refusal_is_worded_as_kafka_words_it():
     [
         ("remote.storage.enable", "true"),
         ("local.retention.ms", "1000"),
-        ("leader.replication.throttled.replicas", "0:1"),
     ],
 )
 def test_what_cannot_be_honoured_is_refused_and_its_off_value_is_accepted(name, text):

@@ -29,6 +29,7 @@ from clarion.model.ids import TopicId
 from clarion.model.names import INTERNAL_TOPICS, METADATA_TOPIC, OFFSETS_TOPIC
 from clarion.model.topic_settings import parse
 from clarion.replication import Partition
+from clarion.replication.catch_up import Throttle
 from clarion.world import NO_ROOM, Clock, Randomness, event_log, new_session_id
 
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ class Broker:
         self.turns = Turns(clock)
         self.clients = Sessions()
         self.sessions = FetchSessions(config.limits.fetch_sessions_max, lambda: new_session_id(randomness))
+        self.replica_throttle = Throttle()  # of followers that are being filled from here
         # Each may hold the unpacked batch and a thread for a tenth of a second: those who ask wait in line for two.
         self.time_searches = asyncio.Semaphore(2)
         self.auto_creation = AutoCreation(

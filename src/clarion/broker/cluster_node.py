@@ -36,8 +36,11 @@ from clarion.cluster.membership import BrokerMembership
 from clarion.cluster.opening import folder_of
 from clarion.cluster.schema import removed_key
 from clarion.model.ids import TopicId
+from clarion.model.setting_kinds import LONG_MAX
 from clarion.net.channel import ChannelSettings, LastingChannel
-from clarion.replication.fetchers import Identity, ReplicaFetchers
+from clarion.replication.catch_up import is_listed
+from clarion.replication.conversation import Identity
+from clarion.replication.fetchers import ReplicaFetchers
 from clarion.replication.lag import LagWatch
 from clarion.world import event_log
 from clarion.world.tasks import start_task
@@ -108,7 +111,9 @@ class ClusterNode:
         self._policy = Policy(self._registry.default_replication_factor, prefer_after_seconds=wait)
         # The store of one machine hears of a death by itself.
         self._probes_brokers = broker.config.probes_brokers and folder_of(broker.config.cluster) is None
-        fetchers = self._fetchers = ReplicaFetchers(self._identity, partial(self._channel_to, broker), now_ms)
+        fetchers = self._fetchers = ReplicaFetchers(
+            self._identity, partial(self._channel_to, broker), now_ms, partial(_throttled_rate, broker)
+        )
         fetchers.on_leader = self.lost_leaders.note
         broker.is_broker = self.is_broker
         self._lag_watch = LagWatch(broker.partitions, now_ms, broker.sessions.replicas)
@@ -249,6 +254,13 @@ class ClusterNode:
                 await change(self._store, [absent(key)], [Put(key, b"")], lambda _: None)
             except (StoreError, OSError) as error:
                 log.warning("removal_not_noted", id=topic_id, reason=str(error))
+
+
+def _throttled_rate(broker: Broker, partition: Partition) -> float | None:
+    """How fast an operator allows a replica to be filled here, in bytes per second."""
+    rate = broker.config.follower_throttled_rate
+    listed = partition.settings.follower_replication_throttled_replicas
+    return rate if rate != LONG_MAX and is_listed(listed, partition.tp.partition, broker.node_id) else None
 
 
 def _tls_to_brokers(config: BrokerConfig) -> ssl.SSLContext | None:

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Final
 
 from clarion.groups.config import GroupConfig
-from clarion.model.setting_kinds import Kind, at_least, one_of, setting, setting_in_seconds
+from clarion.model.setting_kinds import LONG_MAX, Kind, at_least, one_of, setting, setting_in_seconds
 
 _GROUPS: Final = GroupConfig()
 _ONE: Final = at_least(1)
@@ -243,6 +243,24 @@ class BrokerConfig:
         "From which replica consumers read: the leader, or with `RackAwareReplicaSelector` one in their own rack "
         "(`client.rack`) if it is in sync (KIP-392).",
         check=one_of("", *LEADER_SELECTORS, *RACK_AWARE_SELECTORS),
+    )
+    leader_throttled_rate: int = setting(
+        "leader.replication.throttled.rate",
+        LONG_MAX,
+        Kind.LONG,
+        "Bytes per second that this broker sends to replicas which are not in sync, of those that "
+        "`leader.replication.throttled.replicas` of their topic lists. Others are filled with a fifth of a core.",
+        check=_ONE,
+        is_dynamic=True,
+    )
+    follower_throttled_rate: int = setting(
+        "follower.replication.throttled.rate",
+        LONG_MAX,
+        Kind.LONG,
+        "Bytes per second that this broker fetches for replicas which are not in sync, of those that "
+        "`follower.replication.throttled.replicas` of their topic lists.",
+        check=_ONE,
+        is_dynamic=True,
     )
     is_drained: bool = setting(
         "clarion.drained",

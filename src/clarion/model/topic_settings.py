@@ -10,6 +10,7 @@ in `setting_changes`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -18,6 +19,7 @@ from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.setting_kinds import (
     LONG_MAX,
     Kind,
+    Rule,
     Setting,
     Value,
     at_least,
@@ -33,7 +35,6 @@ from clarion.model.setting_kinds import (
 _HOUR_MS: Final = 3_600_000
 _DAY_MS: Final = 24 * _HOUR_MS
 _NO_REMOTE: Final = "there is no remote storage yet"
-_NO_THROTTLE: Final = "replication is not throttled by replica"
 
 
 def _gzip_level(value: Value) -> str | None:
@@ -53,8 +54,14 @@ def _as_without_remote(name: str, doc: str) -> int:
     return setting(name, -2, Kind.LONG, doc, synonyms=(f"log.{name}",), why_only_default=_NO_REMOTE)
 
 
-def _never_throttled(name: str, doc: str) -> tuple[str, ...]:
-    return setting(name, (), Kind.LIST, doc, why_only_default=_NO_THROTTLE)
+def _replicas_complaint(value: Value) -> str | None:
+    assert isinstance(value, tuple)
+    are_replicas = value == ("*",) or all(re.fullmatch(r"[0-9]+:[0-9]+", one) for one in value)
+    return None if are_replicas else "must be * or a list of [partition]:[broker],[partition]:[broker],..."
+
+
+def _throttled_replicas(name: str, doc: str) -> tuple[str, ...]:
+    return setting(name, (), Kind.LIST, doc, check=Rule("`*`, or `PARTITION:BROKER,…`", _replicas_complaint))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,11 +135,13 @@ class TopicSettings:
         "Flush after this time. As with `flush.messages`, any value but the default has every append flushed.",
         ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
     )
-    follower_replication_throttled_replicas: tuple[str, ...] = _never_throttled(
-        "follower.replication.throttled.replicas", "Replicas whose fetching is throttled. Only the empty list."
+    follower_replication_throttled_replicas: tuple[str, ...] = _throttled_replicas(
+        "follower.replication.throttled.replicas",
+        "Replicas that are fetched at their broker's `follower.replication.throttled.rate` while they are not in sync.",
     )
-    leader_replication_throttled_replicas: tuple[str, ...] = _never_throttled(
-        "leader.replication.throttled.replicas", "Replicas whose serving is throttled. Only the empty list."
+    leader_replication_throttled_replicas: tuple[str, ...] = _throttled_replicas(
+        "leader.replication.throttled.replicas",
+        "Leaders that serve replicas which are not in sync at their `leader.replication.throttled.rate`.",
     )
     index_interval_bytes: int = setting(
         "index.interval.bytes",

@@ -1,77 +1,38 @@
 """Fetches for the partitions that follow another broker: one connection and one conversation for each leader.
 
-    fetchers = ReplicaFetchers(identity, channel_to, now_ms)
-    fetchers.follow(partition, leader, epoch)     after `partition.follow(state)`; until `forget`, or `follow` again
-    fetchers.forget(partition)
-    await fetchers.close()
-
-A conversation is a fetch session (KIP-227): a partition is named when something about it has changed, so that a
-thousand quiet ones cost two empty requests per second. What comes is written at once, and the next request tells so.
-With durable topics a flush ends while that request waits at the leader for news; another one is sent then, which the
-leader takes as the end of the first one's waiting.
-
-A partition in trouble (its leader does not lead, a batch is damaged, the disk is full) leaves the conversation for a
-while and comes back; the others go on.
+fetchers = ReplicaFetchers(identity, channel_to, now_ms)
+fetchers.follow(partition, leader, epoch)     after `partition.follow(state)`; until `forget`, or `follow` again
+fetchers.forget(partition)
+await fetchers.close()
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
-from uuid import UUID
 
-from clarion.model.errors import ErrorCode, KafkaError, MalformedError
-from clarion.model.ids import TopicId
-from clarion.net.channel import ChannelLostError, ChannelUnusableError, LastingChannel
-from clarion.replication.follower import FETCHES_IN_FLIGHT_MAX, Follower, Position
+from clarion.net.channel import LastingChannel
+from clarion.replication.catch_up import CatchUp
+from clarion.replication.conversation import Conversation, Identity, OnLeader, RateOf
 from clarion.replication.partition import Partition
-from clarion.wire.apis import FETCH
-from clarion.wire.replica_fetch import (
-    LAST_VERSION,
-    AskedPartition,
-    FetchedPartition,
-    ReplicaReply,
-    ReplicaRequest,
-    decode_reply,
-    encode_request,
-)
-from clarion.world import event_log
 from clarion.world.tasks import start_task
-
-log = event_log("replication")
-
-MAX_WAIT_MS: Final = 500  # Kafka's replica.fetch.wait.max.ms
-_PARTITION_BYTES_MAX: Final = 1 << 20  # Kafka's replica.fetch.max.bytes
-_REPLY_BYTES_MAX: Final = 10 << 20  # Kafka's replica.fetch.response.max.bytes
-_PAUSE_SECONDS: Final = 0.2  # of a partition in trouble; a leader hears of its election in less
-_LONG_PAUSE_SECONDS: Final = 5.0  # a disk that failed or is full, and damage on the leader's, do not pass so soon
-_RECONNECT_SECONDS: Final = 0.2  # the channel has its own patience beside this
-_FIRST_EPOCH: Final = 0
-_EPOCH_MAX: Final = 2**31 - 1
-
-Key = tuple[TopicId, int]
-OnLeader = Callable[[int, bool], None]  # a leader, and whether it has answered, or has closed the connection since
-
-
-class Identity(NamedTuple):
-    """By what the leader knows this broker."""
-
-    node_id: int
-    broker_epoch: int
-    secret: bytes
 
 
 class ReplicaFetchers:
     def __init__(
-        self, identity: Callable[[], Identity], channel_to: Callable[[int], LastingChannel], now_ms: Callable[[], int]
+        self,
+        identity: Callable[[], Identity],
+        channel_to: Callable[[int], LastingChannel],
+        now_ms: Callable[[], int],
+        rate_of: RateOf = lambda _: None,
     ) -> None:
         """`channel_to` opens a channel that nobody else uses: replies come in order, and these wait long."""
         self._identity = identity
         self._channel_to = channel_to
         self._now_ms = now_ms
+        self._rate_of = rate_of
         self.on_leader: OnLeader | None = None
+        self._catch_up = CatchUp()
         self._conversations: dict[int, Conversation] = {}  # by leader
         self._leaders: dict[Partition, int] = {}
         self._ending: dict[asyncio.Task[None], None] = {}
@@ -85,7 +46,9 @@ class ReplicaFetchers:
         self._leaders[partition] = leader_id
         conversation = self._conversations.get(leader_id)
         if conversation is None:
-            conversation = Conversation(leader_id, self._channel_to(leader_id), self._identity, self._now_ms)
+            conversation = Conversation(
+                leader_id, self._channel_to(leader_id), self._identity, self._now_ms, self._catch_up, self._rate_of
+            )
             conversation.on_leader = self.on_leader
             self._conversations[leader_id] = conversation
         conversation.add(partition, follower)
@@ -111,287 +74,3 @@ class ReplicaFetchers:
         """How many messages the leader had more when it was last heard; None of a partition that is not fetched."""
         leader = self._leaders.get(partition)
         return None if leader is None else self._conversations[leader].lag_of(partition)
-
-
-class Followed:
-    """One partition of a conversation."""
-
-    __slots__ = ("follower", "leader_watermark", "partition", "told", "valid_from")
-
-    def __init__(self, partition: Partition, follower: Follower, valid_from: int) -> None:
-        self.partition = partition
-        self.follower = follower  # another one means that another term has begun
-        self.told: Position | None = None  # what the leader was told last in this session
-        self.valid_from = valid_from  # the first request that speaks of the log as it is: replies to others are stale
-        self.leader_watermark = -1
-
-
-class Asking(NamedTuple):
-    number: int
-    reply: asyncio.Task[memoryview]
-
-
-class Conversation:
-    """With one leader. Implements `committing.FlushWatcher`."""
-
-    def __init__(
-        self, leader: int, channel: LastingChannel, identity: Callable[[], Identity], now_ms: Callable[[], int]
-    ) -> None:
-        self.on_leader: OnLeader | None = None
-        self._is_there = False  # the leader has answered on this connection
-        self._leader = leader
-        self._channel = channel
-        self._identity = identity
-        self._now_ms = now_ms
-        self._loop = asyncio.get_running_loop()
-        self._followed: dict[Key, Followed] = {}
-        self._changed: dict[Key, None] = {}  # to be named in the next request
-        self._forgotten: dict[Key, None] = {}
-        self._paused: dict[Key, asyncio.TimerHandle] = {}
-        self._session_id = 0
-        self._session_epoch = _FIRST_EPOCH
-        self._life = identity().broker_epoch  # in which the session was begun
-        self._number = 0  # of the last request
-        self._asking: deque[Asking] = deque()
-        self._news: asyncio.Future[None] = self._loop.create_future()
-        self._task = self._loop.create_task(self._run())  # which logs its own end
-
-    def add(self, partition: Partition, follower: Follower) -> None:
-        key = _key(partition)
-        self._unpause(key)
-        self._followed[key] = Followed(partition, follower, self._number + 1)
-        self._forgotten.pop(key, None)
-        partition.flush_watcher = self
-        self._change(key)
-
-    def remove(self, partition: Partition) -> None:
-        key = _key(partition)
-        known = self._followed.pop(key, None)
-        if known is not None:
-            if known.partition.flush_watcher is self:
-                known.partition.flush_watcher = None
-            self._leave_session(key, known)
-            self._unpause(key)
-            self._wake()
-
-    @property
-    def is_needed(self) -> bool:
-        return bool(self._followed)
-
-    def lag_of(self, partition: Partition) -> int | None:
-        known = self._followed.get(_key(partition))
-        if known is None or known.leader_watermark < 0:
-            return None
-        return max(0, known.leader_watermark - partition.next_offset)
-
-    async def close(self) -> None:
-        for key in list(self._paused):
-            self._unpause(key)
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
-        self._channel.close()
-
-    def on_flushed(self, partition: Partition) -> None:
-        if partition.settings.is_durable and _key(partition) in self._followed:
-            self._change(_key(partition))
-
-    # The conversation
-
-    async def _run(self) -> None:
-        try:
-            while True:
-                try:
-                    await self._step()
-                except (ChannelLostError, ChannelUnusableError, MalformedError) as error:
-                    log.info("replica_fetch_interrupted", leader=self._leader, reason=str(error))
-                    self._note(is_there=False)
-                    await self._begin_anew(_RECONNECT_SECONDS)
-        except asyncio.CancelledError:
-            raise
-        except Exception as error:
-            log.error("replica_fetches_ended", leader=self._leader, error=error)  # a mistake of ours
-            raise
-        finally:
-            for one in self._asking:
-                one.reply.cancel()
-
-    async def _step(self) -> None:
-        """Say what is new, or hear what the leader says."""
-        while self._has_reason_to_ask:
-            self._ask()
-        if not self._asking:
-            await self._wait_for_news()
-            return
-        first = self._asking[0]
-        self._news = self._loop.create_future()
-        waited: list[asyncio.Future[Any]] = [first.reply, self._news]
-        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
-        if first.reply.done():
-            self._asking.popleft()
-            await self._hear(first.number, decode_reply(first.reply.result()))
-
-    @property
-    def _has_reason_to_ask(self) -> bool:
-        if not self._asking:
-            return len(self._followed) > len(self._paused) or bool(self._forgotten)
-        # The first request of a session has to be answered before there is one.
-        has_room = len(self._asking) < FETCHES_IN_FLIGHT_MAX and self._session_id != 0
-        return has_room and bool(self._changed) and self._identity().broker_epoch == self._life
-
-    async def _wait_for_news(self) -> None:
-        self._news = self._loop.create_future()
-        if not self._has_reason_to_ask:
-            await self._news
-
-    def _wake(self) -> None:
-        if not self._news.done():
-            self._news.set_result(None)
-
-    def _change(self, key: Key) -> None:
-        if key not in self._paused:
-            self._changed[key] = None
-            self._wake()
-
-    def _ask(self) -> None:
-        identity = self._identity()
-        if identity.broker_epoch != self._life:
-            self._life = identity.broker_epoch  # what was said in another life does not count in this one
-            self._forget_session()
-        self._number += 1
-        asked: dict[UUID, list[AskedPartition]] = {}
-        for key in self._changed:
-            asked.setdefault(key[0], []).append(self._asked(key[1], self._followed[key]))
-        forgotten: dict[UUID, list[int]] = {}
-        for topic_id, index in self._forgotten:
-            forgotten.setdefault(topic_id, []).append(index)
-        self._changed, self._forgotten = {}, {}
-        body = encode_request(
-            ReplicaRequest(
-                identity.node_id,
-                identity.broker_epoch,
-                identity.secret,
-                self._session_id,
-                self._session_epoch,
-                MAX_WAIT_MS,
-                1,
-                _REPLY_BYTES_MAX,
-                asked,
-                forgotten,
-            )
-        )
-        self._session_epoch = 1 if self._session_epoch == _EPOCH_MAX else self._session_epoch + 1
-        reply = self._loop.create_task(self._channel.exchange(FETCH, LAST_VERSION, body))  # awaited in turn
-        self._asking.append(Asking(self._number, reply))
-
-    def _asked(self, index: int, followed: Followed) -> AskedPartition:
-        at = followed.told = followed.partition.position
-        return AskedPartition(
-            index,
-            at.leader_epoch,
-            at.next_offset,
-            at.last_epoch,
-            at.start_offset,
-            _PARTITION_BYTES_MAX,
-            at.flushed_offset,
-        )
-
-    def _note(self, *, is_there: bool) -> None:
-        if self._is_there != is_there and self.on_leader is not None:
-            self.on_leader(self._leader, is_there)
-        self._is_there = is_there
-
-    async def _hear(self, number: int, reply: ReplicaReply) -> None:
-        self._note(is_there=True)
-        if reply.error_code:
-            code = ErrorCode(reply.error_code)
-            is_lost = code in (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH)
-            log.info("replica_fetch_refused", leader=self._leader, code=code.name)
-            await self._begin_anew(0.0 if is_lost else _RECONNECT_SECONDS)
-            return
-        self._session_id = reply.session_id
-        if reply.session_id == 0:  # the leader keeps none: everything is named every time
-            self._session_epoch = _FIRST_EPOCH
-            self._changed = dict.fromkeys(key for key in self._followed if key not in self._paused)
-        for fetched in reply.partitions:
-            self._take(number, fetched)
-
-    async def _begin_anew(self, pause_seconds: float) -> None:
-        """Without a session, and with everything to say."""
-        for one in self._asking:
-            one.reply.cancel()
-        await asyncio.gather(*(one.reply for one in self._asking), return_exceptions=True)
-        self._asking.clear()
-        await asyncio.sleep(pause_seconds)
-        self._forget_session()
-
-    def _forget_session(self) -> None:
-        """Everything is to be said anew."""
-        self._session_id, self._session_epoch = 0, _FIRST_EPOCH
-        self._forgotten = {}
-        for key in list(self._paused):
-            self._unpause(key)
-        for known in self._followed.values():
-            known.valid_from = self._number + 1
-        self._changed = dict.fromkeys(self._followed)
-
-    # One partition
-
-    def _take(self, number: int, fetched: FetchedPartition) -> None:
-        key = (fetched.topic_id, fetched.index)
-        known = self._followed.get(key)
-        if known is None or number < known.valid_from or known.partition.followed is not known.follower:
-            return
-        try:
-            if self._apply(known, fetched):
-                self._change(key)
-        except KafkaError as error:
-            log.info("replica_fetch_put_off", partition=known.partition.tp, leader=self._leader, reason=str(error))
-            is_disks = error.code in (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.CORRUPT_MESSAGE)
-            self._pause(key, known, _LONG_PAUSE_SECONDS if is_disks else _PAUSE_SECONDS)
-
-    def _apply(self, known: Followed, fetched: FetchedPartition) -> bool:
-        """Whether the log is another one than the leader was told."""
-        partition, now_ms = known.partition, self._now_ms()
-        if fetched.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and partition.begin_anew(
-            fetched.log_start_offset, now_ms
-        ):
-            known.valid_from = self._number + 1
-            return True
-        if fetched.error_code:
-            raise KafkaError(ErrorCode(fetched.error_code))
-        if fetched.diverging_epoch is not None:
-            partition.cut_where_logs_part(*fetched.diverging_epoch, now_ms)
-            known.valid_from = self._number + 1
-            return True
-        is_new = bool(fetched.records) and partition.append_fetched(fetched.records, now_ms) > 0
-        partition.note_leader(fetched.high_watermark, fetched.log_start_offset)
-        known.leader_watermark = fetched.high_watermark
-        return is_new
-
-    def _pause(self, key: Key, known: Followed, seconds: float) -> None:
-        """Out of the session, which would tell of the same trouble at once."""
-        self._leave_session(key, known)
-        known.valid_from = self._number + 2  # the request after the one that takes it out
-        self._paused[key] = self._loop.call_later(seconds, self._end_pause, key)
-        self._wake()
-
-    def _end_pause(self, key: Key) -> None:
-        del self._paused[key]
-        if key in self._followed:
-            self._forgotten.pop(key, None)
-            self._change(key)
-
-    def _unpause(self, key: Key) -> None:
-        timer = self._paused.pop(key, None)
-        if timer is not None:
-            timer.cancel()
-
-    def _leave_session(self, key: Key, known: Followed) -> None:
-        self._changed.pop(key, None)
-        if known.told is not None:
-            known.told = None
-            self._forgotten[key] = None
-
-
-def _key(partition: Partition) -> Key:
-    return partition.topic_id, partition.tp.partition

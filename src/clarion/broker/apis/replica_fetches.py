@@ -3,10 +3,13 @@
 Only brokers fetch as replicas: the request carries the secret of the broker's session, and its epoch (CVE-2018-1288).
 A follower reads to the log's end, committed or not. Before anything is read, and before the follower counts for the
 watermark, epochs and logs are compared: who follows another term, or has a log that parts from this one, is told so.
+A replica that is not in sync, and that its topic lists, gets no more bytes per second than an operator allows
+(`leader.replication.throttled.rate`).
 """
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from clarion.broker.apis.fetch_replies import Found, fetched_from
@@ -16,7 +19,9 @@ from clarion.broker.resolver import check_leader_epoch
 from clarion.log.batch_headers import Reader
 from clarion.log.slices import FileSlice
 from clarion.model.errors import ErrorCode, KafkaError
+from clarion.model.setting_kinds import LONG_MAX
 from clarion.replication import Partition
+from clarion.replication.catch_up import is_listed
 from clarion.wire.fetch import FetchRequest, PartitionFetched
 from clarion.world import event_log
 
@@ -49,7 +54,13 @@ def read_for_replica(
             return Found(asked, fetched_from(asked.index, partition, 0, diverging), [])
         check_offset(partition, asked.next_offset)
         _note(broker, session, asked, partition)
+        is_held_up = _is_held_up(broker, session, partition)
+        if is_held_up and _has_to_wait(broker, session, partition):
+            return Found(asked, fetched_from(asked.index, partition, 0), [])
         slices = _slices(asked, partition, budget, reader, is_first=is_first)
+        if is_held_up:
+            size = sum([one.length for one in slices])
+            broker.replica_throttle.spend(_now(), size / broker.config.leader_throttled_rate)
     except KafkaError as error:
         # Where its log begins is all that a follower needs to know that is out of range.
         start = partition.start_offset if partition is not None else -1
@@ -68,6 +79,26 @@ def _note(broker: Broker, session: FetchSession, asked: SessionPartition, partit
             flushed_offset=asked.flushed_offset,
             life=session.replica_life,
         )
+
+
+def _is_held_up(broker: Broker, session: FetchSession, partition: Partition) -> bool:
+    state = partition.state
+    if broker.config.leader_throttled_rate == LONG_MAX or state is None or session.replica_id in state.in_sync:
+        return False
+    listed = partition.settings.leader_replication_throttled_replicas
+    return is_listed(listed, partition.tp.partition, broker.node_id)
+
+
+def _has_to_wait(broker: Broker, session: FetchSession, partition: Partition) -> bool:
+    """If so it is looked at again when there is room for its bytes."""
+    wait = broker.replica_throttle.wait_seconds(_now())
+    if wait > 0:
+        asyncio.get_running_loop().call_later(wait, session.on_appended, partition)
+    return wait > 0
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def _slices(

@@ -1,0 +1,77 @@
+"""How fast replicas that are not in sync are filled, so that those who write notice little of it. Only decisions.
+
+    CatchUp.pause_after(…)    a follower that has written a large piece waits so long before it asks for the next
+    Throttle                  bytes per second, by which a leader serves the replicas that a topic lists
+
+All that are being filled on a broker get a fifth of its event loop's time together: that is much on a machine with
+nothing else to do, and little on a busy one, where every piece takes longer. A replica that does not gain on its leader
+is held up less and less. Operators may set rates as well, by Kafka's names (`follower.replication.throttled.rate`,
+`leader.replication.throttled.rate`), for the replicas that a topic lists.
+
+Those in sync are never held up, for producers wait for them; nor is who has nearly everything.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+SHARE: Final = 0.2  # of the loop's time
+PIECE_BYTES_MIN: Final = 256 * 1024  # who gets less than this at once has nearly everything
+_WINDOW_SECONDS: Final = 2.0  # between two looks at whether a replica gains
+_FINISHED_SECONDS: Final = 1800.0  # it gains if it would be there by then
+_HOLD_MIN: Final = 1 / 16  # of a pause; less is none
+
+
+def is_listed(listed: tuple[str, ...], partition: int, broker: int) -> bool:
+    """Whether a topic's list of throttled replicas (`0:1,1:3`, or `*` for all) names this one."""
+    return bool(listed) and ("*" in listed or f"{partition}:{broker}" in listed)
+
+
+class Throttle:
+    """So many bytes per second, in the mean: what was too much now has to be waited for before the next."""
+
+    def __init__(self) -> None:
+        self._free_at = float("-inf")
+
+    def wait_seconds(self, now: float) -> float:
+        return max(0.0, self._free_at - now)
+
+    def spend(self, now: float, seconds: float) -> float:
+        """Returns how long to wait from now on."""
+        self._free_at = max(self._free_at, now) + seconds
+        return self._free_at - now
+
+
+class Filling:
+    """One replica that lacks much: whether it gains on its leader."""
+
+    def __init__(self, now: float, lag: int) -> None:
+        self._looked_at = now
+        self._lag = lag
+        self._hold = 1.0  # how much of its pauses it waits
+
+    def hold(self, now: float, lag: int) -> float:
+        seconds = now - self._looked_at
+        if seconds >= _WINDOW_SECONDS:
+            if lag > self._lag * (1 - seconds / _FINISHED_SECONDS):
+                self._hold = self._hold / 2 if self._hold > _HOLD_MIN else 0.0
+            self._looked_at, self._lag = now, lag
+        return self._hold
+
+
+class CatchUp:
+    """For all replicas that are filled on one broker."""
+
+    def __init__(self) -> None:
+        self._share = Throttle()
+        self._rate = Throttle()
+
+    def pause_after(
+        self, filling: Filling, now: float, size: int, took_seconds: float, lag: int, rate: float | None
+    ) -> float:
+        """A piece of this size was written in this time, and the leader has so many messages more.
+
+        `rate`: bytes per second for all that an operator holds up, whether they gain or not; None: not this one.
+        """
+        pause = self._share.spend(now, took_seconds / SHARE * filling.hold(now, lag))
+        return pause if rate is None else max(pause, self._rate.spend(now, size / rate))

@@ -1,0 +1,95 @@
+"""A replica that lacks much is filled with pauses, or as fast as an operator allows; one in sync never waits."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clarion.replication import catch_up, conversation
+from tests.broker.harness import until
+from tests.broker.replicas import FOLLOWER, Pair, two_replicas
+from tests.broker.talk import batch
+from tests.broker.test_dynamic_settings import BROKER, ONE, SET, alter
+
+MEGABYTE = 1 << 20
+PIECES = 6
+
+
+class Pauses:
+    """What every fetched piece was followed by."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.of: list[tuple[int, float]] = []  # bytes, seconds
+        original = conversation.Conversation._pause_of
+
+        def pause_of(self_: Any, known: Any, size: int, began: float) -> float:
+            pause = original(self_, known, size, began)
+            self.of.append((size, pause))
+            return pause
+
+        monkeypatch.setattr(conversation.Conversation, "_pause_of", pause_of)
+
+    @property
+    def of_large_ones(self) -> list[float]:
+        return [pause for size, pause in self.of if size >= catch_up.PIECE_BYTES_MIN]
+
+
+async def fill_leader(pair: Pair) -> None:
+    for _ in range(PIECES):
+        await pair.node.client.produce({("t", 0): batch(b"x" * (MEGABYTE - 1000))}, acks=1)
+
+
+async def test_a_replica_that_lacks_much_pauses_after_every_piece_and_gets_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses = Pauses(monkeypatch)
+    async with two_replicas(tmp_path) as pair:
+        await fill_leader(pair)
+        pair.follow()
+        await until(lambda: pair.follower.next_offset == PIECES)
+        await until(lambda: FOLLOWER in pair.agreement.states[-1].in_sync)
+        assert len(pauses.of_large_ones) >= PIECES
+        assert all(pause > 0 for pause in pauses.of_large_ones)
+        assert pair.bytes_of(pair.follower) == pair.bytes_of(pair.leader)
+
+
+async def test_a_replica_in_sync_never_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses = Pauses(monkeypatch)
+    async with two_replicas(tmp_path, in_sync=(1, FOLLOWER)) as pair:
+        pair.follow()
+        await fill_leader(pair)
+        await until(lambda: pair.follower.next_offset == PIECES)
+        assert pauses.of_large_ones
+        assert not any(pauses.of_large_ones)
+
+
+async def test_what_an_operator_allows_is_not_exceeded_by_a_follower(tmp_path: Path) -> None:
+    rate = 4 * MEGABYTE
+    async with two_replicas(tmp_path) as pair:
+        await fill_leader(pair)
+        pair.fetchers._rate_of = lambda _partition: rate
+        began = asyncio.get_running_loop().time()
+        pair.follow()
+        await until(lambda: pair.follower.next_offset == PIECES)
+        assert asyncio.get_running_loop().time() - began >= 0.9 * (PIECES - 1) * MEGABYTE / rate
+
+
+@pytest.mark.parametrize("listed", ["0:1", "*"])
+async def test_what_an_operator_allows_is_not_exceeded_by_a_leader(tmp_path: Path, listed: str) -> None:
+    rate = 4 * MEGABYTE
+    async with two_replicas(tmp_path, leader_replication_throttled_replicas=listed) as pair:
+        await fill_leader(pair)
+        await alter_rate(pair, rate)
+        began = asyncio.get_running_loop().time()
+        pair.follow()
+        await until(lambda: pair.follower.next_offset == PIECES)
+        assert asyncio.get_running_loop().time() - began >= 0.9 * (PIECES - 1) * MEGABYTE / rate
+
+
+async def alter_rate(pair: Pair, rate: int) -> None:
+    name = "leader.replication.throttled.rate"
+    assert await alter(pair.node, BROKER, ONE, (name, SET, str(rate))) == (0, None)
+    assert pair.node.broker.config.leader_throttled_rate == rate
