@@ -75,6 +75,7 @@ ROWS = {
     "UpdateFeatures": Row({(ALTER, CLUSTER)}, CLUSTER_REFUSED),
     "DescribeCluster": Row(set(), None),
     "DescribeProducers": Row({(READ, TOPIC)}, TOPIC_REFUSED),
+    "UnregisterBroker": Row({(ALTER, CLUSTER)}, CLUSTER_REFUSED),
     "ConsumerGroupHeartbeat": Row({(READ, GROUP)}, GROUP_REFUSED),
     "ConsumerGroupDescribe": Row({(DESCRIBE, GROUP)}, GROUP_REFUSED),
     "ListConfigResources": Row({(DESCRIBE_CONFIGS, CLUSTER)}, CLUSTER_REFUSED),

@@ -25,7 +25,12 @@ from tests.broker.harness import Node, running, until
 from tests.broker.talk import batch
 from tests.broker.test_dynamic_settings import BROKER, GROUP, SET, alter, heartbeat
 
-QUICK = {"durability": Durability.PAGE_CACHE, "offsets_partitions": 3, "session_seconds": 5.0}
+QUICK = {
+    "durability": Durability.PAGE_CACHE,
+    "offsets_partitions": 3,
+    "session_seconds": 5.0,
+    "keeps_events": False,
+}
 
 
 class Cluster:

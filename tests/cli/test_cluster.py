@@ -11,6 +11,8 @@ import pytest
 
 from clarion.cli.cluster import ClusterView, PartitionView, sentences
 from clarion.cli.cluster_moves import plan
+from clarion.cli.cluster_watch import screen
+from clarion.cluster.events import ClusterEvent
 from clarion.testing import EmbeddedCluster, cluster
 from tests.broker.test_tls import signed_certificates
 from tests.cli.conftest import Shell
@@ -152,3 +154,40 @@ def test_a_broker_is_drained_where_every_listener_wants_tls(tmp_path: Path):
         partitions = json.loads(told("cluster", "partitions", "--topic", "t", "--json").out)
         assert [one["replicas"] for one in partitions] == [[1]] * 4
         assert "wants TLS" in clarion("cluster", "rebalance").one_line_error()
+
+
+def test_events_are_read_from_their_topic_and_shown_with_all_else_on_one_screen():
+    with cluster(brokers=3, topics={"orders": 3}, keeps_events=True, racks=("a", "b", "c")) as brokers:
+        clarion = Shell(brokers.bootstrap)
+
+        def told() -> list[str]:
+            answer = clarion("cluster", "events", "--json")
+            return [one["event"] for one in json.loads(answer.out)] if answer.status == 0 else []
+
+        brokers.wait_for(lambda: any("is the controller" in one for one in told()), 60)
+        brokers.wait_until_in_sync("orders")
+        brokers.kill(3)
+        brokers.wait_for(lambda: all(3 not in brokers.in_sync("orders", index) for index in (0, 1, 2)), 60)
+        brokers.wait_for(lambda: any("broker 3 is gone" in one for one in told()), 60)
+        assert len(json.loads(clarion("cluster", "events", "--json", "--limit", "1").out)) == 1
+        shown = clarion("cluster", "status", "--watch", "--count", "1").out
+        assert max(map(len, shown.splitlines())) <= 80
+        assert "replicas are missing" in shown
+        assert [line for line in shown.splitlines() if line.startswith("3 ") and "away" in line]
+        assert "broker 3 is gone" in shown
+
+
+def test_a_screen_fits_and_shows_the_worst_first():
+    some = [PartitionView("t" * 40, at, 1 if at else None, [1, 2, 3], [1, 2]) for at in range(50)]
+    told = ClusterView("abc", 1, [{"id": one, "address": f"h{one}:9092", "rack": "r"} for one in (1, 2)], some)
+    events = [ClusterEvent(number, 1_700_000_000_000, f"event {number} " + "x" * 200) for number in range(30)]
+    filled = {("t" * 40, 0, 3): 0.42}
+    lines = screen(told, events, filled, 80, 24)
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
+    listed = [line for line in lines if line.startswith("ttt")]
+    assert "nobody" in listed[0]
+    assert "3 (42%)" in listed[0]
+    assert any(line.startswith("… and ") for line in lines)
+    assert "event 29" in lines[-1]
+    assert not any("event 0 " in line for line in lines)

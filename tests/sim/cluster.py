@@ -183,6 +183,7 @@ class Host:
             node_id=self.node_id,
             cluster="simulated",
             session_seconds=LEASE_SECONDS,
+            keeps_events=False,
             listeners=(ListenerConfig(host=self.name, port=self.port),),
         )
 

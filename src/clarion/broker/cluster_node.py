@@ -23,18 +23,20 @@ from typing import TYPE_CHECKING, Final
 from clarion import replication
 from clarion.broker.config import BrokerConfig
 from clarion.broker.lost_leaders import LostLeaders
+from clarion.broker.event_topic import EventTopic
 from clarion.broker.replicas import Replicas
 from clarion.cluster import ClusterImage, CoordinationStore, Endpoint, SettingsRegistry, Topic, TopicRegistry
-from clarion.cluster.changes import change
+from clarion.cluster.changes import change, until_answered
 from clarion.cluster.controller import Controller
-from clarion.cluster.coordination import LeaseNotFoundError, Put, StoreError, absent
+from clarion.cluster.coordination import Delete, LeaseNotFoundError, Put, StoreError, absent, unchanged
 from clarion.cluster.decisions import Policy
 from clarion.cluster.elections import ElectionRules
+from clarion.cluster.features import raise_level
 from clarion.cluster.following import Following
 from clarion.cluster.in_sync import InSyncSets
 from clarion.cluster.membership import BrokerMembership
 from clarion.cluster.opening import folder_of
-from clarion.cluster.schema import removed_key
+from clarion.cluster.schema import life_key, removed_key
 from clarion.model.ids import TopicId
 from clarion.model.setting_kinds import LONG_MAX
 from clarion.net.channel import ChannelSettings, LastingChannel
@@ -80,6 +82,7 @@ class ClusterNode:
         self._fetchers: ReplicaFetchers | None = None  # once it has joined
         self._lag_watch: LagWatch | None = None  # likewise
         self._replicas: Replicas | None = None  # once it has joined
+        self._event_topic: EventTopic | None = None  # likewise
         self.membership: BrokerMembership | None = None  # likewise
         self.controller: Controller | None = None  # of this life
 
@@ -107,8 +110,7 @@ class ClusterNode:
         broker.dynamic.on_change(lambda config: self._take_on(broker, config))
         await self._following.refresh()
         now_ms = self._now_ms = broker.clock.now_ms
-        wait = broker.config.rebalances_leaders_after_seconds if broker.config.rebalances_leaders else None
-        self._policy = Policy(self._registry.default_replication_factor, prefer_after_seconds=wait)
+        self._set_policy(broker.config)
         # The store of one machine hears of a death by itself.
         self._probes_brokers = broker.config.probes_brokers and folder_of(broker.config.cluster) is None
         fetchers = self._fetchers = ReplicaFetchers(
@@ -119,6 +121,9 @@ class ClusterNode:
         self._lag_watch = LagWatch(broker.partitions, now_ms, broker.sessions.replicas)
         self._replicas = Replicas(broker, fetchers, lambda: membership.epoch, self._note_removed)
         self._replicas.start(self._registry.image)
+        if broker.config.keeps_events:
+            self._event_topic = EventTopic(broker, self._store)
+            self._event_topic.on_image()
         membership.on_joined(self._begin_life)
 
     @property
@@ -147,6 +152,8 @@ class ClusterNode:
         """Before the files are closed."""
         if self._replicas is not None:
             await self._replicas.stop()
+        if self._event_topic is not None:
+            await self._event_topic.close()
         if self._fetchers is not None:
             await self._fetchers.close()
         if self._lag_watch is not None:
@@ -168,6 +175,16 @@ class ClusterNode:
         if self.membership is not None:
             await self.membership.close()
         await self._following.close()
+
+    async def forget(self, broker_id: int) -> bool:
+        """The last life of a broker that is away and holds nothing. False if there was none."""
+        key = life_key(broker_id)
+        found = await until_answered(lambda: self._store.get(key))
+        return found is not None and await change(self._store, [unchanged(found)], [Delete(key)], lambda _: None)
+
+    async def raise_feature_level(self, level: int) -> None:
+        await raise_level(self._store, level)
+        await self._following.refresh()
 
     def is_broker(self, broker_id: int, epoch: int, secret: str) -> bool:
         """Whether it is this broker of the cluster, in this life, who says so."""
@@ -208,10 +225,23 @@ class ClusterNode:
         self.lost_leaders.on_image(image)
         if self._replicas is not None:
             self._replicas.on_image(image)
+        if self._event_topic is not None:
+            self._event_topic.on_image()
 
     def _take_on(self, broker: Broker, config: BrokerConfig) -> None:
         assert self.membership is not None
         broker.turns.start(self.membership.be_drained(config.is_drained), lambda: None)
+        self._set_policy(config)
+
+    def _set_policy(self, config: BrokerConfig) -> None:
+        never = config.replace_after_ms < 0
+        self._policy = Policy(
+            replication_factor=self._registry.default_replication_factor,
+            replace_after_seconds=float("inf") if never else config.replace_after_ms / 1000,
+            prefer_after_seconds=config.rebalances_leaders_after_seconds if config.rebalances_leaders else None,
+        )
+        if self.controller is not None:
+            self.controller.policy = self._policy
 
     def _begin_life(self) -> None:
         assert self.membership is not None

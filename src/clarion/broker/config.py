@@ -305,6 +305,21 @@ class BrokerConfig:
         "How long a preferred leader has to be in sync again before it leads again.",
         check=at_least(0),
     )
+    keeps_events: bool = setting(
+        "clarion.cluster.events.topic",
+        True,
+        Kind.BOOLEAN,
+        "Whether what the cluster manager decides is kept in the topic `__cluster_events`, for 90 days or 100 MB. "
+        "Without it the store has the latest 500 decisions.",
+    )
+    replace_after_ms: int = setting(
+        "clarion.replica.replace.after.ms",
+        600_000,  # longer than a restart, a reboot or an upgrade takes, and shorter than a night
+        Kind.LONG,
+        "When a broker has been away for so long, its replicas are filled on others, if there are any; -1: never.",
+        check=at_least(-1),
+        is_dynamic=True,
+    )
     auto_create_topics: bool = setting(
         "auto.create.topics.enable",
         True,

@@ -29,6 +29,7 @@ from clarion.broker.housekeeping import Housekeeping
 from clarion.broker.metrics import MetricsEndpoint
 from clarion.broker.partitions import Partitions
 from clarion.cluster import CoordinationStore, Endpoint, ProducerIds, SettingsRegistry, SqliteStore, TopicRegistry
+from clarion.cluster.features import check_level
 from clarion.cluster.journal_import import import_journal
 from clarion.cluster.schema import CLUSTER_ID, NO_EPOCH
 from clarion.log.ballast import Ballast
@@ -155,7 +156,9 @@ class BrokerServer:
         config = self.config
         self.store = await self._open_store(self._fail)
         self._taken.push_async_callback(self.store.close)
-        if not config.cluster:
+        if config.cluster:
+            await check_level(self.store)  # before anything is read that this version may not understand
+        else:
             await import_journal(self._disk, config.data_dir, self.store)
         self._claim.check_registry(is_new=await self.store.get(CLUSTER_ID) is None)
         self._registry = await TopicRegistry.load(

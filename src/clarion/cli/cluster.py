@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
-from clarion.cli.errors import CliError
+from clarion.cli.errors import CliError, UsageError
 from clarion.cli.link import REQUEST_SECONDS_MAX, BootstrapOption, JsonOption, Link, plain_errors, result_of
 from clarion.cli.table import Column, clean, show_json, show_rows
-from clarion.cli.units import count_text, plural
-
-if TYPE_CHECKING:
-    from clarion.cluster.events import ClusterEvent
+from clarion.cli.units import count_text, parse_duration_ms, plural
 
 commands = typer.Typer(help="Brokers, leaders, replicas, and what the cluster manager decides.")
 
+_INTERVAL_MS_MIN: Final = 100
 _ORDER = ("status", "brokers", "partitions", "events", "adopt", "rebalance", "drain")
 
 
 def add_to(app: typer.Typer) -> None:
-    from clarion.cli import cluster_adopt, cluster_moves  # noqa: F401  # the commands that change something
+    from clarion.cli import cluster_adopt, cluster_events, cluster_moves  # noqa: F401  # the other commands
 
     # Whichever module was imported first: the help has one order.
     commands.registered_commands.sort(key=lambda one: _ORDER.index(getattr(one.callback, "__name__", "")))
     app.add_typer(commands, name="cluster")
+
+
+Filled = Mapping[tuple[str, int, int], float]  # how much of a replica is there, by topic, partition and broker
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +67,32 @@ class ClusterView:
 
 
 @commands.command()
-def status(context: typer.Context, bootstrap: BootstrapOption = None, as_json: JsonOption = False) -> None:
-    """Tell in a few sentences how the cluster is."""
-    view = look(Link.of(context, bootstrap))
+def status(
+    context: typer.Context,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Look again and again; Ctrl-C ends.")] = False,
+    interval: Annotated[str, typer.Option(metavar="2s", help="How often, with --watch.")] = "2s",
+    count: Annotated[int | None, typer.Option("--count", "-n", metavar="N", help="End after N looks.")] = None,
+    bootstrap: BootstrapOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Tell in a few sentences how the cluster is.
+
+    With --watch also its brokers, the partitions that lack something, and what was decided, on one screen.
+
+    Example:
+
+        clarion cluster status --watch --count 1
+    """
+    link = Link.of(context, bootstrap)
+    if watch:
+        from clarion.cli.cluster_watch import watch as watch_status
+
+        pause_ms = parse_duration_ms(interval)
+        if pause_ms < _INTERVAL_MS_MIN or (count is not None and count < 1):
+            raise UsageError(f"--interval {interval}, --count {count}: at least {_INTERVAL_MS_MIN}ms, and 1")
+        watch_status(link, pause_ms / 1000, count)
+        return
+    view = look(link)
     if as_json:
         show_json(
             {
@@ -145,8 +167,9 @@ def partitions(
     bootstrap: BootstrapOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List partitions with their leaders, replicas and who is in sync."""
-    view = look(Link.of(context, bootstrap))
+    """List partitions with their leaders, replicas and who is in sync; of those that are being filled, how far."""
+    link = Link.of(context, bootstrap)
+    view = look(link)
     shown = [
         one
         for one in view.partitions
@@ -154,6 +177,7 @@ def partitions(
     ]
     if topic is not None and not any(one.topic == topic for one in view.partitions):
         raise CliError(f"there is no topic {topic!r}")
+    filled = filled_shares(link, view)
     rows = [
         {
             "topic": one.topic,
@@ -161,7 +185,7 @@ def partitions(
             "leader": one.leader,
             "replicas": one.replicas,
             "in_sync": one.in_sync,
-            "missing": one.missing,
+            "missing": one.missing if as_json else missing_text(one, filled),
         }
         for one in shown
     ]
@@ -171,75 +195,9 @@ def partitions(
         Column("leader", "LEADER", right=True),
         Column("replicas", "REPLICAS", _ids),
         Column("in_sync", "IN SYNC", _ids),
-        Column("missing", "MISSING", _ids),
+        Column("missing", "MISSING"),
     ]
     show_rows(rows, columns, as_json=as_json, none="none")
-
-
-ClusterOption = Annotated[
-    str | None,
-    typer.Option("--cluster", metavar="ADDRESS", help="The cluster's store: file:PATH or etcd://HOST:PORT."),
-]
-DataDirOption = Annotated[
-    str, typer.Option("--data-dir", metavar="PATH", help="Of `serve --brokers`, where --cluster is not given.")
-]
-
-
-@commands.command()
-def events(
-    cluster: ClusterOption = None,
-    data_dir: DataDirOption = "clarion-data",
-    as_json: JsonOption = False,
-) -> None:
-    """Tell what the cluster manager decided lately, and why."""
-    told = _events(_store_address(cluster, data_dir))
-    if as_json:
-        show_json([{"at": _time(one.at_ms), "event": one.sentence} for one in told])
-        return
-    for one in told:
-        print(f"{_time(one.at_ms)}  {clean(one.sentence)}")
-    if not told:
-        print("nothing was decided yet")
-
-
-def _store_address(cluster: str | None, data_dir: str) -> str:
-    from clarion.cluster.opening import InvalidAddressError, check_address, folder_of
-    from clarion.log.data_directory import STORE_FOLDER
-
-    address = cluster or os.environ.get("CLARION_CLUSTER")
-    if address is None:
-        folder = os.path.join(os.path.abspath(os.path.expanduser(data_dir)), STORE_FOLDER)
-        if not os.path.isdir(folder):
-            raise CliError(f"{data_dir} holds no cluster; say which one, with --cluster or --data-dir")
-        return f"file:{folder}"
-    try:
-        check_address(address)
-    except InvalidAddressError as error:
-        raise CliError(f"--cluster {address}: {error}") from error
-    folder_told = folder_of(address)
-    if folder_told is not None and not os.path.isdir(folder_told):
-        raise CliError(f"--cluster {address}: there is no such folder")
-    return address
-
-
-def _events(address: str) -> list[ClusterEvent]:
-    import asyncio
-
-    from clarion.cluster import StoreError
-    from clarion.cluster.events import read_events
-    from clarion.cluster.opening import open_store
-
-    async def read() -> list[ClusterEvent]:
-        store = await open_store(address, lambda _error: None)
-        try:
-            return await read_events(store)
-        finally:
-            await store.close()
-
-    try:
-        return asyncio.run(read())
-    except (StoreError, OSError) as error:
-        raise CliError(f"the store {address} cannot be read: {error}") from error
 
 
 def look(link: Link) -> ClusterView:
@@ -262,6 +220,28 @@ def look(link: Link) -> ClusterView:
     return ClusterView(found.cluster_id or "", controller, list(known.values()), views)
 
 
+def filled_shares(link: Link, view: ClusterView) -> Filled:
+    """By bytes on disk; nothing of brokers that are away, or of a cluster where nobody tells."""
+    from clarion.cli.log_dirs import disk_sizes
+
+    lacking = [one for one in view.under_replicated if one.leader is not None]
+    sizes = (disk_sizes(link.admin(), link) if lacking else None) or {}
+    shares: dict[tuple[str, int, int], float] = {}
+    for one in lacking:
+        whole = sizes.get(one.leader or 0, {}).get((one.topic, one.partition), 0)
+        for number in one.missing:
+            part = sizes.get(number, {}).get((one.topic, one.partition))
+            if part is not None and whole > 0:
+                shares[one.topic, one.partition, number] = min(part / whole, 1.0)
+    return shares
+
+
+def missing_text(one: PartitionView, filled: Filled) -> str:
+    """The brokers whose replicas lack something, and how much of each is there: `3 (42%)`."""
+    shares = [(number, filled.get((one.topic, one.partition, number))) for number in one.missing]
+    return ", ".join(str(number) if share is None else f"{number} ({share:.0%})" for number, share in shares)
+
+
 def _name(one: PartitionView) -> str:
     return f"{one.topic}-{one.partition}"
 
@@ -273,7 +253,3 @@ def _some(many: list[PartitionView]) -> str:
 
 def _ids(ids: Iterable[int]) -> str:
     return ", ".join(map(str, ids))
-
-
-def _time(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(sep=" ", timespec="milliseconds")

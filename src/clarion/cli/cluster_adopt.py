@@ -8,9 +8,11 @@ same command again goes on with it: `meta.properties`, by which a folder is know
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
-from clarion.cli.cluster import ClusterOption, DataDirOption, commands
+import typer
+
+from clarion.cli.cluster import commands
 from clarion.cli.errors import CliError
 from clarion.cli.units import plural
 
@@ -19,6 +21,13 @@ if TYPE_CHECKING:
 
 _ADOPTED: Final = ".adopted"  # behind the name of a registry that counts no longer
 _FIRST: Final = "broker-1"
+
+
+ClusterOption = Annotated[
+    str | None,
+    typer.Option("--cluster", metavar="ADDRESS", help="The cluster's store: file:PATH or etcd://HOST:PORT."),
+]
+DataDirOption = Annotated[str, typer.Option("--data-dir", metavar="PATH", help="Of the broker, and of the cluster.")]
 
 
 @commands.command()

@@ -8,8 +8,10 @@ old ones go.
 from __future__ import annotations
 
 import ssl
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
 import typer
@@ -19,6 +21,7 @@ from clarion.cli.errors import CliError
 from clarion.cli.link import REQUEST_SECONDS_MAX, BootstrapOption, JsonOption, Link, admin_api, result_of
 from clarion.cli.table import Column, show_notice, show_rows
 from clarion.cli.units import plural
+from clarion.model.names import EVENTS_TOPIC
 
 Answer = TypeVar("Answer")
 
@@ -42,6 +45,19 @@ class Move(NamedTuple):
     def is_of_messages(self) -> bool:
         """Not only of leadership."""
         return set(self.before) != set(self.after)
+
+
+class Filling(NamedTuple):
+    """A partition on its way."""
+
+    topic: str
+    partition: int
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+
+    def bytes_left(self, sizes: Mapping[int, Mapping[tuple[str, int], int]]) -> int:
+        have = {one: sizes.get(one, {}).get((self.topic, self.partition), 0) for one in self.replicas}
+        return sum(max(have.values(), default=0) - have[one] for one in self.adding)
 
 
 @commands.command()
@@ -87,7 +103,8 @@ def drain(
     if not left:
         raise CliError("there is no other broker to take over")
     moves = [one for one in plan(view, left) if broker in one.before]
-    short = next((one for one in moves if len(one.after) < len(one.before)), None)
+    # The events are in the store too: for them fewer replicas will do.
+    short = next((one for one in moves if len(one.after) < len(one.before) and one.topic != EVENTS_TOPIC), None)
     if short is not None:
         raise CliError(
             f"{short.topic}-{short.partition} has {plural(len(short.before), 'replica')}, and without broker {broker} "
@@ -167,20 +184,46 @@ async def _reassign(channel: Any, moves: list[Move]) -> None:
                     raise CliError(f"{topic.name}-{one.partition_index} cannot move: {one.error_message}")
 
 
-async def _moving(channel: Any) -> int:
+async def _moving(channel: Any) -> list[Filling]:
     from clarion.wire.messages.replicas import ListPartitionReassignmentsRequest
 
     answer = await channel.ask(_LIST_REASSIGNMENTS, ListPartitionReassignmentsRequest())
-    return sum(len(topic.partitions) for topic in answer.topics)
+    return [
+        Filling(topic.name, one.partition_index, tuple(one.replicas), tuple(one.adding_replicas))
+        for topic in answer.topics
+        for one in topic.partitions
+    ]
 
 
 def _wait(link: Link, count: int) -> None:
-    told = -1
-    while left := _with_channel(link, _moving):
-        if left != told:
-            show_notice(f"{plural(left, 'partition')} of {count} on the way")
-            told = left
-        time.sleep(_LOOK_SECONDS)
+    """Until all have moved; in a terminal a bar shows the bytes that are there already."""
+    moving = _with_channel(link, _moving)
+    total = _bytes_left(link, moving)
+    told, done = -1, 0
+    with _bar(total) if total and sys.stderr.isatty() else nullcontext(lambda _: None) as advance:
+        while moving:
+            if len(moving) != told and not (total and sys.stderr.isatty()):
+                show_notice(f"{plural(len(moving), 'partition')} of {count} on the way")
+                told = len(moving)
+            time.sleep(_LOOK_SECONDS)
+            moving = _with_channel(link, _moving)
+            there = total - _bytes_left(link, moving)
+            advance(max(there - done, 0))
+            done = max(there, done)
+
+
+def _bar(total: int) -> Any:
+    from clarion.cli.progress import byte_bar
+
+    return byte_bar("moving", total)
+
+
+def _bytes_left(link: Link, moving: Sequence[Filling]) -> int:
+    """What the new replicas lack of the largest one; 0 where nobody tells."""
+    from clarion.cli.log_dirs import disk_sizes
+
+    sizes = (disk_sizes(link.admin(), link) if moving else None) or {}
+    return sum(one.bytes_left(sizes) for one in moving)
 
 
 def _with_channel(link: Link, ask: Callable[[Any], Any]) -> Any:

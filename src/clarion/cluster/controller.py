@@ -92,7 +92,7 @@ class Controller:
         self._broker_id = broker_id
         self._lease = lease
         self._rules_of = rules_of
-        self._policy = policy
+        self.policy = policy  # may be replaced; it counts from the next decision on
         self._look_seconds = look_seconds
         self._unclaimed_seconds = unclaimed_seconds
         self._loop = asyncio.get_running_loop()
@@ -219,11 +219,11 @@ class Controller:
     async def _until_something_is_due(self) -> None:
         now = self._loop.time()
         due = [
-            self._absent.next_deadline(self._policy.replace_after_seconds, now),
+            self._absent.next_deadline(self.policy.replace_after_seconds, now),
             self._unclaimed.next_deadline(self._unclaimed_seconds, now),
         ]
-        if self._policy.prefer_after_seconds is not None:
-            due.append(self._waiting_to_lead.next_deadline(self._policy.prefer_after_seconds, now))
+        if self.policy.prefer_after_seconds is not None:
+            due.append(self._waiting_to_lead.next_deadline(self.policy.prefer_after_seconds, now))
         try:
             async with asyncio.timeout_at(min([now + self._look_seconds, *(one for one in due if one is not None)])):
                 await self._news.wait()
@@ -238,13 +238,13 @@ class Controller:
         await self._forget_deleted()
         await self._forget_unclaimed(now)
         if not await self._apply(elections(self._image, self._rules_of)):
-            gone = self._absent.longer_than(self._policy.replace_after_seconds, now)
-            if not await self._apply(repairs(self._image, self._policy, gone)):
+            gone = self._absent.longer_than(self.policy.replace_after_seconds, now)
+            if not await self._apply(repairs(self._image, self.policy, gone)):
                 await self._apply(self._due_preferences(now))
 
     def _due_preferences(self, now: float) -> list[Decision]:
         """All that a broker should lead and does not, when the first of them could have been its for long enough."""
-        wait = self._policy.prefer_after_seconds
+        wait = self.policy.prefer_after_seconds
         if wait is None:
             return []
         wanted = list(preferences(self._image, self._rules_of))

@@ -22,6 +22,11 @@ class ClusterEvent(NamedTuple):
     at_ms: int
     sentence: str
 
+    @classmethod
+    def of(cls, value: bytes) -> ClusterEvent:
+        said = json.loads(value)
+        return cls(int(said["number"]), int(said["at"]), str(said["event"]))
+
     @property
     def put(self) -> Put:
         said = {"number": self.number, "at": self.at_ms, "event": self.sentence[:_SENTENCE_MAX]}
@@ -30,8 +35,7 @@ class ClusterEvent(NamedTuple):
 
 def events_in(entries: Iterable[Entry]) -> list[ClusterEvent]:
     """Those among them that are events, the latest last."""
-    said = (json.loads(one.value) for one in entries if one.key.startswith(EVENTS))
-    return sorted(ClusterEvent(int(one["number"]), int(one["at"]), str(one["event"])) for one in said)
+    return sorted(ClusterEvent.of(one.value) for one in entries if one.key.startswith(EVENTS))
 
 
 async def read_events(store: CoordinationStore) -> list[ClusterEvent]:

@@ -23,6 +23,8 @@ from clarion.cluster.schema import (
     CLUSTER_ID,
     CONTROLLER,
     DELETING,
+    FIRST_LEVEL,
+    LEVEL,
     NO_LEADER,
     PARTITIONS,
     REMOVED,
@@ -87,6 +89,7 @@ class ClusterImage:
     controller: int = NO_LEADER  # the broker that decides for all
     removed: Mapping[TopicId, frozenset[int]] = field(default_factory=dict)  # brokers without files of deleted topics
     topic_changes: Revision = ABSENT  # when the last topic was made
+    feature_level: int = FIRST_LEVEL  # what everybody has to understand
 
     @classmethod
     def of(cls, content: Range) -> ClusterImage:
@@ -141,6 +144,7 @@ class _Edit:
         self._controller = before.controller
         self._removed: dict[TopicId, frozenset[int]] | None = None
         self._topic_changes = before.topic_changes
+        self._feature_level = before.feature_level
         self._states: dict[TopicId, list[PartitionState]] = {}  # of topics whose partitions change
 
     def take(self, event: KeyEvent) -> None:
@@ -159,6 +163,8 @@ class _Edit:
             self._controller = NO_LEADER if event.entry is None else int(event.entry.value)
         elif key == TOPIC_CHANGES and event.entry is not None:
             self._topic_changes = event.entry.mod_revision
+        elif key == LEVEL and event.entry is not None:
+            self._feature_level = int(event.entry.value)
         elif key == CLUSTER_ID and event.entry is not None:
             self._cluster_id = event.entry.value.decode()
 
@@ -179,6 +185,7 @@ class _Edit:
             self._controller,
             before.removed if self._removed is None else self._removed,
             self._topic_changes,
+            self._feature_level,
         )
 
     def _take_partition(self, event: KeyEvent) -> None:

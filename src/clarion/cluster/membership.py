@@ -15,6 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, NamedTuple
 
+from clarion.cluster import schema
 from clarion.cluster.changes import change, until_answered
 from clarion.cluster.coordination import (
     CoordinationStore,
@@ -28,8 +29,8 @@ from clarion.cluster.coordination import (
     unchanged,
 )
 from clarion.cluster.counters import next_broker_epoch
+from clarion.cluster.features import check_level
 from clarion.cluster.schema import (
-    FEATURE_LEVEL,
     NO_EPOCH,
     BrokerRegistration,
     Endpoint,
@@ -151,6 +152,7 @@ class BrokerMembership:
     # A life
 
     async def _begin_life(self) -> None:
+        await check_level(self._store)
         await self._until_vacant()
         while True:
             # The epoch comes before anybody hears of it: what this life does is fenced by it from the beginning. And
@@ -204,7 +206,7 @@ class BrokerMembership:
                 self._is_leaving or self._is_drained,
                 self._newcomer.directory,
                 secret,
-                FEATURE_LEVEL,
+                schema.FEATURE_LEVEL,
                 this_life.held_since,
             )
             puts = [Put(key, write_broker(ours), self.lease), Put(life, write_life(this_life))]

@@ -13,6 +13,7 @@
     next-producer-id                   number
     events/<number>                    what the controller decided, and why
     settings/<kind>/<name>             settings of brokers, groups and the like
+    feature-level                      number: what everybody who takes part has to understand (`features`)
 
 A topic exists when its `topics/` key does. What it needs more transactions for than one (a thousand partitions) is
 written before that key and removed after it: a partition whose topic does not count it is the half of something, which
@@ -39,10 +40,12 @@ REMOVED: Final = "removed/"
 LIVES: Final = "lives/"
 CONTROLLER: Final = "controller"
 TOPIC_CHANGES: Final = "topic-changes"
+LEVEL: Final = "feature-level"
 
 NO_LEADER: Final = -1
 NO_EPOCH: Final = -1
 FEATURE_LEVEL: Final = 1  # of what this version writes into the store; others may run beside it while one upgrades
+FIRST_LEVEL: Final = 1
 _TOPIC_BYTES_MAX: Final = 64 * 1024  # of a topic with its settings: far more than all that Kafka has
 
 

@@ -12,7 +12,8 @@ _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 OFFSETS_TOPIC = "__consumer_offsets"
 # The last two come with transactions and share groups; reserved now, since a client's topic would be in the way then.
 METADATA_TOPIC = "__cluster_metadata"  # Kafka's own log of topics and settings; here it is a name that tools ask about
-INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, "__transaction_state", "__share_group_state"})
+EVENTS_TOPIC = "__cluster_events"  # Clarion's own: what the cluster manager decided, and why
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, "__transaction_state", "__share_group_state", EVENTS_TOPIC})
 
 
 def check_topic_name(name: str) -> None:

@@ -18,6 +18,7 @@ QUICK: Final[dict[str, Any]] = {
     "offsets_partitions": 1,
     "retention_check_seconds": 1.0,
     "compaction_check_seconds": 5.0,
+    "keeps_events": False,  # of a cluster: no topic that nobody has asked for
     "reserve_bytes": 0,  # a test is not about how full this machine's disk is
 }
 COMPACT_ALWAYS: Final = {"min.cleanable.dirty.ratio": "0"}  # `run_housekeeping` compacts what there is to compact

@@ -108,6 +108,21 @@ class UpdateFeaturesResponse:
     results: tuple[UpdatableFeatureResult, ...] = ()  # v0-1
 
 
+# UnregisterBroker (64), version 0.
+
+
+@message
+class UnregisterBrokerRequest:
+    broker_id: int
+
+
+@message
+class UnregisterBrokerResponse:
+    throttle_time: int = 0
+    error_code: int = 0
+    error_message: str | None = None
+
+
 # DescribeClientQuotas (48), versions 0-1.
 
 

@@ -352,6 +352,16 @@ topics [struct]
       coordinator_epoch int32
       current_txn_start_offset int64 = -1
 """,
+    "UnregisterBrokerRequest": """
+0-0 flexible 0+
+broker_id int32
+""",
+    "UnregisterBrokerResponse": """
+0-0 flexible 0+
+throttle_time int32
+error_code int16
+error_message string null = null
+""",
     "ListConfigResourcesRequest": """
 0-1 flexible 0+
 resource_types [int8] 1+
