@@ -12,6 +12,7 @@ from clarion.log.config import LogConfig
 from clarion.log.log import Log
 from clarion.net.channel import ChannelSettings, LastingChannel
 from clarion.replication import GroupCommit, LoopThreads, Membership, Partition, ProducerStates, Term
+from clarion.replication.catch_up import CatchUp
 from clarion.replication.conversation import Identity
 from clarion.replication.fetchers import ReplicaFetchers
 from clarion.world import RealDisk, SystemRandomness
@@ -48,7 +49,9 @@ class Pair:
         self.commits = GroupCommit(LoopThreads(self.executor) if held else None)
         self.folder = folder
         self.life = LIFE
-        self.fetchers = ReplicaFetchers(lambda: Identity(FOLLOWER, self.life, SECRET), self._channel, lambda: NOW_MS)
+        self.fetchers = ReplicaFetchers(
+            lambda: Identity(FOLLOWER, self.life, SECRET), self._channel, lambda: NOW_MS, CatchUp(lambda: 0.2)
+        )
         self.follower = self.open_follower()
 
     def open_follower(self) -> Partition:

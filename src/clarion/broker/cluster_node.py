@@ -40,7 +40,7 @@ from clarion.cluster.schema import life_key, removed_key
 from clarion.model.ids import TopicId
 from clarion.model.setting_kinds import LONG_MAX
 from clarion.net.channel import ChannelSettings, LastingChannel
-from clarion.replication.catch_up import is_listed
+from clarion.replication.catch_up import CatchUp, is_listed
 from clarion.replication.conversation import Identity
 from clarion.replication.fetchers import ReplicaFetchers
 from clarion.replication.lag import LagWatch
@@ -114,7 +114,11 @@ class ClusterNode:
         # The store of one machine hears of a death by itself.
         self._probes_brokers = broker.config.probes_brokers and folder_of(broker.config.cluster) is None
         fetchers = self._fetchers = ReplicaFetchers(
-            self._identity, partial(self._channel_to, broker), now_ms, partial(_throttled_rate, broker)
+            self._identity,
+            partial(self._channel_to, broker),
+            now_ms,
+            CatchUp(lambda: broker.config.fill_share),
+            partial(_throttled_rate, broker),
         )
         fetchers.on_leader = self.lost_leaders.note
         broker.is_broker = self.is_broker

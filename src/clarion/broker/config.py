@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Final
 
 from clarion.groups.config import GroupConfig
-from clarion.model.setting_kinds import LONG_MAX, Kind, at_least, one_of, setting, setting_in_seconds
+from clarion.model.setting_kinds import LONG_MAX, Kind, at_least, between, one_of, setting, setting_in_seconds
 
 _GROUPS: Final = GroupConfig()
 _ONE: Final = at_least(1)
@@ -244,12 +244,21 @@ class BrokerConfig:
         "(`client.rack`) if it is in sync (KIP-392).",
         check=one_of("", *LEADER_SELECTORS, *RACK_AWARE_SELECTORS),
     )
+    fill_share: float = setting(
+        "clarion.replica.fill.share",
+        0.2,  # measured: those who write notice little of it, and a replica gets tens of megabytes per second
+        Kind.DOUBLE,
+        "The share of the event loop's time in which this broker fills its replicas that are not in sync: those who "
+        "write notice little of it. 1 is without pauses.",
+        check=between(0.01, 1.0),
+        is_dynamic=True,
+    )
     leader_throttled_rate: int = setting(
         "leader.replication.throttled.rate",
         LONG_MAX,
         Kind.LONG,
         "Bytes per second that this broker sends to replicas which are not in sync, of those that "
-        "`leader.replication.throttled.replicas` of their topic lists. Others are filled with a fifth of a core.",
+        "`leader.replication.throttled.replicas` of their topic lists.",
         check=_ONE,
         is_dynamic=True,
     )

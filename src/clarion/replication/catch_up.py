@@ -3,7 +3,7 @@
     CatchUp.pause_after(…)    a follower that has written a large piece waits so long before it asks for the next
     Throttle                  bytes per second, by which a leader serves the replicas that a topic lists
 
-All that are being filled on a broker get a fifth of its event loop's time together: that is much on a machine with
+All that are being filled on a broker get a share of its event loop's time together: that is much on a machine with
 nothing else to do, and little on a busy one, where every piece takes longer. A replica that does not gain on its leader
 is held up less and less. Operators may set rates as well, by Kafka's names (`follower.replication.throttled.rate`,
 `leader.replication.throttled.rate`), for the replicas that a topic lists.
@@ -13,9 +13,9 @@ Those in sync are never held up, for producers wait for them; nor is who has nea
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
-SHARE: Final = 0.2  # of the loop's time
 PIECE_BYTES_MIN: Final = 256 * 1024  # who gets less than this at once has nearly everything
 _WINDOW_SECONDS: Final = 2.0  # between two looks at whether a replica gains
 _FINISHED_SECONDS: Final = 1800.0  # it gains if it would be there by then
@@ -62,8 +62,10 @@ class Filling:
 class CatchUp:
     """For all replicas that are filled on one broker."""
 
-    def __init__(self) -> None:
-        self._share = Throttle()
+    def __init__(self, share: Callable[[], float]) -> None:
+        """`share`: of the loop's time; 1 is without pauses."""
+        self._share = share
+        self._time = Throttle()
         self._rate = Throttle()
 
     def pause_after(
@@ -73,5 +75,5 @@ class CatchUp:
 
         `rate`: bytes per second for all that an operator holds up, whether they gain or not; None: not this one.
         """
-        pause = self._share.spend(now, took_seconds / SHARE * filling.hold(now, lag))
+        pause = self._time.spend(now, took_seconds * (1 / self._share() - 1) * filling.hold(now, lag))
         return pause if rate is None else max(pause, self._rate.spend(now, size / rate))

@@ -24,6 +24,7 @@ class ReplicaFetchers:
         identity: Callable[[], Identity],
         channel_to: Callable[[int], LastingChannel],
         now_ms: Callable[[], int],
+        catch_up: CatchUp,
         rate_of: RateOf = lambda _: None,
     ) -> None:
         """`channel_to` opens a channel that nobody else uses: replies come in order, and these wait long."""
@@ -32,7 +33,7 @@ class ReplicaFetchers:
         self._now_ms = now_ms
         self._rate_of = rate_of
         self.on_leader: OnLeader | None = None
-        self._catch_up = CatchUp()
+        self._catch_up = catch_up
         self._conversations: dict[int, Conversation] = {}  # by leader
         self._leaders: dict[Partition, int] = {}
         self._ending: dict[asyncio.Task[None], None] = {}
