@@ -21,6 +21,7 @@ CLASSES = {
     "metadata-quorum": "org.apache.kafka.tools.MetadataQuorumCommand",
     "leader-election": "org.apache.kafka.tools.LeaderElectionCommand",
     "reassign-partitions": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
+    "cluster": "org.apache.kafka.tools.ClusterTool",
     "transactions": "org.apache.kafka.tools.TransactionsCommand",
     "verifiable-producer": "org.apache.kafka.tools.VerifiableProducer",
     "dump-log": "org.apache.kafka.tools.DumpLogSegments",
@@ -44,6 +45,10 @@ def offline_tool(jars_or_skip: None) -> Tool:
 @pytest.fixture
 def tool(jars_or_skip: None, bootstrap: str) -> Tool:
     """A tool that talks to the shared broker; it must end well, and what it printed is the answer."""
+    return tool_for(bootstrap)
+
+
+def tool_for(bootstrap: str) -> Tool:
     return lambda name, *args, stdin=None: _run(name, "--bootstrap-server", bootstrap, *args, stdin=stdin)
 
 

@@ -2,8 +2,8 @@
 
 v2 flexible.
 
-There is one directory: to ask for the one where a partition is already is fine and changes nothing, any other is not
-found.
+There is one directory: to ask for the one where a replica is already is fine and changes nothing, any other is not
+found. It is asked of the broker that has the replica, whoever leads.
 """
 
 from __future__ import annotations
@@ -47,9 +47,10 @@ def _code(broker: Broker, topic: str, index: int, *, is_here: bool) -> ErrorCode
     if not is_here:
         return ErrorCode.LOG_DIR_NOT_FOUND
     try:
-        partition = broker.resolver.partition(broker.registry.known(topic), index)
+        partition = broker.resolver.replica(broker.registry.known(topic), index)
     except KafkaError as error:
-        return error.code
+        is_elsewhere = error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return ErrorCode.REPLICA_NOT_AVAILABLE if is_elsewhere else error.code  # as Kafka calls it here
     return ErrorCode.NONE if partition.failure is None else ErrorCode.KAFKA_STORAGE_ERROR
 
 

@@ -2,8 +2,9 @@
 
 v1 times · v2 error messages, directories, the nodes with their listeners.
 
-There is one node, which leads alone. Its metadata is not a Kafka log but a store of its own, whose revisions are told
-as offsets: they grow with every change. Left out: directory ids.
+Metadata is not in a Kafka log but in a store of its own, whose revisions are told as offsets: they grow with every
+change. Its leader is the broker that decides for all; every broker may be the next, so all of them vote. Left out:
+directory ids, and how far the other brokers have heard.
 """
 
 from __future__ import annotations
@@ -30,7 +31,11 @@ async def handle(broker: Broker, request: DescribeQuorumRequest, context: Reques
     if not _is_about_metadata(request.topics):
         return DescribeQuorumResponse(topics=tuple(_unknown(topic) for topic in request.topics))
     topic = TopicData(topic_name=METADATA_TOPIC, partitions=(_quorum(broker, await broker.registry.revision()),))
-    return DescribeQuorumResponse(topics=(topic,), nodes=(_node(broker),))
+    return DescribeQuorumResponse(topics=(topic,), nodes=tuple(_node(broker, one) for one in _voters(broker)))
+
+
+def _voters(broker: Broker) -> list[int]:
+    return sorted({*broker.image.brokers, broker.node_id})
 
 
 def _is_about_metadata(topics: tuple[TopicAsked, ...]) -> bool:
@@ -50,24 +55,30 @@ def _unknown(topic: TopicAsked) -> TopicData:
 
 
 def _quorum(broker: Broker, revision: int) -> PartitionData:
-    now_ms = broker.clock.now_ms()
-    voter = ReplicaState(
-        replica_id=broker.node_id, log_end_offset=revision, last_fetch_timestamp=now_ms, last_caught_up_timestamp=now_ms
+    now_ms, leader = broker.clock.now_ms(), broker.controller_id
+    voters = tuple(
+        ReplicaState(
+            replica_id=one, log_end_offset=revision, last_fetch_timestamp=now_ms, last_caught_up_timestamp=now_ms
+        )
+        for one in _voters(broker)
     )
+    known = broker.image.brokers.get(leader)
     return PartitionData(
         partition_index=0,
-        leader_id=broker.node_id,
-        leader_epoch=broker.registry.broker_epoch,
+        leader_id=leader,
+        leader_epoch=-1 if known is None else known.epoch,
         high_watermark=revision,
-        current_voters=(voter,),
+        current_voters=voters,
     )
 
 
-def _node(broker: Broker) -> QuorumNode:
+def _node(broker: Broker, broker_id: int) -> QuorumNode:
+    is_here = broker_id == broker.node_id
+    endpoints = broker.own_endpoints if is_here else broker.image.brokers[broker_id].endpoints
     return QuorumNode(
-        node_id=broker.node_id,
+        node_id=broker_id,
         listeners=tuple(
             QuorumListener(name=listener_protocol(listener), host=address.host, port=address.port)
-            for listener, address in zip(broker.config.listeners, broker.own_endpoints, strict=False)
+            for listener, address in zip(broker.config.listeners, endpoints, strict=False)
         ),
     )

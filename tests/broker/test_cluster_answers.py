@@ -1,0 +1,51 @@
+"""What tools ask of any broker, answered for a cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from clarion.model.errors import ErrorCode
+from clarion.model.names import METADATA_TOPIC
+from clarion.wire.messages.controller import DescribeQuorumRequest, PartitionAsked, TopicAsked
+from clarion.wire.messages.replicas import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
+from tests.broker.harness import Node, until
+from tests.broker.test_cluster import cluster_of
+
+
+async def test_all_brokers_vote_and_the_controller_leads(tmp_path: Path) -> None:
+    async with cluster_of(tmp_path, 3) as cluster:
+        await until(lambda: all(node.broker.controller_id > 0 for node in cluster.nodes.values()))
+        asked = TopicAsked(topic_name=METADATA_TOPIC, partitions=(PartitionAsked(partition_index=0),))
+        for node in cluster.nodes.values():
+            reply = await node.ask(DescribeQuorumRequest(topics=(asked,)), 2)
+            (partition,) = reply.topics[0].partitions
+            assert partition.leader_id == node.broker.controller_id
+            assert [one.replica_id for one in partition.current_voters] == [1, 2, 3]
+            assert [one.node_id for one in reply.nodes] == [1, 2, 3]
+
+
+async def test_a_replica_is_asked_for_where_it_is_whoever_leads(tmp_path: Path) -> None:
+    async with cluster_of(tmp_path, 3) as cluster:
+        await cluster[1].broker.create_topic("t", 1, {}, 2, [(1, 2)])
+        await until(lambda: all("t" in node.broker.image.topics for node in cluster.nodes.values()))
+        await until(lambda: _has(cluster[2]))
+        assert [await _moved(cluster[number]) for number in (1, 2, 3)] == [
+            ErrorCode.NONE,
+            ErrorCode.NONE,
+            ErrorCode.REPLICA_NOT_AVAILABLE,
+        ]
+
+
+def _has(node: Node) -> bool:
+    return node.broker.partitions.find(node.broker.image.topics["t"].id, 0) is not None
+
+
+async def _moved(node: Node) -> int:
+    topic = AlterReplicaLogDirTopic(name="t", partitions=(0,))
+    asked = AlterReplicaLogDir(path=node.broker.config.data_dir, topics=(topic,))
+    reply = await node.ask(AlterReplicaLogDirsRequest(dirs=(asked,)), 2)
+    return int(reply.results[0].partitions[0].error_code)
