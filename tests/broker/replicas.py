@@ -15,7 +15,7 @@ from clarion.replication import GroupCommit, LoopThreads, Membership, Partition,
 from clarion.replication.catch_up import CatchUp
 from clarion.replication.conversation import Identity
 from clarion.replication.fetchers import ReplicaFetchers
-from clarion.world import RealDisk, SystemRandomness
+from clarion.world import RealDisk, SystemRandomness, boot_seconds
 from tests.broker.harness import Node, running
 from tests.replication.bench import HeldExecutor
 
@@ -50,7 +50,10 @@ class Pair:
         self.folder = folder
         self.life = LIFE
         self.fetchers = ReplicaFetchers(
-            lambda: Identity(FOLLOWER, self.life, SECRET), self._channel, lambda: NOW_MS, CatchUp(lambda: 0.2)
+            lambda: Identity(FOLLOWER, self.life, SECRET),
+            self._channel,
+            lambda: NOW_MS,
+            CatchUp(lambda: 0.2, boot_seconds),
         )
         self.follower = self.open_follower()
 

@@ -52,7 +52,7 @@ async def test_a_replica_that_lacks_much_pauses_after_every_piece_and_gets_there
         await until(lambda: pair.follower.next_offset == PIECES)
         await until(lambda: FOLLOWER in pair.agreement.states[-1].in_sync)
         assert len(pauses.of_large_ones) >= PIECES
-        assert all(pause > 0 for pause in pauses.of_large_ones)
+        assert all(pause > 0 for pause in pauses.of_large_ones), pauses.of
         assert pair.bytes_of(pair.follower) == pair.bytes_of(pair.leader)
 
 

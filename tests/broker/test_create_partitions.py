@@ -1,6 +1,6 @@
 import pytest
 
-from clarion.broker.config import Limits
+from clarion.broker.limits import Limits
 from clarion.model.errors import ErrorCode
 from clarion.wire.messages.topics import (
     CreatePartitionsAssignment,

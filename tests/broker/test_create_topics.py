@@ -1,6 +1,6 @@
 import pytest
 
-from clarion.broker.config import Limits
+from clarion.broker.limits import Limits
 from clarion.model.errors import ErrorCode
 from clarion.model.ids import NO_TOPIC_ID
 from clarion.model.topic_settings import TOPIC_SETTINGS

@@ -9,7 +9,8 @@ import pytest
 
 from clarion.broker import fetch_sessions
 from clarion.broker.apis import k01_fetch
-from clarion.broker.config import Durability, Limits
+from clarion.broker.config import Durability
+from clarion.broker.limits import Limits
 from clarion.model.errors import ErrorCode
 from clarion.wire.fetch import FetchPartition, FetchRequest, FetchTopic
 from tests.broker.harness import Client, Node, running, until

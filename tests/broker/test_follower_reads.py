@@ -160,5 +160,5 @@ def test_a_watermark_is_heard_when_two_more_requests_have_come() -> None:
         assert told.heard(request) == (request - 2) * 10 if request > 2 else -1
         assert told.heard(request + 1) == (request - 1) * 10
     told.note(7, 71)  # the first of two was answered when the second came
-    assert told.heard(8) == 60
+    assert told.heard(8) == 50, "that 60 was heard too is not certain from what is noted"
     assert told.heard(9) == 71

@@ -5,7 +5,8 @@ from uuid import uuid4
 import pytest
 
 from clarion.broker.auto_creation import AutoCreation
-from clarion.broker.config import Limits, ListenerConfig
+from clarion.broker.config import ListenerConfig
+from clarion.broker.limits import Limits
 from clarion.model.errors import ErrorCode
 from clarion.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.broker.disks import StoryDisk

@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 
 from clarion.broker.apis.config_entries import ResourceType
-from clarion.broker.config import Durability, Limits
+from clarion.broker.config import Durability
+from clarion.broker.limits import Limits
 from clarion.wire.apis import APIS, DESCRIBE_CONFIGS, JOIN_GROUP, OFFSET_COMMIT, SYNC_GROUP, Api
 from clarion.wire.bridge import encode
 from clarion.wire.frames import parse_response_header, request_frame

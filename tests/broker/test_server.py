@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from clarion.broker.config import BrokerConfig, Durability, Limits, ListenerConfig, TlsConfig
+from clarion.broker.config import BrokerConfig, Durability, ListenerConfig, TlsConfig
+from clarion.broker.limits import Limits
 from clarion.broker.server import BrokerServer, connections_max
 from clarion.broker.settings import broker_config
 from clarion.cluster import SqliteStore

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer
 
-from clarion.broker.config import BrokerConfig, Durability, Limits, ListenerConfig, TlsConfig
+from clarion.broker.config import BrokerConfig, Durability, ListenerConfig, TlsConfig
+from clarion.broker.limits import Limits
 from clarion.broker.server import BrokerServer
 from clarion.model.errors import ErrorCode
 from clarion.net import tls

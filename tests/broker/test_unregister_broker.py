@@ -20,7 +20,7 @@ async def unregister(node: Node, broker_id: int) -> tuple[int, str | None]:
 async def test_only_who_is_away_and_holds_nothing_is_forgotten(tmp_path: Path) -> None:
     async with cluster_of(tmp_path, 2) as cluster:
         node = cluster[1]
-        assert await alter(node, BROKER, "2", ("log.cleaner.backoff.ms", SET, "7000")) == (0, None)
+        assert await alter(cluster[2], BROKER, "2", ("log.cleaner.backoff.ms", SET, "7000")) == (0, None)
         await node.broker.create_topic("t", 1, {}, 1, [(2,)])
         code, why = await unregister(node, 2)
         assert (code, why) == (ErrorCode.INVALID_REQUEST, "Broker 2 is running. Stop it first.")

@@ -9,6 +9,10 @@ PIECE = 1 << 20
 MUCH = 1_000_000  # messages
 
 
+def no_clock() -> float:
+    raise AssertionError("what time it is, is told")
+
+
 def fill(catch_up: CatchUp, seconds: float, gains: int, rate: float | None = None) -> tuple[int, list[float]]:
     """So long, with pieces that take a millisecond each; returns how many there were, and their pauses."""
     now, lag, pauses = 0.0, MUCH, []
@@ -21,17 +25,17 @@ def fill(catch_up: CatchUp, seconds: float, gains: int, rate: float | None = Non
 
 
 def test_filling_takes_its_share_of_the_time() -> None:
-    pieces, _ = fill(CatchUp(lambda: SHARE), 10.0, gains=100)
+    pieces, _ = fill(CatchUp(lambda: SHARE, no_clock), 10.0, gains=100)
     assert 0.9 * SHARE * 10.0 <= pieces * 0.001 <= 1.1 * SHARE * 10.0
 
 
 def test_the_whole_time_is_without_pauses() -> None:
-    _, pauses = fill(CatchUp(lambda: 1.0), 1.0, gains=100)
+    _, pauses = fill(CatchUp(lambda: 1.0, no_clock), 1.0, gains=100)
     assert not any(pauses)
 
 
 def test_all_that_are_filled_share_it() -> None:
-    catch_up = CatchUp(lambda: SHARE)
+    catch_up = CatchUp(lambda: SHARE, no_clock)
     replicas = [Filling(0.0, MUCH) for _ in range(10)]
     pauses = [catch_up.pause_after(one, 0.0, PIECE, 0.001, MUCH, None) for one in replicas]
     assert pauses == sorted(pauses)
@@ -39,7 +43,7 @@ def test_all_that_are_filled_share_it() -> None:
 
 
 def test_who_does_not_gain_is_held_up_less_and_less_until_it_is_not() -> None:
-    _, pauses = fill(CatchUp(lambda: SHARE), 30.0, gains=-1)
+    _, pauses = fill(CatchUp(lambda: SHARE, no_clock), 30.0, gains=-1)
     assert pauses[0] > 0
     assert pauses[-1] == 0.0
     halves = list(dict.fromkeys(round(each, 9) for each in pauses))
@@ -47,7 +51,7 @@ def test_who_does_not_gain_is_held_up_less_and_less_until_it_is_not() -> None:
 
 
 def test_a_rate_holds_also_for_who_does_not_gain() -> None:
-    pieces, _ = fill(CatchUp(lambda: SHARE), 20.0, gains=-1, rate=2.0 * PIECE)
+    pieces, _ = fill(CatchUp(lambda: SHARE, no_clock), 20.0, gains=-1, rate=2.0 * PIECE)
     assert pieces <= 41
 
 

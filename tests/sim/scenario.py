@@ -15,7 +15,8 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from clarion.broker.config import BrokerConfig, Durability, Limits, ListenerConfig
+from clarion.broker.config import BrokerConfig, Durability, ListenerConfig
+from clarion.broker.limits import Limits
 from clarion.cluster.coordination import OutcomeUnknownError
 from clarion.groups.config import GroupConfig
 from tests.history import Send, anomalies

@@ -117,7 +117,7 @@ class ClusterNode:
             self._identity,
             partial(self._channel_to, broker),
             now_ms,
-            CatchUp(lambda: broker.config.fill_share),
+            CatchUp(lambda: broker.config.fill_share, membership.elapsed),
             partial(_throttled_rate, broker),
         )
         fetchers.on_leader = self.lost_leaders.note

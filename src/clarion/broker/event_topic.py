@@ -22,6 +22,7 @@ from clarion.model.names import EVENTS_TOPIC
 from clarion.replication import Partition
 from clarion.wire.records import decode_batch, encode_batch
 from clarion.world import event_log
+from clarion.world.tasks import start_task
 
 if TYPE_CHECKING:
     from clarion.broker.broker import Broker
@@ -42,7 +43,7 @@ class EventTopic:
         self._broker = broker
         self._store = store
         self._news = asyncio.Event()
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task = start_task(self._run(), "copying the cluster's events")
 
     def on_image(self) -> None:
         """Somebody else may be the controller now, or lead the topic."""

@@ -21,11 +21,12 @@ from typing import TYPE_CHECKING, Any, Final
 from clarion.broker.broker import Broker
 from clarion.broker.checkpoint_writer import CheckpointWriter
 from clarion.broker.cleaning import Cleaner
-from clarion.broker.config import BrokerConfig, Limits, ListenerConfig, TlsConfig
+from clarion.broker.config import BrokerConfig, ListenerConfig, TlsConfig
 from clarion.broker.dispatch import Dispatch
 from clarion.broker.dynamic_settings import DynamicSettings
 from clarion.broker.group_service import GroupService
 from clarion.broker.housekeeping import Housekeeping
+from clarion.broker.limits import Limits
 from clarion.broker.metrics import MetricsEndpoint
 from clarion.broker.partitions import Partitions
 from clarion.cluster import CoordinationStore, Endpoint, ProducerIds, SettingsRegistry, SqliteStore, TopicRegistry

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from typing import Any, Final, NamedTuple
 
-from clarion.broker.config import BrokerConfig, Limits, ListenerConfig
+from clarion.broker.config import BrokerConfig, ListenerConfig
+from clarion.broker.limits import Limits
 from clarion.groups.config import GroupConfig
 from clarion.model.broker_defaults import BROKER_SYNONYMS, DYNAMIC_DEFAULTS
 from clarion.model.setting_kinds import Kind, Rule, Setting, Value, settings_of

@@ -47,7 +47,7 @@ class Move(NamedTuple):
         return set(self.before) != set(self.after)
 
 
-class Filling(NamedTuple):
+class MovingPartition(NamedTuple):
     """A partition on its way."""
 
     topic: str
@@ -184,12 +184,12 @@ async def _reassign(channel: Any, moves: list[Move]) -> None:
                     raise CliError(f"{topic.name}-{one.partition_index} cannot move: {one.error_message}")
 
 
-async def _moving(channel: Any) -> list[Filling]:
+async def _moving(channel: Any) -> list[MovingPartition]:
     from clarion.wire.messages.replicas import ListPartitionReassignmentsRequest
 
     answer = await channel.ask(_LIST_REASSIGNMENTS, ListPartitionReassignmentsRequest())
     return [
-        Filling(topic.name, one.partition_index, tuple(one.replicas), tuple(one.adding_replicas))
+        MovingPartition(topic.name, one.partition_index, tuple(one.replicas), tuple(one.adding_replicas))
         for topic in answer.topics
         for one in topic.partitions
     ]
@@ -218,7 +218,7 @@ def _bar(total: int) -> Any:
     return byte_bar("moving", total)
 
 
-def _bytes_left(link: Link, moving: Sequence[Filling]) -> int:
+def _bytes_left(link: Link, moving: Sequence[MovingPartition]) -> int:
     """What the new replicas lack of the largest one; 0 where nobody tells."""
     from clarion.cli.log_dirs import disk_sizes
 

@@ -86,7 +86,7 @@ class BrokerMembership:
         self._newcomer = newcomer
         self._new_secret = new_secret
         self._term_seconds = term_seconds
-        self._elapsed = elapsed
+        self.elapsed = elapsed
         self._valid_until = elapsed()
         self._endpoints: tuple[Endpoint, ...] = ()
         self._is_leaving = False
@@ -105,7 +105,7 @@ class BrokerMembership:
 
     def lease_is_valid(self) -> bool:
         """Whether it is certain that nobody has been elected in this broker's place."""
-        return self._elapsed() < self._valid_until
+        return self.elapsed() < self._valid_until
 
     def on_joined(self, callback: Callable[[], None]) -> None:
         """Called at the beginning of every life, also of this one."""
@@ -134,7 +134,7 @@ class BrokerMembership:
 
     def abandon(self) -> None:
         """Nobody is told; the lease ends by itself."""
-        self._valid_until = self._elapsed()
+        self._valid_until = self.elapsed()
         if self._keeping is not None:
             self._keeping.cancel()
 
@@ -143,7 +143,7 @@ class BrokerMembership:
         if self._keeping is not None:
             self._keeping.cancel()
             await asyncio.gather(self._keeping, return_exceptions=True)
-        self._valid_until = self._elapsed()
+        self._valid_until = self.elapsed()
         if self.lease is not None:
             with suppress(StoreError, OSError, TimeoutError):
                 async with asyncio.timeout(_GOODBYE_SECONDS):
@@ -158,7 +158,7 @@ class BrokerMembership:
             # The epoch comes before anybody hears of it: what this life does is fenced by it from the beginning. And
             # before the lease, of whose term a slow store leaves little: else it would be over before it is used.
             epoch = await next_broker_epoch(self._store, self._newcomer.latest_in_logs, self._newcomer.directory)
-            sent = self._elapsed()
+            sent = self.elapsed()
             self.lease = await until_answered(lambda: self._store.grant_lease(self._term_seconds))
             with suppress(LeaseNotFoundError):  # the store has taken longer than a term
                 if await self._register(epoch, self._new_secret()):
@@ -250,13 +250,13 @@ class BrokerMembership:
 
     async def _keep_alive(self) -> None:
         assert self.lease is not None
-        sent = self._elapsed()
+        sent = self.elapsed()
         async with asyncio.timeout(self._term_seconds / _KEPT_ALIVE_PER_TERM):
             await self._store.keep_alive(self.lease)
         self._prolong(sent)
 
     async def _join_again(self) -> None:
-        self._valid_until = self._elapsed()
+        self._valid_until = self.elapsed()
         while True:
             try:
                 return await self._begin_life()

@@ -7,6 +7,7 @@ one place; `settings_of(cls)` gives the table back.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import field, fields
 from enum import IntEnum
@@ -268,3 +269,14 @@ def some_of(*choices: str) -> Rule:
         return None if is_known else f"String must be one of: {', '.join(choices)}"
 
     return Rule(f"any of {', '.join(f'`{choice}`' for choice in choices)}", complaint)
+
+
+def some_replicas() -> Rule:
+    """Kafka's lists of throttled replicas."""
+
+    def complaint(value: Value) -> str | None:
+        assert isinstance(value, tuple)
+        is_list = value == ("*",) or all(re.fullmatch(r"[0-9]+:[0-9]+", one) for one in value)
+        return None if is_list else "must be * or a list of [partition]:[broker],[partition]:[broker],..."
+
+    return Rule("`*`, or `PARTITION:BROKER,…`", complaint)

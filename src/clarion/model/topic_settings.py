@@ -10,7 +10,6 @@ in `setting_changes`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -19,7 +18,6 @@ from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.setting_kinds import (
     LONG_MAX,
     Kind,
-    Rule,
     Setting,
     Value,
     at_least,
@@ -29,6 +27,7 @@ from clarion.model.setting_kinds import (
     setting,
     settings_of,
     some_of,
+    some_replicas,
     write_value,
 )
 
@@ -54,14 +53,8 @@ def _as_without_remote(name: str, doc: str) -> int:
     return setting(name, -2, Kind.LONG, doc, synonyms=(f"log.{name}",), why_only_default=_NO_REMOTE)
 
 
-def _replicas_complaint(value: Value) -> str | None:
-    assert isinstance(value, tuple)
-    are_replicas = value == ("*",) or all(re.fullmatch(r"[0-9]+:[0-9]+", one) for one in value)
-    return None if are_replicas else "must be * or a list of [partition]:[broker],[partition]:[broker],..."
-
-
-def _throttled_replicas(name: str, doc: str) -> tuple[str, ...]:
-    return setting(name, (), Kind.LIST, doc, check=Rule("`*`, or `PARTITION:BROKER,…`", _replicas_complaint))
+def _throttled(name: str, doc: str) -> tuple[str, ...]:
+    return setting(name, (), Kind.LIST, doc, check=some_replicas())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,13 +128,11 @@ class TopicSettings:
         "Flush after this time. As with `flush.messages`, any value but the default has every append flushed.",
         ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
     )
-    follower_replication_throttled_replicas: tuple[str, ...] = _throttled_replicas(
-        "follower.replication.throttled.replicas",
-        "Replicas that are fetched at their broker's `follower.replication.throttled.rate` while they are not in sync.",
+    follower_replication_throttled_replicas: tuple[str, ...] = _throttled(
+        "follower.replication.throttled.replicas", "Replicas fetched at `follower.replication.throttled.rate`."
     )
-    leader_replication_throttled_replicas: tuple[str, ...] = _throttled_replicas(
-        "leader.replication.throttled.replicas",
-        "Leaders that serve replicas which are not in sync at their `leader.replication.throttled.rate`.",
+    leader_replication_throttled_replicas: tuple[str, ...] = _throttled(
+        "leader.replication.throttled.replicas", "Leaders that serve at `leader.replication.throttled.rate`."
     )
     index_interval_bytes: int = setting(
         "index.interval.bytes",

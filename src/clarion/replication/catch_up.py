@@ -62,9 +62,10 @@ class Filling:
 class CatchUp:
     """For all replicas that are filled on one broker."""
 
-    def __init__(self, share: Callable[[], float]) -> None:
-        """`share`: of the loop's time; 1 is without pauses."""
+    def __init__(self, share: Callable[[], float], elapsed: Callable[[], float]) -> None:
+        """`share`: of the loop's time; 1 is without pauses. `elapsed`: seconds, finer than the loop's own clock."""
         self._share = share
+        self.elapsed = elapsed
         self._time = Throttle()
         self._rate = Throttle()
 

@@ -300,7 +300,7 @@ class Conversation:
         known = self._followed.get(key)
         if known is None or number < known.valid_from or known.partition.followed is not known.follower:
             return
-        began = self._loop.time()
+        began = self._catch_up.elapsed()
         try:
             if self._apply(known, fetched):
                 pause = self._pause_of(known, len(fetched.records), began)
@@ -320,7 +320,7 @@ class Conversation:
         if is_in_sync or size < PIECE_BYTES_MIN:
             known.filling = None
             return 0.0
-        now, lag = self._loop.time(), known.leader_watermark - partition.next_offset
+        now, lag = self._catch_up.elapsed(), known.leader_watermark - partition.next_offset
         filling = known.filling = known.filling or Filling(now, lag)
         return self._catch_up.pause_after(filling, now, size, now - began, lag, self._rate_of(partition))
 
