@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Final
 
 from clarion import replication
 from clarion.broker.config import BrokerConfig
-from clarion.broker.lost_leaders import LostLeaders
 from clarion.broker.event_topic import EventTopic
+from clarion.broker.lost_leaders import LostLeaders
 from clarion.broker.replicas import Replicas
 from clarion.cluster import ClusterImage, CoordinationStore, Endpoint, SettingsRegistry, Topic, TopicRegistry
 from clarion.cluster.changes import change, until_answered

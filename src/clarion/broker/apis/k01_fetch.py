@@ -57,7 +57,9 @@ def serve(
     return fetch.answer_in_turns(connection) if fetch.is_long else fetch.answer(connection)
 
 
-def _open(broker: Broker, client: Session, header: RequestHeader, request: FetchRequest, listener: int) -> Fetch | bytes:
+def _open(
+    broker: Broker, client: Session, header: RequestHeader, request: FetchRequest, listener: int
+) -> Fetch | bytes:
     try:
         if request.replica_id >= 0:
             check_replica(broker, request)
