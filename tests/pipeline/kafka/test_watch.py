@@ -1,5 +1,6 @@
 """The long poll over several leaders: whoever has news is heard at once, whoever has none keeps its question."""
 
+import select
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from clarion.pipeline.kafka.settings import ClientSettings
 from clarion.pipeline.kafka.watch import Watch, WatchedPosition
 from tests.pipeline.topics import create, fill, numbered
 from tests.servers import ClarionProcess
+from tests.waiting import wait_for
 
 PATIENCE_MS = 20_000
 
@@ -76,6 +78,25 @@ def test_silence_ends_with_the_wait(servers):
     assert watch.poll(brokers.positions, 50) == {} or all(
         one.end_offset == 0 for one in watch.poll(brokers.positions, 50).values()
     )
+    watch.close()
+
+
+def test_a_look_does_not_wait_and_takes_no_old_answer_for_news(servers):
+    """Whoever asks at intervals would else hear what was true when the last question ran out, for ever one too late."""
+    brokers = TwoBrokers(servers)
+    watch = Watch(brokers, READ_COMMITTED)
+    assert {one.end_offset for one in watch.look(brokers.positions).values()} == {0}
+    watch.poll(brokers.positions, 1, 50)  # both keep the question for a while, and answer that there is nothing
+    for poll in watch._polls.values():
+        wait_for(
+            lambda poll=poll: select.select([poll.connection], [], [], 0)[0], what="the answer to the old question"
+        )
+    fill(servers[1].bootstrap, "t1", numbered(5))
+    assert {tp.topic: one.end_offset for tp, one in watch.look(brokers.positions).items()} == {"t0": 0, "t1": 5}
+    watch.poll(brokers.positions, 1, PATIENCE_MS)  # the first keeps its question now
+    began = time.monotonic()
+    watch.look(brokers.positions)
+    assert time.monotonic() - began < PATIENCE_MS / 1000 / 2
     watch.close()
 
 

@@ -3,7 +3,7 @@
 The poll is a Fetch from where the reader stands. Its answer tells every partition's watermark and start, brings one
 batch (from which the size of a message is estimated), and comes as soon as there is anything to read. Each leader has
 its own connection, and all are waited for together; a leader that has nothing to say keeps its question, and the next
-call takes it up again.
+call takes it up again. Whoever cannot wait looks: that is one round trip at most.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from __future__ import annotations
 import select
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from struct import Struct
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -69,16 +70,31 @@ class Watch:
         if not positions:
             time.sleep(wait_ms / 1000)
             return {}
-        try:
+        with self._closed_by_trouble(positions):
             hold_ms = max(wait_ms, hold_ms or 0)
             self._ask(positions, hold_ms)
-            return self._collect(positions, wait_ms, hold_ms)
+            return self._collect(self._ready(wait_ms, hold_ms), positions, hold_ms)
+
+    def look(self, positions: Mapping[TopicPartition, WatchedPosition]) -> dict[TopicPartition, News]:
+        """What the leaders say at this moment. One that still keeps a question has no news; an answer that has come to
+        it since may be as old as the last call, so that it is asked again."""
+        with self._closed_by_trouble(positions):
+            for poll in self._readable(0):
+                poll.connection.receive()
+            return self._collect(self._ask(positions, 0), positions, 0)
+
+    @contextmanager
+    def _closed_by_trouble(self, positions: Mapping[TopicPartition, WatchedPosition]) -> Iterator[None]:
+        try:
+            yield
         except Exception:
             self.close()
             self._client.forget_leaders({tp.topic for tp in positions})
             raise
 
-    def _ask(self, positions: Mapping[TopicPartition, WatchedPosition], wait_ms: int) -> None:
+    def _ask(self, positions: Mapping[TopicPartition, WatchedPosition], wait_ms: int) -> list[_Poll]:
+        """Ask the leaders that keep no question; those that were asked."""
+        asked_now: list[_Poll] = []
         by_leader: dict[int, dict[TopicPartition, WatchedPosition]] = defaultdict(dict)
         for tp, position in positions.items():
             by_leader[self._client.leader(*tp)][tp] = position
@@ -94,6 +110,8 @@ class Watch:
                 poll.asked_at = time.monotonic()
                 poll.asked = {(one.topic_id, tp.partition): (tp, one) for tp, one in asked.items()}
                 poll.connection.send(FETCH, self._request(asked, wait_ms))
+                asked_now.append(poll)
+        return asked_now
 
     def _check_patience(self, poll: _Poll) -> None:
         if time.monotonic() - poll.asked_at > self._client.settings.request_timeout_ms / 1000:
@@ -108,10 +126,10 @@ class Watch:
         return fetch_request(wanted, isolation=self._isolation, wait_ms=wait_ms, bytes_max=1)
 
     def _collect(
-        self, positions: Mapping[TopicPartition, WatchedPosition], wait_ms: int, hold_ms: int
+        self, polls: Sequence[_Poll], positions: Mapping[TopicPartition, WatchedPosition], hold_ms: int
     ) -> dict[TopicPartition, News]:
         news: dict[TopicPartition, News] = {}
-        for poll in self._ready(wait_ms, hold_ms):
+        for poll in polls:
             answer = poll.connection.receive(extra_ms=hold_ms)
             for part in read_fetched(answer):
                 tp, position = poll.asked.get((part.topic_id, part.partition), (None, None))
@@ -122,8 +140,10 @@ class Watch:
 
     def _ready(self, wait_ms: int, hold_ms: int) -> list[_Poll]:
         polls = list(self._polls.values())
-        if len(polls) == 1 and wait_ms == hold_ms:
-            return polls
+        return polls if len(polls) == 1 and wait_ms == hold_ms else self._readable(wait_ms)
+
+    def _readable(self, wait_ms: int) -> list[_Poll]:
+        polls = [poll for poll in self._polls.values() if poll.connection.unanswered]
         buffered = [poll for poll in polls if poll.connection.has_buffered]
         if buffered:
             return buffered

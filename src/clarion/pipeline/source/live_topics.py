@@ -80,7 +80,7 @@ class LiveTopics:
 
     def estimate(self, positions: Mapping[TopicPartition, WatchedPosition]) -> None:
         """Look at one waiting batch, to know how large messages are."""
-        for tp, news in self._watch.poll(positions, 0).items():
+        for tp, news in self._watch.look(positions).items():
             self._weigh(tp, news)
 
     def epoch_of(self, tp: TopicPartition) -> int:
@@ -99,7 +99,8 @@ class LiveTopics:
             tp: WatchedPosition(here.ids[tp.topic], self._standing(tp, here.offsets[tp]))
             for tp in sorted(standing.present)
         }
-        for tp, news in self._watch.poll(positions, wait_ms, HOLD_MS).items():
+        found = self._watch.poll(positions, wait_ms, HOLD_MS) if wait_ms else self._watch.look(positions)
+        for tp, news in found.items():
             self._take(tp, positions[tp].offset, here.offsets[tp], news)
         unknown = {tp: LATEST for tp in positions if tp not in self._ends}
         if unknown:

@@ -37,7 +37,7 @@ from clarion.pipeline.source.group import GroupProgress
 from clarion.pipeline.source.history import Past, SeamMovedError, TaskPast, read_past
 from clarion.pipeline.source.live_topics import LiveTopics
 from clarion.pipeline.source.offsets import Json, StreamOffsets, forward
-from clarion.pipeline.source.options import SHORT_POLL_MS, SourceSettings, TriggerLimits
+from clarion.pipeline.source.options import SourceSettings, TriggerLimits
 from clarion.pipeline.source.positions import check_all_there, find_topics, partitions_of, resolve
 from clarion.pipeline.source.reader import on_loss, read_task, task_ranges
 
@@ -266,7 +266,8 @@ def _beginnings(start: StreamOffsets, end: StreamOffsets) -> dict[TopicPartition
 
 class Pace:
     """How long to wait for news. Spark asks the sources of a query one after the other, so that one that waits keeps
-    the others waiting: if there were batches although nothing came from here, they have news and we have not. Pure."""
+    the others waiting: if there were batches although nothing came from here, they have news and we have not (or Spark
+    asks at intervals), and a look must do. Pure."""
 
     def __init__(self, long_poll_ms: int) -> None:
         self._long_poll_ms = long_poll_ms
@@ -274,7 +275,7 @@ class Pace:
 
     def wait_ms(self, start: StreamOffsets, now: float) -> int:
         if self._last is not None and self._last[0] == start and now - self._last[1] > OTHERS_BUSY_S:
-            return min(SHORT_POLL_MS, self._long_poll_ms)
+            return 0
         return self._long_poll_ms
 
     def answered(self, start: StreamOffsets, now: float) -> None:
