@@ -8,11 +8,13 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
+import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from pyspark.sql import SparkSession
@@ -27,6 +29,7 @@ from tests.servers import ClarionProcess
 from tests.waiting import wait_for
 
 SOURCE, TARGET = "logs", "copies"
+IN_BOTH = pytest.mark.parametrize("scene", ["folder", "store"], indirect=True)
 SMALL_BATCHES = {"maxOffsetsPerTrigger": "200"}
 # A broker that says nothing for a second is taken for lost, so that a freeze of a few seconds is a long one.
 IMPATIENT = {"request.timeout.ms": "1000"}
@@ -34,10 +37,19 @@ WAIT_SECONDS_MAX = 100  # a batch takes 0.1 s on a quiet machine, ten times that
 
 
 class Scene:
-    def __init__(self, broker: ClarionProcess, folder: Path, spark: Callable[[], SparkSession]) -> None:
+    def __init__(
+        self,
+        broker: ClarionProcess,
+        folder: Path,
+        spark: Callable[[], SparkSession],
+        lake: str,
+        store: Mapping[str, str] | None = None,
+    ) -> None:
+        """`store`: how to reach the object store that the lake lies in, if it does."""
         self.broker = broker
         self.state = folder / "state"
-        self.lake = str(folder / "lake" / SOURCE)
+        self.lake = lake
+        self.store = dict(store or {})
         self._spark = spark
 
     # Topics
@@ -86,9 +98,12 @@ class Scene:
         return archive(SOURCE, self.lake, name="archiving", trigger=None, options=options)
 
     def archived(self) -> list[bytes]:
+        return sorted(row["value"] for row in self.rows_at(self.lake))
+
+    def rows_at(self, table: str) -> list[dict[str, Any]]:
         from deltalake import DeltaTable
 
-        return sorted(DeltaTable(self.lake).to_pyarrow_table(columns=["value"])["value"].to_pylist())
+        return DeltaTable(table, storage_options=self.store or None).to_pyarrow_table().to_pylist()
 
     @contextmanager
     def playing(self, *pipelines: Pipeline) -> Iterator[Runner]:

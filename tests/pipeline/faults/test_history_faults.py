@@ -8,17 +8,16 @@ import json
 from pathlib import Path
 
 import pytest
-from deltalake import DeltaTable
 
 from clarion.pipeline.loading import load_file
 from tests.pipeline import topics
 from tests.pipeline.faults.processes import jvm_of, kill, process_tree, stopped
-from tests.pipeline.faults.scene import SOURCE, Scene, last_commit, last_plan
+from tests.pipeline.faults.scene import IN_BOTH, SOURCE, Scene, last_commit, last_plan
 from tests.pipeline.faults.test_process_faults import DRIVER_SECONDS_MAX, driver
 from tests.waiting import wait_for
 
 # A driver of its own, and three runs in this one: a minute and more on a quiet machine.
-pytestmark = [pytest.mark.spark, pytest.mark.campaign, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.campaign, pytest.mark.timeout(1800)]
 
 ARCHIVED = 625  # per partition; batches take a hundred of each, so one has messages of both sides
 FILE = """
@@ -27,7 +26,7 @@ from pyspark.sql.functions import udf
 from pyspark.sql.types import LongType
 from clarion.pipeline import pipeline, table, topic
 
-options = {{"maxOffsetsPerTrigger": "200", "request.timeout.ms": "1000", "history": "{lake}"}}
+options = {{"maxOffsetsPerTrigger": "200", "request.timeout.ms": "1000", "history": "{lake}", **{store}}}
 
 @udf(LongType())
 def held_at_the_seam(offset):
@@ -41,6 +40,7 @@ def following(rows):
 """
 
 
+@IN_BOTH
 def test_a_driver_killed_at_the_seam_while_the_archive_moves_on(scene: Scene, tmp_path: Path) -> None:
     archived = scene.fill(2 * ARCHIVED)
     scene.run_well(scene.archiving())
@@ -48,7 +48,7 @@ def test_a_driver_killed_at_the_seam_while_the_archive_moves_on(scene: Scene, tm
         topics.delete_before(scene.broker.bootstrap, SOURCE, ARCHIVED // 2, partition)
     values = scene.fill(1000, first=len(archived))
     gate = tmp_path / "gate"
-    text = FILE.format(source=SOURCE, lake=scene.lake, seam=ARCHIVED, gate=gate)
+    text = FILE.format(source=SOURCE, lake=scene.lake, store=scene.store, seam=ARCHIVED, gate=gate)
     with driver(scene, tmp_path, text=text) as process:
         following = load_file(tmp_path / "pipelines.py")[0]
         checkpoint = scene.checkpoint(following)
@@ -83,5 +83,5 @@ def crosses_the_seam(checkpoint: Path) -> bool:
 
 
 def followed(scene: Scene) -> list[tuple[int, int, bytes]]:
-    rows = DeltaTable(f"{scene.lake}-followed").to_pyarrow_table().to_pylist()
+    rows = scene.rows_at(f"{scene.lake}-followed")
     return sorted((row["partition"], row["offset"], row["value"]) for row in rows)
