@@ -19,11 +19,12 @@ from setuptools.command.build_ext import build_ext
 
 # What a small request passes through. The reasons, and what such a module must not do: docs/decisions/0008.
 COMPILED = (
+    "model/histogram.py",
     "log/*.py",
     "replication/*.py",
     *(f"wire/{name}.py" for name in ("batch", "cursor", "fields", "frames", "limits", "records", "varints")),
     *(f"wire/{name}.py" for name in ("produce", "fetch", "current_leader")),
-    *(f"net/{name}.py" for name in ("budget", "connection", "frames", "in_order", "outbox")),
+    *(f"net/{name}.py" for name in ("budget", "connection", "frames", "in_order", "latencies", "outbox")),
     *(f"net/{name}.py" for name in ("replies", "reply_room", "server")),
     *(
         f"broker/{name}.py"

@@ -112,7 +112,8 @@ async def test_every_metric_is_there_when_a_broker_is_busy(tmp_path):
                 continue  # of a cluster; test_cluster_metrics has one
             family = metric.name.removesuffix("_total") if metric.kind == "counter" else metric.name
             assert f"# TYPE {metric.name} {metric.kind}" in page or f"# TYPE {family} {metric.kind}" in page, metric
-            assert f"\n{metric.name}{{" in page or f"\n{metric.name} " in page, metric
+            shown = f"{metric.name}_bucket" if metric.kind == "histogram" else metric.name
+            assert f"\n{shown}{{" in page or f"\n{shown} " in page, metric
         assert "process_resident_memory_bytes" in page
 
 
@@ -135,6 +136,31 @@ async def test_the_numbers_are_true(tmp_path):
             "clarion_partitions_offline": 0,
         }
         assert {name: found.get(name) for name in expected} == expected
+
+
+async def test_every_answered_request_is_timed_whether_it_waited_or_not(tmp_path):
+    async with running(tmp_path, **QUICK) as node:
+        await work(node)
+        found = await scrape(node)
+        for api in ("Produce", "Fetch", "OffsetCommit", "FindCoordinator"):
+            counted = found[f'clarion_request_duration_seconds_count{{api="{api}"}}']
+            assert counted == found[f'clarion_requests_total{{api="{api}"}}'] > 0
+            assert counted == found[f'clarion_request_duration_seconds_bucket{{api="{api}",le="+Inf"}}']
+        await node.client.fetch({T0: 10}, max_wait=300, min_bytes=1)
+        after = await scrape(node)
+        quick = 'clarion_request_duration_seconds_bucket{api="Fetch",le="0.25"}'
+        assert after[quick] == found[quick], "it waited for messages that did not come"
+        waited = 'clarion_request_duration_seconds_count{api="Fetch"}'
+        assert after[waited] == found[waited] + 1
+
+
+async def test_flushes_are_timed(tmp_path):
+    async with running(tmp_path, metrics_port=0) as node:
+        await work(node)
+        found = await scrape(node)
+        assert found["clarion_flush_duration_seconds_count"] > 0
+        assert found["clarion_flush_duration_seconds_sum"] > 0
+        assert found["clarion_flush_duration_seconds_count"] <= found["clarion_flushes_total"]
 
 
 async def test_lag_counts_what_can_still_be_read(tmp_path):

@@ -155,6 +155,7 @@ def dashboard() -> dict[str, Any]:
 
 
 LABELS = {metric.name: {*metric.labels} for metric in METRICS.values()}
+LABELS |= {f"{name}_bucket": LABELS[name] | {"le"} for name in METRICS if METRICS[name].kind == "histogram"}
 ALWAYS = {"instance", "job"}  # Prometheus adds them
 OF_THE_PROCESS = {"process_cpu_seconds_total", "process_resident_memory_bytes", "process_open_fds"}
 
@@ -169,7 +170,9 @@ def check_expression(text: str) -> None:
     matched = set(re.findall(r"[{,]\s*(\w+)\s*=", text))
     assert grouped | matched <= labels, (text, (grouped | matched) - labels)
     for name in names:
-        if name in LABELS and METRICS[name].kind == "counter":
+        if name.endswith("_bucket"):
+            assert re.search(rf"histogram_quantile\([\d.]+, sum by \(le[^)]*\) \(rate\({name}", text), text
+        elif name in LABELS and METRICS[name].kind == "counter":
             assert re.search(rf"(rate|increase)\({name}", text), f"{name} only ever grows: {text}"
 
 
@@ -181,7 +184,8 @@ def test_the_dashboard_shows_metrics_that_exist() -> None:
         for target in panel["targets"]:
             check_expression(target["expr"])
             legend = set(re.findall(r"{{(\w+)}}", target["legendFormat"]))
-            assert all(f"by ({label})" in target["expr"] for label in legend)
+            grouped = re.findall(r"by \(([^)]*)\)", target["expr"])
+            assert all(any(label in each.split(", ") for each in grouped) for label in legend)
     corners = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels]
     assert len({*corners}) == len(corners)
 

@@ -23,7 +23,7 @@ from clarion.broker.broker import Broker, RequestContext
 from clarion.broker.request_limits import frame_bytes_max, is_answered_alone
 from clarion.broker.session import Session
 from clarion.model.errors import ErrorCode, KafkaError, MalformedError
-from clarion.net import Connection, PendingReply, Reply
+from clarion.net import Connection, Latencies, PendingReply, Reply
 from clarion.wire.apis import API_VERSIONS, APIS, FETCH, JOIN_GROUP, PRODUCE, SYNC_GROUP, Api
 from clarion.wire.bridge import decode, encode, has_more_elements
 from clarion.wire.frames import RequestHeader, parse_request_header, reply_head
@@ -52,6 +52,7 @@ class Dispatch:
         self._long = asyncio.Semaphore(_LONG_AT_A_TIME)
         self.requests_total: dict[int, int] = dict.fromkeys(APIS, 0)
         self.errors_total = 0
+        self.latencies = Latencies()
 
     def __call__(self, connection: Connection, frame: memoryview) -> Reply | PendingReply | None:
         session: Session | None = connection.session
@@ -60,21 +61,28 @@ class Dispatch:
         if session.template_at:
             reply = k00_produce.serve_again(self._broker, connection, session, frame)
             if reply is not None:
-                self.requests_total[PRODUCE] += 1
-                return reply
+                return self._counted(PRODUCE, reply)
         header = parse_request_header(frame)
         key = header.api_key
         if not connection.client_id:
             connection.client_id = header.client_id or ""
         if key == PRODUCE and header.api_version >= 3:
-            self.requests_total[PRODUCE] += 1
             if header.api_version > APIS[PRODUCE].max_version:
                 raise MalformedError(f"Produce v{header.api_version} is not supported")
-            return k00_produce.serve(self._broker, connection, session, header, frame)
+            return self._counted(PRODUCE, k00_produce.serve(self._broker, connection, session, header, frame))
         if key == FETCH and APIS[FETCH].speaks(header.api_version):
-            self.requests_total[FETCH] += 1
-            return k01_fetch.serve(self._broker, connection, session, header, frame[header.body_at :])
+            body = frame[header.body_at :]
+            return self._counted(FETCH, k01_fetch.serve(self._broker, connection, session, header, body))
         return self._dispatch(connection, session, header, frame)
+
+    def _counted(self, api_key: int, reply: Reply | PendingReply | None) -> Reply | PendingReply | None:
+        self.requests_total[api_key] += 1
+        if isinstance(reply, PendingReply) and reply.parts is None:
+            reply.time_as(api_key, self.latencies)
+        elif reply is not None:
+            at_once = self.latencies.at_once
+            at_once[api_key] = at_once.get(api_key, 0) + 1
+        return reply
 
     def _dispatch(
         self, connection: Connection, session: Session, header: RequestHeader, frame: memoryview
@@ -96,6 +104,7 @@ class Dispatch:
             header.api_version, header.client_id or "", connection.peer, connection.listener, session.principal
         )
         pending = PendingReply(connection)
+        pending.time_as(api.key, self.latencies)
         if is_long:
             connection.hold(pending, len(request))
             handling = self._handle_long(connection, api, header, request, context, pending)

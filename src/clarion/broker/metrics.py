@@ -141,6 +141,15 @@ LOOP_LAG: Final = Metric(
     "The most that the event loop was late in the last 15 to 30 seconds; every client waits that long.",
 )
 REQUESTS: Final = Metric("clarion_requests_total", "counter", "Requests served, by API.", ("api",))
+REQUEST_SECONDS: Final = Metric(
+    "clarion_request_duration_seconds",
+    "histogram",
+    "From a request to its reply, by API; with the time for which Fetch and JoinGroup were told to wait.",
+    ("api",),
+)
+FLUSH_SECONDS: Final = Metric(
+    "clarion_flush_duration_seconds", "histogram", "Flushes of a partition to disk: what acks=all waits for."
+)
 MEMBERS: Final = Metric("clarion_group_members", "gauge", "Members of a group.", GROUP)
 COMMITTED: Final = Metric(
     "clarion_group_committed_offset", "gauge", "The offset a group has committed.", GROUP_PARTITION
@@ -157,6 +166,8 @@ METRICS: Final = {
         REPLICATION_LAG,
         LOOP_LAG,
         REQUESTS,
+        REQUEST_SECONDS,
+        FLUSH_SECONDS,
         *(metric for metric, _ in OF_A_TOPIC),
         *(metric for metric, _ in OF_A_PARTITION),
         MEMBERS,
@@ -214,6 +225,9 @@ def _samples(server: BrokerServer) -> Iterator[Sample]:
     yield from cluster_samples(server.broker)
     for key, count in server.dispatch.requests_total.items():
         yield REQUESTS.name, (APIS[key].name,), count
+    for key, histogram in list(server.dispatch.latencies.histograms.items()):
+        yield REQUEST_SECONDS.name, (APIS[key].name,), histogram.copy()
+    yield FLUSH_SECONDS.name, (), server.commits.durations.copy()
     for topic in list(server.broker.image.topics.values()):
         yield from _topic_samples(topic.name, server.broker.partitions.of_topic(topic))
     yield from _group_samples(server)

@@ -12,19 +12,22 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple
 from zlib import crc32
 
-Sample = tuple[str, tuple[str, ...], float]
+from clarion.model.histogram import BOUNDS_SECONDS, Histogram
+
+Sample = tuple[str, tuple[str, ...], float | Histogram]
 
 FRESH_SECONDS: Final = 1.0  # scrapers come every few seconds; several of them, or a hundred, share one page
 SERIES_MAX: Final = 250_000  # 20,000 partitions, and groups that read them all; Prometheus's own advice is far less
 PAGE_BYTES_MAX: Final = 32 * 1024 * 1024
 LABEL_CHARS_MAX: Final = 255  # as long as topics' names, and groups' ids, may be
 SAMPLES_PER_TURN: Final = 500  # about a millisecond
+_HISTOGRAM_SERIES: Final = len(BOUNDS_SECONDS) + 3  # the last bucket, the sum and the count
 LEFT_OUT: Final = "clarion_metrics_left_out_series"
 
 
 class Metric(NamedTuple):
     name: str
-    kind: str  # counter or gauge
+    kind: str  # counter, gauge or histogram
     help: str
     labels: tuple[str, ...] = ()
 
@@ -64,12 +67,14 @@ class MetricsPage:
 
     async def _read(self) -> tuple[list[Sample], int]:
         samples: list[Sample] = []
-        left_out = 0
+        kept = left_out = 0
         for number, sample in enumerate(self._samples(), 1):
-            if len(samples) < SERIES_MAX:
+            series = _HISTOGRAM_SERIES if isinstance(sample[2], Histogram) else 1
+            if kept + series <= SERIES_MAX:
                 samples.append(sample)
+                kept += series
             else:
-                left_out += 1
+                left_out += series
             if number % SAMPLES_PER_TURN == 0:
                 await asyncio.sleep(0)
         return samples, left_out
@@ -84,7 +89,7 @@ def write_page(metrics: Mapping[str, Metric], samples: list[Sample], left_out: i
         shown = written.get(labels)
         if shown is None:
             shown = written[labels] = _labels(metrics[name].labels, labels)
-        line = f"{name}{shown} {value}\n"
+        line = _histogram(name, shown, value) if isinstance(value, Histogram) else f"{name}{shown} {value}\n"
         room -= len(line)
         if room < 0:
             left_out += 1
@@ -97,6 +102,17 @@ def write_page(metrics: Mapping[str, Metric], samples: list[Sample], left_out: i
             parts.append(f"# HELP {name} {metrics[name].help}\n# TYPE {name} {metrics[name].kind}\n")
             parts += lines
     return "".join(parts).encode() + _process_page()
+
+
+def _histogram(name: str, labels: str, histogram: Histogram) -> str:
+    """As Prometheus wants it: each line counts what took at most so long, also what those before it have counted."""
+    before = f"{labels[:-1]}," if labels else "{"
+    lines, total = [], 0
+    for bound, count in zip((*BOUNDS_SECONDS, "+Inf"), histogram.counts, strict=True):
+        total += count
+        lines.append(f'{name}_bucket{before}le="{bound}"}} {total}\n')
+    lines += [f"{name}_sum{labels} {histogram.seconds_total}\n", f"{name}_count{labels} {total}\n"]
+    return "".join(lines)
 
 
 def _labels(names: tuple[str, ...], values: tuple[str, ...]) -> str:

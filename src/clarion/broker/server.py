@@ -275,7 +275,7 @@ class BrokerServer:
 
     async def _listen(self) -> None:
         service = self._intercept(self.dispatch) if self._intercept else self.dispatch
-        self.net = Server(service, _net_limits(self.broker.config))
+        self.net = Server(service, _net_limits(self.broker.config), self.dispatch.latencies)
         self._dynamic.on_change(self._limit_connections)
         if self.config.metrics_port is not None:
             metrics = MetricsEndpoint(self)

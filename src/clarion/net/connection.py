@@ -150,7 +150,8 @@ class Connection(Replies):
         return self._frames.buffer()
 
     def buffer_updated(self, count: int) -> None:
-        self.last_active = self._server.now()
+        self.last_active = now = self._server.now()
+        self._server.latencies.begin_turn(now)
         frames = self._frames.received(count)
         if self._frames.has_unfinished or self._is_counted:
             self._note_unfinished(count, has_finished=bool(frames))
@@ -266,6 +267,7 @@ class Connection(Replies):
     def _go_on(self) -> None:
         """Take what waited, then read on, as far as the replies and the budget allow."""
         self._will_go_on = False
+        self._server.latencies.begin_turn(self._server.now())
         for _ in range(FRAMES_PER_TURN):
             if not self._backlog or self._must_wait():
                 break

@@ -13,6 +13,7 @@ from clarion.net.budget import BudgetLimits, ByteBudget
 from clarion.net.connection import Connection
 from clarion.net.frames import Scratch
 from clarion.net.in_order import Replies
+from clarion.net.latencies import Latencies
 from clarion.net.outbox import CHUNK_BYTES
 from clarion.net.replies import Service
 from clarion.net.reply_room import ReplyRoom
@@ -44,8 +45,10 @@ class NetLimits:
 
 
 class Server:
-    def __init__(self, service: Service, limits: NetLimits) -> None:
+    def __init__(self, service: Service, limits: NetLimits, latencies: Latencies | None = None) -> None:
+        """`latencies`: where the service counts how long its requests take."""
         self.service = service
+        self.latencies = latencies or Latencies()
         self.limits = limits
         self.scratch = Scratch()
         self.budget: ByteBudget[Connection] = ByteBudget(
@@ -87,6 +90,12 @@ class Server:
             self._look_at_the_slow()
         taken = server.sockets[0].getsockname() if server.sockets else (host, port)
         return str(taken[0]), int(taken[1])
+
+    def renew_tls(self, number: int, tls: ssl.SSLContext) -> None:
+        """From here on a listener shows this certificate; who has shaken hands before goes on."""
+        listener = self._listening[number]
+        assert isinstance(listener, TlsListener)
+        listener.context = tls
 
     def opened(self, connection: Connection) -> None:
         connection.last_active = self.now()
@@ -134,6 +143,7 @@ class Server:
         sending, self._sending = self._sending, []
         for connection in sending:
             connection.send_ready()
+        self.latencies.end_turn()
 
     def read_chunk(self, file: DiskFile, position: int, length: int) -> memoryview | None:
         """These bytes of a file, as far as it goes, in a buffer for the next call to overwrite; None if not in memory.

@@ -83,7 +83,7 @@ class TlsListener:
     def __init__(self, handshakes: Handshakes, number: int, context: ssl.SSLContext) -> None:
         self._handshakes = handshakes
         self._number = number
-        self._context = context
+        self.context = context
         self._loop = asyncio.get_running_loop()
         self.sockets: list[socket.socket] = []
 
@@ -117,7 +117,7 @@ class TlsListener:
                 self._loop.call_later(NO_DESCRIPTOR_SECONDS, self._accept_again, listening)
                 return
             sock.setblocking(False)
-            self._handshakes.begin(sock, self._number, self._context)
+            self._handshakes.begin(sock, self._number, self.context)
 
     def _accept_again(self, listening: socket.socket) -> None:
         if listening in self.sockets:

@@ -18,9 +18,10 @@ from functools import partial
 from typing import Final, Protocol
 
 from clarion.log.flush import FlushTicket
+from clarion.model.histogram import Histogram
 from clarion.model.ids import TopicPartition
 from clarion.replication.flush_threads import LoopThreads, Threads
-from clarion.world import NO_DESCRIPTOR, event_log
+from clarion.world import NO_DESCRIPTOR, event_log, precise_seconds
 
 log = event_log("replication")
 
@@ -54,6 +55,7 @@ class GroupCommit:
         self._put_off: set[Flushable] = set()  # each was logged once, not at every attempt
         self._is_stopped = False
         self.flushes_total = 0
+        self.durations = Histogram()  # of flushes, and of their way to a thread and back
 
     def request(self, partition: Flushable) -> None:
         """See to it that what is in the partition's log now gets committed."""
@@ -98,7 +100,7 @@ class GroupCommit:
                 self._put_off.discard(partition)
                 partition.is_flushing = False
                 return
-            self._threads.start(ticket.run, partial(self._finish, partition, ticket))
+            self._threads.start(ticket.run, partial(self._finish, partition, ticket, precise_seconds()))
         except Exception as error:
             # Whatever it was: whoever waits for this flush would wait for ever, and later flushes would never begin.
             self._fail(partition, error, may_try_again=_passes(error))
@@ -106,7 +108,8 @@ class GroupCommit:
         self.flushes_total += 1
         self._running[partition] = self._loop.create_future()
 
-    def _finish(self, partition: Flushable, ticket: FlushTicket, error: BaseException | None) -> None:
+    def _finish(self, partition: Flushable, ticket: FlushTicket, began: float, error: BaseException | None) -> None:
+        self.durations.note(precise_seconds() - began)
         self._running.pop(partition).set_result(None)
         try:
             if error is None:

@@ -3,7 +3,7 @@
 Time that passes, sleeps and sockets come from the running event loop. This room never decides anything.
 """
 
-from clarion.world.clock import Clock, SystemClock, boot_seconds
+from clarion.world.clock import Clock, SystemClock, boot_seconds, precise_seconds
 from clarion.world.disk import (
     NO_DESCRIPTOR,
     NO_ROOM,
@@ -39,6 +39,7 @@ __all__ = [
     "make_private",
     "new_session_id",
     "new_uuid",
+    "precise_seconds",
     "read_file",
     "replace_file",
 ]
