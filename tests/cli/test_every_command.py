@@ -25,8 +25,9 @@ COMMANDS: dict[str, Any] = {" ".join(path): command for path, command in leaves(
 GROUPS = sorted({" ".join(name.split()[:-1]) for name in COMMANDS if " " in name} | {""})
 BIN = Path(sys.executable).parent
 
-# These run on Spark or for a while: their examples are shown to parse here, and run elsewhere.
 BEFORE = {"restore": ["clarion backup nightly --data-dir clarion-data"]}
+# Pipelines run on Spark (their examples are shown to parse here; such commands are run in tests/pipeline), the demo for
+# a while (tests/cli/test_demo); brokers, and what is done to those that have stopped, have stories of their own below.
 NOT_RUN_HERE = ("pipeline", "demo", "serve", "cluster")
 
 
@@ -153,6 +154,35 @@ def _prepare(broker: Any) -> None:
     for number in range(3):
         broker.produce_json("orders", {"order": number}, key=f"table {number}")
     assert Shell(broker.bootstrap)("consume", "orders", "--group", "billing").status == 0
+
+
+@pytest.mark.parametrize("example", examples_of("serve"))
+def test_every_example_of_serve_starts_brokers_that_stop_cleanly(example, tmp_path):
+    environment = {
+        **clean_environment(),
+        "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+        "CLARION_LISTENERS": "127.0.0.1:0",  # whatever else runs on this machine
+    }
+    process = subprocess.Popen(
+        ["bash", "-c", f"exec {example}"], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    with process.stdout as output:
+        line = output.readline()
+        process.terminate()
+        assert process.wait(60) == 0
+    assert re.search(r"listens? on 127\.0\.0\.1:\d+", line)
+
+
+def test_the_example_of_cluster_adopt_works_when_it_is_pasted(tmp_path):
+    with embedded(topics=["orders"], data_dir=tmp_path / "clarion-data") as broker:
+        broker.produce("orders", "x")
+    environment = {**clean_environment(), "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
+    (example,) = examples_of("cluster adopt")
+    done = subprocess.run(
+        ["bash", "-c", example], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name.split()[0] in NOT_RUN_HERE])

@@ -1,12 +1,16 @@
 """What strangers can make the broker say a thousand times a second is said a few times, and then summed up."""
 
 import asyncio
+import io
+import json
 import logging
+from uuid import UUID
 
 import pytest
 
 from clarion.net.frames import LENGTH
-from clarion.world.events import FIELDS, Repeats
+from clarion.world import event_log
+from clarion.world.events import FIELDS, FloodFilter, JsonFormatter, Repeats, TextFormatter
 from tests.net.serving import framed, serving
 
 
@@ -45,3 +49,53 @@ async def test_a_refusal_names_the_client_where_it_is_known(caplog: pytest.LogCa
         writer.close()
     (line,) = [getattr(one, FIELDS) for one in caplog.records if one.getMessage() == "connection_refused"]
     assert line["client_id"] == "a client"
+
+
+class Written:
+    """What a handler with these manners has written."""
+
+    def __init__(self, formatter: logging.Formatter, flood: FloodFilter) -> None:
+        self._text = io.StringIO()
+        handler = logging.StreamHandler(self._text)
+        handler.setFormatter(formatter)
+        handler.addFilter(flood)
+        self.logger = logging.getLogger("clarion.flooded")
+        self.logger.propagate = False
+        self.logger.handlers = [handler]
+        self.log = event_log("flooded")
+
+    def lines(self) -> list[str]:
+        return self._text.getvalue().splitlines()
+
+
+def test_a_flood_of_one_warning_leaves_the_others_their_lines() -> None:
+    written = Written(JsonFormatter(), FloodFilter(lines_max=3, seconds=3600))
+    written.logger.setLevel(logging.INFO)
+    for number in range(10):
+        written.log.warning("read_failed", number=number)
+        written.log.info("topic_created", number=number)
+    written.log.error("log_failed")
+    events = [json.loads(line)["event"] for line in written.lines()]
+    assert events.count("read_failed") == 3
+    assert events.count("topic_created") == 10, "what went well is not held back"
+    assert events[-1] == "log_failed"
+
+
+def test_the_first_line_after_a_flood_tells_how_many_were_left_out() -> None:
+    written = Written(JsonFormatter(), FloodFilter(lines_max=1, seconds=0.0))
+    flood = FloodFilter(lines_max=1, seconds=10)
+    for second in (0.0, 1.0, 2.0, 11.0):
+        record = logging.LogRecord("clarion.net", logging.WARNING, "", 0, "read_failed", (), None)
+        record.created, record.clarion_fields = second, {}
+        if flood.filter(record):
+            written.logger.handle(record)
+    assert [json.loads(line).get("left_out") for line in written.lines()] == [None, 2]
+
+
+@pytest.mark.parametrize("formatter", [TextFormatter(), JsonFormatter()])
+def test_ids_are_spelt_as_kafkas_tools_spell_them(formatter: logging.Formatter) -> None:
+    written = Written(formatter, FloodFilter())
+    written.log.error("topic_created", id=UUID("8ab9f5cd-0f0a-4f9c-8d5e-16a4f1d4a7b2"))
+    (line,) = written.lines()
+    assert "irn1zQ8KT5yNXhak8dSnsg" in line
+    assert "8ab9f5cd" not in line

@@ -1,4 +1,4 @@
-"""Every example in docs/testing.md runs, and the page names everything that there is."""
+"""Every example in docs/testing.md and the page beside it runs, and the first names everything that there is."""
 
 import inspect
 import re
@@ -12,11 +12,12 @@ from clarion.testing import __all__ as public_names
 pytest_plugins = ["pytester"]
 
 PAGE = Path(__file__).parents[2] / "docs" / "testing.md"
+COMPARED = PAGE.with_name("testing-compared.md")
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
 def test_every_example_runs(pytester: pytest.Pytester) -> None:
-    examples = BLOCK.findall(PAGE.read_text())
+    examples = BLOCK.findall(PAGE.read_text() + COMPARED.read_text())
     assert len(examples) > 15
     pytester.makeini("[pytest]\nasyncio_mode = auto\naddopts = --strict-markers -p no:hypothesispytest\n")
     for number, example in enumerate(examples):

@@ -12,7 +12,6 @@ Made by `open`, before the partitions are opened; `join` when clients can connec
 from __future__ import annotations
 
 import asyncio
-import os
 import ssl
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -25,6 +24,7 @@ from clarion.broker.config import BrokerConfig
 from clarion.broker.event_topic import EventTopic
 from clarion.broker.lost_leaders import LostLeaders
 from clarion.broker.replicas import Replicas
+from clarion.broker.tls import renew_tls_to_brokers, tls_to_brokers
 from clarion.cluster import ClusterImage, CoordinationStore, Endpoint, SettingsRegistry, Topic, TopicRegistry
 from clarion.cluster.changes import change, until_answered
 from clarion.cluster.controller import Controller
@@ -101,9 +101,14 @@ class ClusterNode:
         await node._following.start()
         return node
 
+    def renew_tls(self, config: BrokerConfig) -> None:
+        """The files with the certificate and the authority may be others now."""
+        if self._tls is not None:
+            renew_tls_to_brokers(self._tls, config)
+
     async def join(self, membership: BrokerMembership, broker: Broker, endpoints: tuple[Endpoint, ...]) -> None:
         """Be registered, hold what the cluster wants held, lead what it wants led."""
-        self._tls = _tls_to_brokers(broker.config)
+        self._tls = tls_to_brokers(broker.config)
         await membership.be_drained(broker.config.is_drained)
         await membership.join(endpoints)
         self.membership = membership
@@ -295,16 +300,3 @@ def _throttled_rate(broker: Broker, partition: Partition) -> float | None:
     rate = broker.config.follower_throttled_rate
     listed = partition.settings.follower_replication_throttled_replicas
     return rate if rate != LONG_MAX and is_listed(listed, partition.tp.partition, broker.node_id) else None
-
-
-def _tls_to_brokers(config: BrokerConfig) -> ssl.SSLContext | None:
-    """Brokers reach each other where the first listener is. Names are checked; a broker shows its own certificate."""
-    tls = config.listeners[0].tls
-    if tls is None:
-        return None
-    if config.cluster_ca:
-        os.stat(config.cluster_ca)  # whose complaint, unlike that of TLS, names the file
-    context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=config.cluster_ca or tls.client_ca)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.load_cert_chain(tls.certificate, tls.key)
-    return context

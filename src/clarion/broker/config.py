@@ -16,7 +16,18 @@ from typing import Final
 
 from clarion.broker.limits import Limits
 from clarion.groups.config import GroupConfig
-from clarion.model.setting_kinds import LONG_MAX, Kind, at_least, between, one_of, setting, setting_in_seconds
+from clarion.model.setting_kinds import (
+    LONG_MAX,
+    Kind,
+    Rule,
+    Value,
+    at_least,
+    between,
+    one_of,
+    setting,
+    setting_in_seconds,
+)
+from clarion.world.log_levels import complaint_about
 
 _GROUPS: Final = GroupConfig()
 _LIMITS: Final = Limits()
@@ -27,6 +38,10 @@ _SHORTEST_PAUSE_MS: Final = 50  # between two rounds of the same housekeeping
 _SELECTORS: Final = "org.apache.kafka.common.replica."  # where Kafka has them
 LEADER_SELECTORS: Final = ("LeaderSelector", f"{_SELECTORS}LeaderSelector")
 RACK_AWARE_SELECTORS: Final = ("RackAwareReplicaSelector", f"{_SELECTORS}RackAwareReplicaSelector")
+
+
+def _levels_complaint(value: Value) -> str | None:
+    return complaint_about(value) if isinstance(value, str) else "String must be a level"
 
 
 class Durability(StrEnum):
@@ -257,8 +272,10 @@ class BrokerConfig:
         "clarion.log.level",
         "info",
         Kind.STRING,
-        "Which log lines are written at first; the levels of single loggers can change while the broker runs.",
-        check=one_of("debug", "info", "warning", "error"),
+        "Which log lines are written, and by whom: `info`, or `info,net=debug` for more of one component. `clarion "
+        "log-level` changes it.",
+        check=Rule("`debug` or `info` or `warning` or `error` or `COMPONENT=LEVEL`", _levels_complaint),
+        is_dynamic=True,
         old_names=("log_level",),
     )
     is_insecure: bool = setting(

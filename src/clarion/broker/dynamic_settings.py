@@ -122,6 +122,14 @@ class DynamicSettings:
             log.info("broker_configured", broker=name, settings=dict(self._settings.get(BROKER, name)))
             await self._apply(broker)
 
+    async def reload(self, broker: Broker, config: BrokerConfig) -> None:
+        """What the broker was started with is this now; what was changed at run time still wins over it."""
+        defaults = with_dynamic(static_defaults(config), self.of_this_broker, self.of_all_brokers)
+        _check_topics(broker, defaults)
+        async with broker.changing:
+            self.static_config, self.static_defaults = config, static_defaults(config)
+            await self._apply(broker)
+
     async def _apply(self, broker: Broker) -> None:
         """A topic that is being made would miss it: they stand still meanwhile."""
         broker.config = self.config()
@@ -157,9 +165,7 @@ class DynamicSettings:
             is_for_all = name == ALL_BROKERS
             layers = (self.of_this_broker, after) if is_for_all else (after, self.of_all_brokers)
             defaults = with_dynamic(self.static_defaults, *layers)
-            for topic in broker.image.topics.values():
-                if not CHECKED_TOGETHER.isdisjoint(topic.overrides):
-                    parse(topic.overrides, defaults)  # what it has set may not go with what it would inherit
+            _check_topics(broker, defaults)
         except KafkaError as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, error.message) from error
 
@@ -241,6 +247,13 @@ class DynamicSettings:
             return
         await self._settings.change(CLIENT_METRICS, name, to)
         log.info("client_metrics_configured", subscription=name, settings=dict(self.of_client_metrics(name)))
+
+
+def _check_topics(broker: Broker, defaults: TopicSettings) -> None:
+    """What a topic has set may not go with what it would inherit."""
+    for topic in broker.image.topics.values():
+        if not CHECKED_TOGETHER.isdisjoint(topic.overrides):
+            parse(topic.overrides, defaults)
 
 
 def _changed_or_not(own: OwnSetting, config: BrokerConfig, told: str) -> BrokerConfig:

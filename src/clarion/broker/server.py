@@ -11,8 +11,6 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
-import ssl
-import stat
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import fields, replace
@@ -21,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from clarion.broker.broker import Broker
 from clarion.broker.checkpoint_writer import CheckpointWriter
 from clarion.broker.cleaning import Cleaner
-from clarion.broker.config import BrokerConfig, ListenerConfig, TlsConfig
+from clarion.broker.config import BrokerConfig, ListenerConfig
 from clarion.broker.dispatch import Dispatch
 from clarion.broker.dynamic_settings import DynamicSettings
 from clarion.broker.group_service import GroupService
@@ -29,6 +27,8 @@ from clarion.broker.housekeeping import Housekeeping
 from clarion.broker.limits import Limits
 from clarion.broker.metrics import MetricsEndpoint
 from clarion.broker.partitions import Partitions
+from clarion.broker.reloading import Reloaded, reloaded
+from clarion.broker.tls import tls_for_clients
 from clarion.cluster import CoordinationStore, Endpoint, ProducerIds, SettingsRegistry, SqliteStore, TopicRegistry
 from clarion.cluster.features import check_level
 from clarion.cluster.journal_import import import_journal
@@ -65,7 +65,6 @@ OpenStore = Callable[[OnFailure], Awaitable[CoordinationStore]]
 
 _SECRET_BYTES: Final = 16
 _FLUSH_THREADS: Final = 8  # flushes of different partitions overlap in the device up to about here
-_TLS_1_2_CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"  # forward secret, and authenticated
 _OPEN_FILES_ENOUGH: Final = 16_384  # log files in use at a time, where descriptors are no matter
 _SPARE_DESCRIPTORS: Final = 128  # standard streams, the store, files opened for a moment, listeners, a few probes
 _CONNECTIONS_MIN: Final = 16
@@ -127,6 +126,27 @@ class BrokerServer:
         """Finish what is under way, flush everything, and leave a mark that the next start may trust the files."""
         self._drain_seconds = drain_seconds
         await self._taken.aclose()
+
+    async def reload(self, wanted: BrokerConfig) -> Reloaded:
+        """Take on what can change while it runs, certificates included; raises before anything has changed.
+
+        KafkaError where a topic's own settings do not go with its new defaults; OSError where TLS cannot be had.
+        """
+        found = reloaded(self.config, wanted)
+        contexts = [tls_for_clients(listener.tls) for listener in found.config.listeners]
+        await self._dynamic.reload(self.broker, found.config)
+        self.config = found.config
+        for number, context in enumerate(contexts):
+            if context is not None:
+                self.net.renew_tls(number, context)
+        if self.node is not None:
+            self.node.renew_tls(found.config)
+        return found
+
+    def on_change(self, callback: Callable[[BrokerConfig], None]) -> None:
+        """Called with the settings that hold, now and whenever they change."""
+        callback(self.broker.config)
+        self._dynamic.on_change(callback)
 
     async def kill(self) -> None:
         """End as a process does that is killed: the sockets and the folder's lock go, nothing is flushed or marked.
@@ -282,7 +302,7 @@ class BrokerServer:
             self._taken.push_async_callback(metrics.stop)
             self.metrics_address = await metrics.listen(self.config.metrics_host, self.config.metrics_port)
         self._taken.push_async_callback(self._stop_net)
-        contexts = [_tls_context(listener.tls) for listener in self.config.listeners]
+        contexts = [tls_for_clients(listener.tls) for listener in self.config.listeners]
         for listener, tls in zip(self.config.listeners, contexts, strict=True):
             host, port = await self.net.listen(listener.host, listener.port, tls)
             self.addresses.append(Endpoint(host, port))
@@ -376,17 +396,3 @@ def _net_limits(config: BrokerConfig) -> NetLimits:
 
 def _advertised(listener: ListenerConfig, address: Endpoint) -> Endpoint:
     return Endpoint(listener.advertised_host or address.host, listener.advertised_port or address.port)
-
-
-def _tls_context(tls: TlsConfig | None) -> ssl.SSLContext | None:
-    if tls is None:
-        return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=tls.client_ca)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_ciphers(_TLS_1_2_CIPHERS)  # those of TLS 1.3 are all of this kind
-    context.load_cert_chain(tls.certificate, tls.key)
-    if os.stat(tls.key).st_mode & stat.S_IROTH:
-        log.warning("tls_key_readable_by_everybody", key=tls.key, reason="its mode should be 0600 or 0640")
-    if tls.client_ca is not None:
-        context.verify_mode = ssl.CERT_REQUIRED
-    return context

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,11 +12,14 @@ from clarion.cli import (
     backup,
     bench,
     cluster,
+    completion,
+    config,
     consume,
     doctor,
     dump,
     group,
     help_page,
+    log_level,
     pipeline,
     produce,
     profile,
@@ -45,7 +48,8 @@ for _command in (
     group,
     cluster,
     profile,
-    top,
+    config,
+    log_level,
     pipeline,
     dump,
     backup,
@@ -57,19 +61,18 @@ for _command in (
 
 # Typer carries its own copy of Click now; these are its exceptions in every version.
 _UsageError: type[Exception] = next(each for each in typer.BadParameter.__mro__ if each.__name__ == "ClickException")
-_COMPLETION = "_CLARION_COMPLETE"  # what the shell sets to ask for completions
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run a command line; the exit status, or CliError for whatever the person who typed it can mend.
 
-    Not by Click's own `main`, which makes exit status 1 of a closed pipe; only completion needs it.
+    Not by Click's own `main`, which makes exit status 1 of a closed pipe.
     """
     command = typer.main.get_command(app)
     help_page.put_into(command)
-    if _COMPLETION in os.environ:
-        command.main(args=list(arguments), prog_name="clarion")
     try:
+        if asked := os.environ.get(completion.VARIABLE):
+            return _complete(command, asked)
         with command.make_context("clarion", list(arguments)) as context:
             command.invoke(context)
     except _UsageError as error:
@@ -78,6 +81,14 @@ def run(arguments: Sequence[str]) -> int:
         raise KeyboardInterrupt from error
     except typer.Exit as end:
         return int(end.exit_code)
+    return 0
+
+
+def _complete(command: Any, instruction: str) -> int:
+    told = completion.answer(command, instruction)
+    if told is None:
+        command.main(args=[], prog_name="clarion")
+    print(told)
     return 0
 
 

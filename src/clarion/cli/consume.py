@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from clarion.cli import completion
 from clarion.cli.errors import CliError, UsageError
 from clarion.cli.interrupt import terminate_interrupts
 from clarion.cli.link import BootstrapOption, Link, explain, plain_errors, poll_available
@@ -37,7 +38,7 @@ def add_to(app: typer.Typer) -> None:
 
 def consume(
     context: typer.Context,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="What to read.")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="What to read.", autocompletion=completion.topics)],
     start: Annotated[
         str | None,
         typer.Option(
@@ -50,7 +51,10 @@ def consume(
     partition: Annotated[
         list[int] | None, typer.Option("--partition", "-p", metavar="N", help="Only this one; repeatable.")
     ] = None,
-    group: Annotated[str | None, typer.Option("--group", "-g", help="Read as a member, and commit.")] = None,
+    group: Annotated[
+        str | None,
+        typer.Option("--group", "-g", help="Read as a member, and commit.", autocompletion=completion.groups),
+    ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Do not stop at the end.")] = False,
     maximum: Annotated[int | None, typer.Option("--max", "-n", metavar="N", help="Stop after N messages.")] = None,
     template: Annotated[

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from clarion.cli import completion
 from clarion.cli.errors import CliError
 from clarion.cli.group_reset import Goal, chosen_places, goal_of, target_offsets
 from clarion.cli.link import BootstrapOption, JsonOption, Link, result_of
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
 
 commands = typer.Typer(help="List, describe, reset and delete groups.")
 
-GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="The group's id.")]
+GroupArgument = Annotated[
+    str, typer.Argument(metavar="GROUP", help="The group's id.", autocompletion=completion.groups)
+]
 _NOT_THERE = "DEAD"  # the state brokers report for a group that does not exist
 
 
@@ -83,7 +86,13 @@ def reset(
     group: GroupArgument,
     topic: Annotated[
         list[str] | None,
-        typer.Option("--topic", "-t", metavar="TOPIC[:P,P]", help="Default: what it has committed; repeatable."),
+        typer.Option(
+            "--topic",
+            "-t",
+            metavar="TOPIC[:P,P]",
+            help="Default: what it has committed; repeatable.",
+            autocompletion=completion.topics,
+        ),
     ] = None,
     to_earliest: Annotated[bool, typer.Option("--to-earliest", help="The first message there is.")] = False,
     to_latest: Annotated[bool, typer.Option("--to-latest", help="Only what comes from now on.")] = False,
@@ -123,7 +132,9 @@ def reset(
 @commands.command()
 def delete(
     context: typer.Context,
-    groups: Annotated[list[str], typer.Argument(metavar="GROUP…", help="One or more group ids.")],
+    groups: Annotated[
+        list[str], typer.Argument(metavar="GROUP…", help="One or more group ids.", autocompletion=completion.groups)
+    ],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     bootstrap: BootstrapOption = None,
     as_json: JsonOption = False,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from clarion.cli import completion
 from clarion.cli.errors import CliError, UsageError
 
 if TYPE_CHECKING:
@@ -30,7 +31,13 @@ BootstrapOption = Annotated[
     typer.Option("--bootstrap", "-b", metavar="HOST:PORT[,…]", help="The broker to talk to.", show_default=False),
 ]
 ProfileOption = Annotated[
-    str | None, typer.Option("--profile", metavar="NAME", help="The connection profile to use (`clarion profile`).")
+    str | None,
+    typer.Option(
+        "--profile",
+        metavar="NAME",
+        help="The connection profile to use (`clarion profile`).",
+        autocompletion=completion.profile_names,
+    ),
 ]
 ClientOption = Annotated[
     list[str] | None,
@@ -75,6 +82,9 @@ class Link:
             address = profile.bootstrap if profile else DEFAULT_BOOTSTRAP
         return cls(address, {**(profile.settings if profile else {}), **client_settings(common.get("client"))})
 
+    def places(self) -> list[tuple[str, int]]:
+        return [_host_and_port(each) for each in self.bootstrap.split(",")]
+
     def check(self) -> None:
         """Fail at once and clearly where nothing listens; the client libraries would retry in silence."""
         if self._is_checked:
@@ -82,7 +92,7 @@ class Link:
         from clarion.cli.probe import trouble_with
 
         troubles = []
-        for host, port in [_host_and_port(each) for each in self.bootstrap.split(",")]:
+        for host, port in self.places():
             if not (trouble := trouble_with(host, port, with_tls=self._wants_tls)):
                 self._is_checked = True
                 return

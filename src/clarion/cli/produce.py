@@ -12,6 +12,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from clarion.cli import completion
 from clarion.cli.errors import CliError, UsageError
 from clarion.cli.link import BootstrapOption, JsonOption, Link, admin_api, explain, plain_errors, result_of
 from clarion.cli.message import Headers, TextMessage, from_json
@@ -37,7 +38,7 @@ def add_to(app: typer.Typer) -> None:
 
 def produce(
     context: typer.Context,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where to.")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where to.", autocompletion=completion.topics)],
     file: Annotated[str, typer.Argument(metavar="[FILE]", help="One message per line; - is stdin.")] = "-",
     key: Annotated[str | None, typer.Option("--key", "-k", help="The key of every message.")] = None,
     key_separator: Annotated[

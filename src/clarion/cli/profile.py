@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from clarion.cli import completion
 from clarion.cli.errors import CliError, UsageError
 from clarion.cli.link import BootstrapOption, JsonOption, check_addresses, client_settings
 from clarion.cli.profiles import Profile, Profiles, check_profile_name, profiles_file, read_profiles, write_profiles
@@ -91,7 +92,10 @@ def list_(as_json: JsonOption = False) -> None:
 
 @commands.command()
 def use(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="The profile; none: use none.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[NAME]", help="The profile; none: use none.", autocompletion=completion.profile_names),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Use a profile from now on, where neither --profile nor --bootstrap says otherwise; without a name, none.
@@ -113,7 +117,10 @@ def use(
 
 @commands.command()
 def remove(
-    names: Annotated[list[str], typer.Argument(metavar="NAME…", help="One or more profiles.")],
+    names: Annotated[
+        list[str],
+        typer.Argument(metavar="NAME…", help="One or more profiles.", autocompletion=completion.profile_names),
+    ],
     as_json: JsonOption = False,
 ) -> None:
     """Remove profiles.

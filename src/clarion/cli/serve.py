@@ -34,7 +34,10 @@ def run(flags: dict[str, Any]) -> None:
     gc.disable()  # a start makes much and throws little away: the collector would look at it again and again
     from clarion.cli.settings import load
 
-    settings = load(flags.get("config"), os.environ, flags)
+    def load_settings() -> ServeSettings:
+        return load(flags.get("config"), os.environ, flags)
+
+    settings = load_settings()
     _set_up_log(settings.config)
     for old, new in settings.renamed.items():
         log.warning("setting_renamed", old=old, new=new, reason="the old name may go with a later version")
@@ -44,7 +47,7 @@ def run(flags: dict[str, Any]) -> None:
 
         serve_brokers.run(flags, settings.config)
     else:
-        _run_loop(settings)
+        _run_loop(settings, lambda: load_settings().config)
 
 
 def _raise_descriptor_limit() -> None:
@@ -55,37 +58,78 @@ def _raise_descriptor_limit() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _run_loop(settings: ServeSettings) -> None:
+def _run_loop(settings: ServeSettings, load_again: Callable[[], BrokerConfig]) -> None:
     import asyncio
 
     import uvloop
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(settings))
+        runner.run(_serve(settings, load_again))
 
 
-async def _serve(settings: ServeSettings) -> None:
+async def _serve(settings: ServeSettings, load_again: Callable[[], BrokerConfig]) -> None:
     """Start, say where, wait to be told to stop, drain."""
     import asyncio
     import signal
 
     from clarion.broker.server import BrokerServer
+    from clarion.cli import service_manager
+    from clarion.cli.reload import Reloader
 
-    stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
+    stopping: asyncio.Future[str] = loop.create_future()  # why
+
+    def stop(reason: str) -> None:
+        if not stopping.done():
+            stopping.set_result(reason)
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
+        loop.add_signal_handler(number, stop, number.name)
     if SUPERVISED in os.environ:
-        _stop_with_supervisor(loop, stopping.set)
-    server = BrokerServer(settings.config, on_failure=stopping.set)
+        _stop_with_supervisor(loop, lambda: stop("its supervisor is gone"))
+    loop.add_signal_handler(signal.SIGHUP, lambda: log.info("reload_put_off", reason="the broker is still starting"))
+    server = BrokerServer(settings.config, on_failure=lambda: stop("a failure"))
+    began = loop.time()
     await _start(server)
+    _follow_log_level(server)
     _settle_memory()
     _share_the_interpreter()
-    print(_ready_line(server), flush=True)
-    await stopping.wait()
+    line = _ready_line(server)
+    loop.add_signal_handler(signal.SIGHUP, Reloader(server, load_again, line).ask)
+    print(line, flush=True)
+    service_manager.ready(line)
+    service_manager.feed_watchdog(loop)
+    log.info("started", seconds=round(loop.time() - began, 3), **_what_started(server))
+    log.info("stopping", reason=await stopping)
+    loop.add_signal_handler(signal.SIGHUP, lambda: None)  # too late
+    service_manager.stopping()
+    began = loop.time()
     await server.stop()
+    log.info("stopped", seconds=round(loop.time() - began, 3))
     if server.failure is not None:
         raise CliError(f"the registry of {settings.config.data_dir} cannot be written any longer: {server.failure}")
+
+
+def _what_started(server: BrokerServer) -> dict[str, object]:
+    from clarion import __version__, compiled
+
+    topics = len(server.broker.image.topics)
+    return {"version": __version__, "runs": compiled.in_words(), "broker": server.config.node_id, "topics": topics}
+
+
+def _follow_log_level(server: BrokerServer) -> None:
+    """Only where it has changed: Kafka's tools may have said something else of single loggers meanwhile."""
+    from clarion.world.log_levels import apply_levels
+
+    in_force = ""
+
+    def follow(config: BrokerConfig) -> None:
+        nonlocal in_force
+        if config.log_level != in_force:
+            in_force = config.log_level
+            apply_levels(in_force)
+
+    server.on_change(follow)
 
 
 def _stop_with_supervisor(loop: AbstractEventLoop, stop: Callable[[], None]) -> None:
@@ -164,10 +208,13 @@ def _ready_line(server: BrokerServer) -> str:
 
 
 def _set_up_log(config: BrokerConfig) -> None:
-    from clarion.world.events import JsonFormatter, TextFormatter
+    from clarion.world.events import FloodFilter, JsonFormatter, TextFormatter
+    from clarion.world.log_levels import apply_levels
 
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if config.log_format == "json" else TextFormatter())
+    handler.addFilter(FloodFilter())
     if number := os.environ.get(SUPERVISED):
         handler.terminator = f"  [broker {number}]\n"
-    logging.basicConfig(level=config.log_level.upper(), handlers=[handler], force=True)
+    logging.basicConfig(handlers=[handler], force=True)
+    apply_levels(config.log_level)

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from clarion.broker.config import BrokerConfig, ListenerConfig
+from clarion.cli import service_manager
 from clarion.cli.errors import CliError
 from clarion.cli.flags import FLAGS, REPEATABLE, SWITCHES, parameter
 from clarion.cli.listeners import HostPort
@@ -122,16 +123,30 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stopping.set)
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
         keeping: list[asyncio.Task[None]] = []
         try:
             if await self._start_all():
-                print(self._ready_line(), flush=True)
+                line = self._ready_line()
+                print(line, flush=True)
+                service_manager.ready(line)
+                service_manager.feed_watchdog(loop)
                 keeping = [start_task(self._keep(child), "keeping a broker running") for child in self._children]
                 await self._stopping.wait()
         finally:
             self._stopping.set()
+            service_manager.stopping()
             await asyncio.gather(*(self._stop(child) for child in self._children))
             await asyncio.gather(*keeping)
+
+    def _reload(self) -> None:
+        """Each reads the settings anew, and says what becomes of it."""
+        service_manager.reloading()
+        for child in self._children:
+            if child.places and child.process is not None and child.process.returncode is None:
+                with suppress(ProcessLookupError):
+                    child.process.send_signal(signal.SIGHUP)
+        service_manager.ready(self._ready_line())
 
     async def _start_all(self) -> bool:
         """False if somebody wants all to stop before all have started."""
@@ -161,7 +176,7 @@ class Supervisor:
         """Whether clients can connect to it."""
         child.process = process = await asyncio.create_subprocess_exec(
             *self._command(child),
-            env={**os.environ, SUPERVISED: str(child.number)},
+            env={**_environment(), SUPERVISED: str(child.number)},
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
         )
@@ -236,6 +251,11 @@ class Supervisor:
             else:
                 words += [f"{flag}={one}" for one in (said if flag in REPEATABLE else [said])]
         return words
+
+
+def _environment() -> dict[str, str]:
+    """Who manages us hears of us alone: a broker that says it is ready, or stops, is no news of the whole."""
+    return {name: value for name, value in os.environ.items() if name != service_manager.SOCKET}
 
 
 def _shifted(listeners: tuple[ListenerConfig, ...], by: int) -> tuple[ListenerConfig, ...]:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from clarion.broker.settings import BROKER_SETTINGS
+from clarion.cli import completion
 from clarion.cli.flags import FLAGS, REPEATABLE, SWITCHES, parameter
 from clarion.cli.serve import run
 
@@ -16,7 +17,14 @@ def add_to(app: typer.Typer) -> None:
     def serve(**flags: Any) -> None:
         """Run a broker until SIGTERM or Ctrl-C.
 
-        Settings come from --config, then CLARION_* variables, then flags; docs/configuration.md lists them.
+        Settings come from --config, then CLARION_* variables, then flags; docs/configuration.md lists them. SIGHUP
+        reads them, and the certificates, anew.
+
+        Examples:
+
+            clarion serve
+            clarion serve --data-dir cluster --brokers 3
+            clarion serve --durability page-cache --set log.retention.ms=1d --log-level info,net=debug
         """
         run(flags)
 
@@ -42,7 +50,13 @@ def _parameter(flag: str, name: str) -> inspect.Parameter:
         return _option(parameter(flag), list[str] | None, option, None)
     choices = getattr(declared.check, "words", "").replace("`", "").split(" or ")
     metavar = "|".join(choices) if len(choices) > 1 else None
-    option = typer.Option(flag, metavar=metavar, help=words, show_default=False)
+    option = typer.Option(
+        flag,
+        metavar=metavar,
+        help=words,
+        show_default=False,
+        autocompletion=completion.values_of(name) if metavar else None,
+    )
     return _option(parameter(flag), str | None, option, None)
 
 
@@ -58,7 +72,12 @@ def _brokers_parameter() -> inspect.Parameter:
 
 def _set_parameter() -> inspect.Parameter:
     words = "Any other setting, by name, e.g. max.connections=100 or log.retention.ms=1d. Repeatable."
-    return _option("set", list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help=words), None)
+    return _option(
+        "set",
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help=words, autocompletion=completion.broker_setting),
+        None,
+    )
 
 
 def _option(name: str, kind: Any, option: Any, default: Any) -> inspect.Parameter:

@@ -63,11 +63,11 @@ class Given:
         text = setting_text(new, raw)
         try:
             if new in OWN_SETTINGS:
-                self.own[new] = text
                 OWN_SETTINGS[new].declared.read(text)
+                self.own[new] = text
             else:
-                self.topic_defaults[new] = text
                 in_topic_names({new: text})
+                self.topic_defaults[new] = text
         except KafkaError as error:
             raise CliError(f"{where}: {error.message}") from error
 
@@ -84,7 +84,45 @@ def env_name(name: str) -> str:
 def load(config_file: str | None, environment: Mapping[str, str], flags: Mapping[str, Any]) -> ServeSettings:
     """Put the sources together, the later ones winning. `flags`: by parameter name, and `set` with NAME=VALUE texts."""
     path = config_file or environment.get("CLARION_CONFIG")
-    sources = [_from_file(path) if path else Given(), _from_environment(environment), _from_flags(flags)]
+    together = _together([_from_file(path) if path else Given(), _from_environment(environment), _from_flags(flags)])
+    return ServeSettings(_assemble(together), together.renamed)
+
+
+class CheckedFile(NamedTuple):
+    problems: tuple[str, ...]
+    renamed: Mapping[str, str]
+    settings: int  # how many there are
+
+
+def check_file(path: str) -> CheckedFile:
+    """All that is wrong with a file, where `load` would complain of the first thing."""
+    given, problems = Given(), []
+    try:
+        problems = [str(problem) for problem in _take_file(given, path)]
+        _check_tls(_assemble(_together([given])))
+    except CliError as error:
+        problems.append(str(error) if str(error).startswith(path) else f"{path}: {error}")
+    count = len(given.own) + len(given.topic_defaults) + len(given.listeners)
+    return CheckedFile(tuple(dict.fromkeys(problems)), given.renamed, count)
+
+
+def _check_tls(config: BrokerConfig) -> None:
+    """Whether certificates and keys belong together is known only to who loads them."""
+    for listener in config.listeners:
+        if listener.tls is None:
+            continue
+        from ssl import SSLError
+
+        from clarion.broker.tls import tls_for_clients
+
+        try:
+            tls_for_clients(listener.tls)
+        except SSLError as error:
+            raise CliError(f"{listener.tls.certificate}, its key or client CA: {error.reason or error}") from error
+
+
+def _together(sources: Iterable[Given]) -> Given:
+    """The later ones win."""
     together = Given()
     for source in sources:
         together.own |= source.own
@@ -93,7 +131,7 @@ def load(config_file: str | None, environment: Mapping[str, str], flags: Mapping
         if LISTENERS in source.own:
             together.listeners = ()  # somebody closer to the keyboard says where to listen
         together.listeners = source.listeners or together.listeners
-    return ServeSettings(_assemble(together), together.renamed)
+    return together
 
 
 def _assemble(given: Given) -> BrokerConfig:
@@ -145,23 +183,37 @@ def _check_cluster(address: str) -> None:
 
 
 def _from_file(path: str) -> Given:
+    given = Given()
+    for problem in _take_file(given, path):
+        raise problem
+    return given
+
+
+def _take_file(given: Given, path: str) -> Iterator[CliError]:
+    """What makes sense is taken; what does not comes out, one by one."""
+    content = _toml(path)
+    if _are_tables(content.get(LISTENERS)):
+        given.listeners = tuple(content.pop(LISTENERS))
+        yield from _strange_keys(given.listeners, path)
+    for name, raw in _flat(content):
+        try:
+            given.take(f"{path}: {name}", name, raw)
+        except CliError as error:
+            yield error
+    if given.listeners and LISTENERS in given.own:
+        yield CliError(f"{path}: either listeners or [[listeners]], not both")
+
+
+def _toml(path: str) -> dict[str, Any]:
     import tomllib
 
     try:
         with open(path, encoding="utf-8") as file:
-            content = tomllib.loads(file.read())
+            return tomllib.loads(file.read())
     except OSError as error:
         raise CliError(f"cannot read the settings in {path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise CliError(f"{path} is not TOML: {error}") from error
-    given = Given()
-    if _are_tables(content.get(LISTENERS)):
-        given.listeners = _listener_tables(content.pop(LISTENERS), path)
-    for name, raw in _flat(content):
-        given.take(f"{path}: {name}", name, raw)
-    if given.listeners and LISTENERS in given.own:
-        raise CliError(f"{path}: either listeners or [[listeners]], not both")
-    return given
 
 
 def _from_environment(environment: Mapping[str, str]) -> Given:
@@ -259,11 +311,9 @@ def _are_tables(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(each, dict) for each in value)
 
 
-def _listener_tables(tables: list[dict[str, Any]], path: str) -> tuple[Mapping[str, Any], ...]:
-    for table in tables:
-        for key in table:
-            if key not in LISTENER_KEYS:
-                close = _closest(key, LISTENER_KEYS)
-                hint = f" (did you mean {close}?)" if close else ""
-                raise CliError(f"{path}: unknown setting listeners.{key}{hint}")
-    return tuple(tables)
+def _strange_keys(tables: Iterable[Mapping[str, Any]], path: str) -> Iterator[CliError]:
+    for key in dict.fromkeys(key for table in tables for key in table):
+        if key not in LISTENER_KEYS:
+            close = _closest(key, LISTENER_KEYS)
+            hint = f" (did you mean {close}?)" if close else ""
+            yield CliError(f"{path}: unknown setting listeners.{key}{hint}")

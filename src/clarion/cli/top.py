@@ -1,6 +1,6 @@
 """`clarion top`: what goes on at a broker, again and again: topics with their rates, groups with their lag.
 
-A client's view, so it works with any Kafka; what only a broker knows (connections, flushes) is in its metrics.
+A client's view, so it works with any Kafka; what only a broker knows (connections, flushes) comes from its metrics.
 """
 
 from __future__ import annotations
@@ -8,12 +8,15 @@ from __future__ import annotations
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
+from clarion.cli import broker_numbers
+from clarion.cli.broker_numbers import Numbers
 from clarion.cli.errors import UsageError
 from clarion.cli.group import all_groups, list_row
 from clarion.cli.interrupt import terminate_interrupts
@@ -51,6 +54,7 @@ class Sample:
     at: float
     topics: Mapping[str, TopicSample]
     groups: Mapping[str, GroupSample]
+    numbers: Numbers | None = None  # of the broker itself
 
 
 def add_to(app: typer.Typer) -> None:
@@ -63,6 +67,10 @@ def top(
     count: Annotated[int | None, typer.Option("--count", "-n", metavar="N", help="End after N looks.")] = None,
     internal: Annotated[bool, typer.Option("--internal", help="Show internal topics too.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per look.")] = False,
+    metrics: Annotated[
+        str | None,
+        typer.Option("--metrics", metavar="HOST:PORT", help="Show clients and latency too, from `serve --metrics`."),
+    ] = None,
     bootstrap: BootstrapOption = None,
 ) -> None:
     """Watch topics and groups: messages and bytes a second, sizes, lag. Ctrl-C ends.
@@ -77,7 +85,7 @@ def top(
     if count is not None and count < 1:
         raise UsageError(f"--count {count}: at least 1")
     link = Link.of(context, bootstrap)
-    samples = _samples(link.admin(), link, internal, pause_ms / 1000, count)
+    samples = _samples(link.admin(), link, partial(_look, internal, metrics), pause_ms / 1000, count)
     with terminate_interrupts():
         try:
             _show(samples, link.bootstrap, as_json)
@@ -85,31 +93,50 @@ def top(
             return  # how one ends it
 
 
-def rates(before: Sample, after: Sample) -> dict[str, list[dict[str, Any]]]:
-    """Rows of topics, the busiest first, and of groups, the furthest behind first. Pure."""
+def rates(before: Sample, after: Sample) -> dict[str, Any]:
+    """Rows of topics, the busiest first, and of groups, the furthest behind first; one of the broker. Pure."""
     seconds = max(after.at - before.at, 1e-9)
     topics = [_topic_row(name, before.topics.get(name), now, seconds) for name, now in after.topics.items()]
     groups = [_group_row(name, before.groups.get(name), now, seconds) for name, now in after.groups.items()]
-    return {
+    rows = {
         "topics": sorted(topics, key=lambda row: (-row["messages_per_second"], row["topic"])),
         "groups": sorted(groups, key=lambda row: (-row["lag"], row["group"])),
     }
+    if after.numbers is None:
+        return rows
+    return {"broker": broker_numbers.row(before.numbers or {}, after.numbers), **rows}
 
 
-def screen(where: str, rows: Mapping[str, list[dict[str, Any]]], width: int, height: int) -> list[str]:
+def screen(where: str, rows: Mapping[str, Any], width: int, height: int) -> list[str]:
     """Lines of at most that width, and no more of them than fit. Pure."""
     width = max(width, _WIDTH_MIN)
     topics, groups = rows["topics"], rows["groups"]
     total = sum(row["messages_per_second"] for row in topics)
     head = f"{where}: {plural(len(topics), 'topic')}, {plural(len(groups), 'group')}, {count_text(total)} messages/s in"
+    heads = [head, _broker_line(rows["broker"])] if "broker" in rows else [head]
+    height -= len(heads) - 1
     group_lines = min(len(groups), max((height - 5) // 3, 3)) if groups else 0
     topic_lines = max(height - 4 - (group_lines + 2 if groups else 0), 3)
-    lines = [head, "", _line(width, "TOPIC", "PARTITIONS", "MESSAGES/S", "BYTES/S", "SIZE")]
+    lines = [*heads, "", _line(width, "TOPIC", "PARTITIONS", "MESSAGES/S", "BYTES/S", "SIZE")]
     lines += [_line(width, row["topic"], *_topic_cells(row)) for row in topics[:topic_lines]]
     if groups:
         lines += ["", _line(width, "GROUP", "STATE", "MEMBERS", "LAG", "LAG/S")]
         lines += [_line(width, row["group"], *_group_cells(row)) for row in groups[:group_lines]]
     return [line[:width] for line in lines]
+
+
+def _broker_line(row: Mapping[str, Any]) -> str:
+    """Bounds of the histograms, so "within"."""
+    within = {name: row[f"{name}_seconds_99"] for name in ("produce", "flush")}
+    told = [f"{name} within {seconds * 1000:g} ms" for name, seconds in within.items() if seconds is not None]
+    free = row["disk_free_bytes"]
+    return ", ".join(
+        [
+            plural(row["connections"], "connection"),
+            *([f"99 % of {' and '.join(told)}"] if told else []),
+            *([] if free is None else [f"{bytes_text(free)} free"]),
+        ]
+    )
 
 
 def _topic_row(name: str, before: TopicSample | None, now: TopicSample, seconds: float) -> dict[str, Any]:
@@ -154,18 +181,18 @@ def _line(width: int, name: str, *cells: str) -> str:
 
 
 def _samples(
-    admin: AdminClient, link: Link, internal: bool, seconds: float, count: int | None
+    admin: AdminClient, link: Link, look: Callable[[AdminClient, Link], Sample], seconds: float, count: int | None
 ) -> Iterator[tuple[Sample, Sample]]:
-    before = _look(admin, link, internal)
+    before = look(admin, link)
     number = 0
     while number != count:
         time.sleep(max(before.at + seconds - time.monotonic(), 0.0))
-        after = _look(admin, link, internal)
+        after = look(admin, link)
         yield before, after
         before, number = after, number + 1
 
 
-def _look(admin: AdminClient, link: Link, internal: bool) -> Sample:
+def _look(internal: bool, metrics: str | None, admin: AdminClient, link: Link) -> Sample:
     found = {name: [*topic.partitions] for name, topic in all_topics(admin, link).items()}
     shown = {name: found[name] for name in found if internal or not name.startswith("__")}
     ends = end_offsets(admin, link, [(name, each) for name in shown for each in shown[name]])
@@ -175,7 +202,8 @@ def _look(admin: AdminClient, link: Link, internal: bool) -> Sample:
         for name, parts in shown.items()
     }
     rows = [list_row(admin, link, each) for each in sorted(all_groups(admin, link))[:_GROUPS_MAX]]
-    return Sample(at, topics, {row["group"]: GroupSample(row["state"], row["members"], row["lag"]) for row in rows})
+    groups = {row["group"]: GroupSample(row["state"], row["members"], row["lag"]) for row in rows}
+    return Sample(at, topics, groups, None if metrics is None else broker_numbers.read_numbers(metrics))
 
 
 def _size(topic: str, sizes: Mapping[int, Mapping[tuple[str, int], int]] | None) -> int | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from clarion.cli import completion
 from clarion.cli.errors import CliError, UsageError
 from clarion.cli.link import BootstrapOption, JsonOption, Link, admin_api, result_of
 from clarion.cli.log_dirs import disk_sizes
@@ -27,11 +28,22 @@ Sizes = dict[int, dict[Place, int]]  # by broker
 
 commands = typer.Typer(help="Create, list, describe, alter and delete topics.")
 
-NameArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
-NamesArgument = Annotated[list[str], typer.Argument(metavar="TOPIC…", help="One or more topic names.")]
+NameArgument = Annotated[
+    str, typer.Argument(metavar="TOPIC", help="The topic's name.", autocompletion=completion.topics)
+]
+NamesArgument = Annotated[
+    list[str],
+    typer.Argument(metavar="TOPIC…", help="One or more topic names.", autocompletion=completion.topics),
+]
 ConfigOption = Annotated[
     list[str] | None,
-    typer.Option("--config", "-c", metavar="NAME=VALUE", help="A topic setting by Kafka's name; repeatable."),
+    typer.Option(
+        "--config",
+        "-c",
+        metavar="NAME=VALUE",
+        help="A topic setting by Kafka's name; repeatable.",
+        autocompletion=completion.topic_setting,
+    ),
 ]
 
 # librdkafka makes no request with more.
@@ -145,7 +157,13 @@ def alter(
     name: NameArgument,
     config: ConfigOption = None,
     unset: Annotated[
-        list[str] | None, typer.Option("--unset", metavar="NAME", help="Back to the default; repeatable.")
+        list[str] | None,
+        typer.Option(
+            "--unset",
+            metavar="NAME",
+            help="Back to the default; repeatable.",
+            autocompletion=completion.topic_setting_name,
+        ),
     ] = None,
     partitions: Annotated[
         int | None, typer.Option("--partitions", "-p", metavar="N", help="The new, larger number.")

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import json
 import logging
+from base64 import urlsafe_b64encode
 from datetime import UTC, datetime
 from typing import Final
+from uuid import UUID
 
 FIELDS: Final = "clarion_fields"  # where a log record keeps its event's fields
 
@@ -72,6 +74,28 @@ class Repeats:
         return {"left_out": left_out} if left_out else {}
 
 
+class FloodFilter(logging.Filter):
+    """For a handler: of one event, so many warnings in every while, whoever writes them and however fast.
+
+    What strangers can cause at will is held back where it is written, and sooner (`Repeats`).
+    """
+
+    def __init__(self, lines_max: int = 100, seconds: float = 10.0) -> None:
+        super().__init__()
+        self._lines_max = lines_max
+        self._seconds = seconds
+        self._repeats: dict[tuple[str, str], Repeats] = {}  # as many as there are events in the sources
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno < logging.WARNING or not hasattr(record, FIELDS):
+            return True
+        repeats = self._repeats.setdefault((record.name, record.msg), Repeats(self._lines_max, self._seconds))
+        if not repeats.allow(record.created):
+            return False
+        getattr(record, FIELDS).update(repeats.take_left_out())
+        return True
+
+
 class TextFormatter(logging.Formatter):
     """`2026-11-15 11:20:01.123 INFO log tail_cut partition=t-0 bytes=173`"""
 
@@ -96,12 +120,17 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str)
+        return json.dumps(line, default=_text)
 
 
 def _one_line(value: object) -> str:
     """A peer's text must not be able to forge a line of its own."""
-    text = str(value)
+    text = _text(value)
     if text.isprintable() and " " not in text and text:
         return text
     return json.dumps(text)
+
+
+def _text(value: object) -> str:
+    """Ids as Kafka's tools spell them, so that a line can be found by what `topic describe` shows."""
+    return urlsafe_b64encode(value.bytes).decode().rstrip("=") if isinstance(value, UUID) else str(value)
