@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clarion.cli.broker_numbers import parse
 from clarion.cli.top import GroupSample, Sample, TopicSample, rates, screen
+from clarion.testing import embedded
+
+from .conftest import Shell
 
 BEFORE = Sample(
     10.0, {"quiet": TopicSample(1, 5, 100), "busy": TopicSample(3, 100, 1_000)}, {"g": GroupSample("stable", 2, 10)}
@@ -64,3 +69,37 @@ def test_it_looks_as_often_as_it_is_told(clarion, topic):
     assert topic in clarion("top", "-n", "1", "--interval", "100ms").out
     assert "at least 100ms" in clarion("top", "--interval", "1ms").one_line_error(2)
     assert "at least 1" in clarion("top", "--count", "0").one_line_error(2)
+
+
+PAGE = """# TYPE clarion_connections gauge
+clarion_connections 12
+clarion_disk_free_bytes 5000000000.0
+clarion_request_duration_seconds_bucket{api="Produce",le="0.005"} 90
+clarion_request_duration_seconds_bucket{api="Produce",le="0.01"} 100
+clarion_request_duration_seconds_bucket{api="Produce",le="+Inf"} 100
+clarion_flush_duration_seconds_bucket{le="0.005"} 0
+clarion_flush_duration_seconds_bucket{le="+Inf"} 0
+"""
+
+
+def test_the_broker_itself_is_shown_from_its_metrics_in_80_columns():
+    numbers = parse(PAGE)
+    rows = rates(replace(BEFORE, numbers={}), replace(AFTER, numbers=numbers))
+    lines = screen("here", rows, 80, 24)
+    assert lines[1] == "12 connections, 99 % of produce within 10 ms, 5.0 GB free"
+    assert "broker" not in rates(BEFORE, AFTER)
+    quiet = rates(replace(BEFORE, numbers=numbers), replace(AFTER, numbers=numbers))
+    assert quiet["broker"]["produce_seconds_99"] is None, "nothing came between the two looks"
+    slow = {**numbers, 'clarion_request_duration_seconds_bucket{api="Produce",le="+Inf"}': 200.0}
+    assert rates(BEFORE, replace(AFTER, numbers=slow))["broker"]["produce_seconds_99"] is None
+
+
+def test_metrics_of_a_running_broker_are_found(tmp_path):
+    with embedded(topics=["t"], metrics_port=0) as broker:
+        broker.produce("t", "x")
+        host, port = broker._life.server.metrics_address
+        shell = Shell(broker.bootstrap)
+        looked = shell("top", "--count", "1", "--interval", "100ms", "--json", "--metrics", f"{host}:{port}")
+        assert json.loads(looked.out)["broker"]["connections"] >= 1
+        elsewhere = shell("top", "--count", "1", "--metrics", broker.bootstrap)
+        assert "no metrics at" in elsewhere.one_line_error(1)

@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import re
 import socket
+import ssl
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import pytest
 import yaml
 from tests.servers import ClarionProcess
+from tests.waiting import wait_for
 
 from clarion.broker.metrics import METRICS
 from clarion.broker.settings import BROKER_SETTINGS
@@ -24,26 +28,95 @@ BIN = Path(sys.executable).parent
 LINE = re.compile(r"(ERROR|WARNING|INFO) (\w+) (\w+) (.*)")
 
 
-def blocks(kind: str) -> list[str]:
-    return re.findall(rf"```{kind}\n(.*?)```", PAGE, re.DOTALL)
+def blocks(kind: str, page: str = PAGE) -> list[str]:
+    return re.findall(rf"```{kind}\n(.*?)```", page, re.DOTALL)
+
+
+def section(title: str) -> str:
+    """One part of the page."""
+    (found,) = re.findall(rf"\n## {title}\n(.*?)(?=\n## |\Z)", PAGE, re.DOTALL)
+    return str(found)
+
+
+def commands(page: str) -> list[str]:
+    return [line[2:] for block in blocks("console", page) for line in block.splitlines() if line.startswith("$ ")]
+
+
+def run(command: str, folder: Path, bootstrap: str, pid: int = 0, *, status: int = 0) -> str:
+    """As an operator's machine would, in a folder of the test's own; systemd is this test."""
+    for here, there in (
+        ("/var/lib/", f"{folder}/"),
+        ("/var/backups/", f"{folder}/backups-"),
+        ("/etc/", f"{folder}/etc/"),
+    ):
+        command = command.replace(here, there)
+    command = command.replace("sudo systemctl reload clarion", f"kill -HUP {pid}")
+    path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "CLARION_BOOTSTRAP": bootstrap}
+    done = subprocess.run(command, shell=True, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == status, f"{command}\n{done.stdout}{done.stderr}"
+    return done.stdout + done.stderr
+
+
+SECTIONS_APART = ("Renew certificates", "Upgrade and downgrade", "The disk is full")  # have stories of their own
 
 
 def test_every_command_works(tmp_path: Path) -> None:
-    commands = [line[2:] for block in blocks("console") for line in block.splitlines() if line.startswith("$ ")]
-    assert len(commands) > 8
+    apart = [command for title in SECTIONS_APART for command in commands(section(title))]
+    left = [command for command in commands(PAGE) if command not in apart or command in EVERYWHERE]
+    assert len(left) > 10
+    (tmp_path / "etc/clarion").mkdir(parents=True)
+    settings = tmp_path / "etc/clarion/clarion.toml"
+    settings.write_text((ROOT / "packaging/systemd/clarion.toml").read_text())
+    with ClarionProcess(tmp_path / "clarion") as server:
+        for command in ("echo one | clarion produce orders", "clarion consume orders --group billing", *left):
+            run(command, tmp_path, server.bootstrap, server.pid)
+    with ClarionProcess(tmp_path / "clarion-restored") as restored:
+        assert run("clarion consume orders", tmp_path, restored.bootstrap) == "one\n"
+
+
+EVERYWHERE = {
+    "clarion topic list",
+    "clarion config check /etc/clarion/clarion.toml",
+    "sudo systemctl reload clarion",
+}
+
+
+def test_the_recipe_for_a_full_disk(tmp_path: Path) -> None:
     data = tmp_path / "clarion"
     with ClarionProcess(data) as server:
-        path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
-        environment = {**os.environ, "PATH": path, "CLARION_BOOTSTRAP": server.bootstrap}
-        prepare = ["echo one | clarion produce orders", "clarion consume orders --group billing"]
-        for command in [*prepare, *commands]:
-            here = command.replace("/var/lib/", f"{tmp_path}/").replace("/var/backups/", f"{tmp_path}/backups-")
-            done = subprocess.run(here, shell=True, env=environment, capture_output=True, text=True, timeout=60)
-            assert done.returncode == 0, f"{here}\n{done.stdout}{done.stderr}"
-    with ClarionProcess(tmp_path / "clarion-restored") as restored:
-        environment["CLARION_BOOTSTRAP"] = restored.bootstrap
-        read = subprocess.run("clarion consume orders", shell=True, env=environment, capture_output=True, text=True)
-        assert read.stdout == "one\n"
+        run("echo one | clarion produce orders", tmp_path, server.bootstrap)
+    full = ["--set", f"clarion.disk.reserve.bytes={1 << 60}", "--metrics", "127.0.0.1:0"]
+    with ClarionProcess(data, args=full) as server:
+        wait_for(lambda: "disk_nearly_full" in server.stderr)
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(server.metrics_url.replace("/metrics", "/readyz"), timeout=60)
+        assert refused.value.code == 503
+        for command in commands(section("The disk is full")):
+            run(command, tmp_path, server.bootstrap)
+        assert run("clarion consume orders", tmp_path, server.bootstrap) == "one\n"
+        server.terminate()
+    with ClarionProcess(data) as server:
+        run("echo two | clarion produce orders", tmp_path, server.bootstrap)
+        assert run("clarion consume orders", tmp_path, server.bootstrap) == "one\ntwo\n"
+
+
+def test_the_recipe_for_new_certificates(tmp_path: Path) -> None:
+    recipe = commands(section("Renew certificates"))
+    folder = tmp_path / "etc/clarion"
+    folder.mkdir(parents=True)
+    run(recipe[0].replace("new.", "broker."), tmp_path, "")
+    settings = f'clarion.tls.certificate = "{folder}/broker.pem"\nclarion.tls.key = "{folder}/broker.key"\n'
+    (folder / "clarion.toml").write_text(settings)
+    with ClarionProcess(tmp_path / "clarion", args=["--config", str(folder / "clarion.toml")]) as server:
+        host, _, port = server.bootstrap.rpartition(":")
+        before = ssl.get_server_certificate((host, int(port)))
+        assert before == (folder / "broker.pem").read_text()
+        for command in recipe:
+            run(command, tmp_path, server.bootstrap, server.pid)
+        wait_for(lambda: ssl.get_server_certificate((host, int(port))) != before)
+        assert ssl.get_server_certificate((host, int(port))) == (folder / "broker.pem").read_text()
+        assert "certificates=1" in server.stderr
 
 
 def said(events: list[Event], line: str) -> bool:
@@ -89,7 +162,8 @@ def events(tmp_path_factory: pytest.TempPathFactory) -> list[Event]:
     return seen
 
 
-ELSEWHERE = {"tls_handshake_failed"}  # tests/cli/test_link
+# tests/cli: test_link, test_reload
+ELSEWHERE = {"tls_handshake_failed", "started", "stopping", "stopped", "reloaded", "restart_needed", "reload_refused"}
 
 
 @pytest.mark.parametrize("line", [line for block in blocks("text") for line in block.splitlines() if LINE.match(line)])
@@ -105,16 +179,28 @@ def test_a_broker_that_starts_on_a_full_disk_says_so() -> None:
         assert "disk_nearly_full" in [event.name for event in broker.events]
 
 
-def test_an_older_version_refuses_newer_data(tmp_path: Path) -> None:
-    with ClarionProcess(tmp_path / "data"):
-        pass
-    identity = tmp_path / "data" / "meta.properties"
+def test_an_older_version_refuses_newer_data_and_the_backup_from_before_is_taken(tmp_path: Path) -> None:
+    data = tmp_path / "clarion"
+    with ClarionProcess(data) as server:
+        run("echo one | clarion produce orders", tmp_path, server.bootstrap)
+        run("clarion backup /var/backups/clarion-before --data-dir /var/lib/clarion", tmp_path, server.bootstrap)
+        server.terminate()
+    identity = data / "meta.properties"
     identity.write_text(re.sub(r"clarion\.format=\d+", "clarion.format=99", identity.read_text()))
-    words = [sys.executable, "-m", "clarion", "serve", "--data-dir", str(tmp_path / "data"), "--listen", "127.0.0.1:0"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
-    shown = next(line for block in blocks("text") for line in block.splitlines() if "clarion.format=99" in line)
-    assert done.returncode == 1
-    assert done.stderr.startswith(shown.replace("/var/lib/clarion", str(tmp_path / "data")))
+    before = contents(data)
+    (shown,) = [line for line in section("Upgrade and downgrade").splitlines() if "clarion.format=99" in line]
+    refusal = run("clarion serve --data-dir /var/lib/clarion --listen 127.0.0.1:0", tmp_path, "", status=1)
+    assert refusal.startswith(shown.replace("/var/lib/", f"{tmp_path}/"))
+    assert contents(data) == before, "nothing is changed"
+    restore, serve = commands(section("Upgrade and downgrade"))
+    run(restore, tmp_path, "")
+    assert serve == "clarion serve --data-dir /var/lib/clarion-before"
+    with ClarionProcess(tmp_path / "clarion-before") as server:
+        assert run("clarion consume orders", tmp_path, server.bootstrap) == "one\n"
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != ".lock"}
 
 
 def test_every_metric_alert_and_setting_exists() -> None:
