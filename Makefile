@@ -5,6 +5,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+SITE := .cache/site/venv
+MKDOCS := mkdocs==1.6.1 mkdocs-material==9.6.14 pymdown-extensions==10.15
 SECONDS ?=
 SEEDS ?= 2000
 PYTEST := $(BIN)/pytest
@@ -19,7 +21,7 @@ HANGS = -o faulthandler_exit_on_timeout=true -o faulthandler_timeout
 # marked `uncompiled`: compiled code would not notice.
 COMPILED = $$($(BIN)/clarion --version | grep -q '(compiled)' && echo 1 || echo 0)
 
-.PHONY: help setup demo test check lint types rooms unit compile bench bench-quick campaign sim test-pipeline docs lock clean
+.PHONY: help setup site release pictures demo test check lint types rooms unit compile bench bench-quick campaign sim test-pipeline docs lock clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -88,6 +90,19 @@ docs: setup ## Write what is generated: parts of the documentation, and the tabl
 	@$(BIN)/python -m tools.protocol_table
 	@$(BIN)/python -m tools.metrics_table
 	@$(BIN)/python -m clarion.cli.reference
+
+pictures: setup ## Draw the pictures of commands in docs/images from what the commands really print
+	@$(BIN)/python -m tools.pictures
+
+# Its own environment: nobody else needs MkDocs.
+site: setup ## The documentation as a site with search, in build/site; fails where a link or an anchor leads nowhere
+	@test -x $(SITE)/bin/mkdocs || { $(PYTHON) -m venv $(SITE) \
+	  && $(SITE)/bin/python -m pip install --quiet --disable-pip-version-check $(MKDOCS); }
+	@$(BIN)/python -m tools.site .cache/site/pages
+	@$(SITE)/bin/mkdocs --quiet build --strict && echo "open build/site/index.html"
+
+release: setup ## The source distribution and both wheels into dist, each tried in an environment of its own (minutes)
+	@$(BIN)/python -m tools.release
 
 lock: setup ## Pin the newest versions that fit pyproject.toml
 	@$(BIN)/python -m pip install --quiet uv

@@ -46,6 +46,8 @@ def compiled_sources() -> list[str]:
 
 def why_not() -> str | None:
     """What keeps C code from being compiled here, if anything does."""
+    if os.environ.get("CLARION_COMPILED") == "0":
+        return "CLARION_COMPILED=0 asks for that"
     if not Path(sysconfig.get_path("include"), "Python.h").exists():
         return "Python's headers are missing (apt-get install python3-dev)"
     compiler = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()

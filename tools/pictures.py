@@ -1,0 +1,90 @@
+"""Draws docs/images of commands from what they really print: `python -m tools.pictures`, or `make pictures`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from confluent_kafka import Consumer, Producer
+from rich.console import Console
+from rich.text import Text
+
+from clarion.testing import embedded
+
+IMAGES: Final = Path(__file__).resolve().parent.parent / "docs" / "images"
+COLUMNS: Final = 80
+_TOPICS: Final = {"orders": 6, "payments": 3, "shipments": 3, "clicks": 12, "audit": 1}
+
+
+def main() -> None:
+    draw("help", "clarion --help", clarion("--help"))
+    draw("help-consume", "clarion consume --help", clarion("consume", "--help"))
+    draw("top", "clarion top", top())
+
+
+def clarion(*words: str) -> str:
+    environment = {**os.environ, "COLUMNS": str(COLUMNS), "PYTHONUNBUFFERED": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", "clarion", *words], capture_output=True, text=True, env=environment, check=True
+    )
+    return done.stdout
+
+
+def top() -> str:
+    """One look at a broker with something to do: messages come, and two groups of three keep up."""
+    with embedded(topics=_TOPICS) as broker:
+        producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 5})
+        for number in range(60_000):
+            producer.produce([*_TOPICS][number % len(_TOPICS)], b"x" * (100 + number % 400))
+            producer.poll(0)
+        producer.flush()
+        members = [_member(broker.bootstrap, group) for group in ("billing", "billing", "warehouse")]
+        while not all(member.assignment() for member in members):
+            for member in members:
+                member.consume(10, timeout=0.05)
+        words = ["--bootstrap", broker.bootstrap, "top", "--count", "1"]
+        environment = {**os.environ, "COLUMNS": str(COLUMNS)}
+        looking = subprocess.Popen(
+            [sys.executable, "-m", "clarion", *words], stdout=subprocess.PIPE, text=True, env=environment
+        )
+        while looking.poll() is None:
+            for topic in _TOPICS:
+                producer.produce(topic, b"x" * 300)
+            producer.flush()
+            for member in members:
+                if member.consume(2_000, timeout=0.05):
+                    member.commit(asynchronous=True)
+        assert looking.stdout is not None
+        shown = looking.stdout.read()
+        for member in members:
+            member.close()
+        return shown.replace(broker.bootstrap, "127.0.0.1:9092")
+
+
+def _member(bootstrap: str, group: str) -> Consumer:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest"})
+    consumer.subscribe(["orders", "payments"])
+    return consumer
+
+
+def draw(name: str, title: str, shown: str) -> None:
+    console = Console(record=True, width=COLUMNS, file=open(os.devnull, "w"), force_terminal=True)  # noqa: SIM115
+    console.print(Text(shown.rstrip()))
+    path = IMAGES / f"{name}.svg"
+    console.save_svg(str(path), title=title, code_format=_without_web_fonts())
+    print(f"drew {path.name}")
+
+
+def _without_web_fonts() -> str:
+    """Rich's own picture fetches its font from elsewhere."""
+    from rich._export_format import CONSOLE_SVG_FORMAT
+
+    head, _, rest = CONSOLE_SVG_FORMAT.partition("    @font-face")
+    return head + rest[rest.index("    .{unique_id}-matrix") :]
+
+
+if __name__ == "__main__":
+    main()
