@@ -15,6 +15,7 @@ from clarion.cli import service_manager
 from clarion.cli.errors import CliError
 from clarion.model.errors import KafkaError
 from clarion.world import event_log
+from clarion.world.tasks import start_task
 
 if TYPE_CHECKING:
     from clarion.broker.config import BrokerConfig
@@ -34,7 +35,7 @@ class Reloader:
     def ask(self) -> None:
         """One at a time; who asks meanwhile is served by one more."""
         if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self._run())
+            self._task = start_task(self._run(), "reading the settings anew")
         else:
             self._is_asked_again = True
 
