@@ -17,7 +17,8 @@ from clarion.cli.errors import CliError, UsageError
 from clarion.cli.link import BootstrapOption, JsonOption, Link, admin_api, explain, plain_errors, result_of
 from clarion.cli.message import Headers, TextMessage, from_json
 from clarion.cli.table import show_json, show_notice
-from clarion.cli.topic import NoTopicError, ask_for_topic, describe_topic, setting_pair
+from clarion.cli.topic import NoTopicError, ask_for_topic, describe_topic
+from clarion.cli.topic_arguments import setting_pair
 from clarion.cli.units import bytes_text, count_text, duration_text, plural
 
 if TYPE_CHECKING:

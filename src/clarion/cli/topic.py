@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from clarion.cli import completion
 from clarion.cli.errors import CliError, UsageError
 from clarion.cli.link import BootstrapOption, JsonOption, Link, admin_api, result_of
 from clarion.cli.log_dirs import disk_sizes
 from clarion.cli.offsets import Place, end_offsets, start_offsets
 from clarion.cli.table import Column, clean, show_json, show_rows
-from clarion.cli.units import bytes_text, count_text, plural, setting_text
+from clarion.cli.topic_arguments import ConfigOption, NameArgument, NamesArgument, UnsetOption, settings_of
+from clarion.cli.units import bytes_text, count_text, plural
 from clarion.cli.usage_errors import did_you_mean
 from clarion.model.errors import KafkaError
 from clarion.model.names import check_topic_name
@@ -27,24 +27,6 @@ Offsets = dict[Place, int]
 Sizes = dict[int, dict[Place, int]]  # by broker
 
 commands = typer.Typer(help="Create, list, describe, alter and delete topics.")
-
-NameArgument = Annotated[
-    str, typer.Argument(metavar="TOPIC", help="The topic's name.", autocompletion=completion.topics)
-]
-NamesArgument = Annotated[
-    list[str],
-    typer.Argument(metavar="TOPIC…", help="One or more topic names.", autocompletion=completion.topics),
-]
-ConfigOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--config",
-        "-c",
-        metavar="NAME=VALUE",
-        help="A topic setting by Kafka's name; repeatable.",
-        autocompletion=completion.topic_setting,
-    ),
-]
 
 # librdkafka makes no request with more.
 _PARTITIONS_MAX: Final = 100_000
@@ -77,7 +59,7 @@ def create(
         _check_name(name)
     _check_count("--partitions", partitions, _PARTITIONS_MAX)
     _check_count("--replication-factor", replication_factor, _REPLICATION_FACTOR_MAX)
-    settings = _settings(config)
+    settings = settings_of(config)
     link = Link.of(context, bootstrap)
     admin = link.admin()
     wanted = [admin_api().NewTopic(name, partitions, replication_factor, config=settings) for name in names]
@@ -156,15 +138,7 @@ def alter(
     context: typer.Context,
     name: NameArgument,
     config: ConfigOption = None,
-    unset: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--unset",
-            metavar="NAME",
-            help="Back to the default; repeatable.",
-            autocompletion=completion.topic_setting_name,
-        ),
-    ] = None,
+    unset: UnsetOption = None,
     partitions: Annotated[
         int | None, typer.Option("--partitions", "-p", metavar="N", help="The new, larger number.")
     ] = None,
@@ -177,7 +151,7 @@ def alter(
 
         clarion topic alter orders --config retention.ms=1h --unset cleanup.policy
     """
-    settings = _settings(config)
+    settings = settings_of(config)
     removed = list(unset or ())
     if not settings and not removed and partitions is None:
         raise UsageError("nothing to change: give --config NAME=VALUE, --unset NAME or --partitions N")
@@ -267,19 +241,6 @@ def _metadata(admin: AdminClient, link: Link, topic: str | None = None) -> Any:
                 is_silence = error.args[0].code() in (ClientError._TRANSPORT, ClientError._TIMED_OUT)
                 if not is_silence or link.tls_trouble() or time.monotonic() > deadline:
                     raise
-
-
-def _settings(config: Sequence[str] | None) -> dict[str, str]:
-    """As Kafka writes them: `retention.ms=1d` is told to the broker in milliseconds."""
-    pairs = (setting_pair("--config", each) for each in config or ())
-    return {name: setting_text(name, value) for name, value in pairs}
-
-
-def setting_pair(flag: str, text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise UsageError(f"{flag} {text}: write NAME=VALUE")
-    return name, value
 
 
 _SETTING_COLUMNS = [
