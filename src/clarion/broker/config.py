@@ -94,11 +94,11 @@ class BrokerConfig:
     )
     replica_selector: str = setting(
         "replica.selector.class",
-        "",
+        "LeaderSelector",
         Kind.STRING,
         "From which replica consumers read: the leader, or with `RackAwareReplicaSelector` one in their own rack "
         "(`client.rack`) if it is in sync (KIP-392).",
-        check=one_of("", *LEADER_SELECTORS, *RACK_AWARE_SELECTORS),
+        check=one_of(*LEADER_SELECTORS, *RACK_AWARE_SELECTORS),
     )
     fill_share: float = setting(
         "clarion.replica.fill.share",
@@ -171,7 +171,7 @@ class BrokerConfig:
         check=at_least(0),
     )
     keeps_events: bool = setting(
-        "clarion.cluster.events.topic",
+        "clarion.events.topic",
         True,
         Kind.BOOLEAN,
         "Whether what the cluster manager decides is kept in the topic `__cluster_events`, for 90 days or 100 MB. "

@@ -7,12 +7,11 @@ old ones go.
 
 from __future__ import annotations
 
-import ssl
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import Annotated, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar
 
 import typer
 
@@ -22,6 +21,9 @@ from clarion.cli.link import REQUEST_SECONDS_MAX, BootstrapOption, JsonOption, L
 from clarion.cli.table import Column, show_notice, show_rows
 from clarion.cli.units import plural
 from clarion.model.names import EVENTS_TOPIC
+
+if TYPE_CHECKING:
+    import ssl
 
 Answer = TypeVar("Answer")
 
