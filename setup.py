@@ -23,7 +23,7 @@ COMPILED = (
     "log/*.py",
     "replication/*.py",
     *(f"wire/{name}.py" for name in ("batch", "cursor", "fields", "frames", "limits", "records", "varints")),
-    *(f"wire/{name}.py" for name in ("produce", "fetch", "current_leader")),
+    *(f"wire/{name}.py" for name in ("produce", "fetch", "fetch_response", "current_leader")),
     *(f"net/{name}.py" for name in ("budget", "connection", "frames", "in_order", "latencies", "outbox")),
     *(f"net/{name}.py" for name in ("replies", "reply_room", "server")),
     *(
@@ -32,7 +32,8 @@ COMPILED = (
     ),
     "broker/fetch_sessions.py",
     *(f"broker/apis/{name}.py" for name in ("k00_produce", "produce_replies")),
-    *(f"broker/apis/{name}.py" for name in ("k01_fetch", "fetch_replies", "replica_fetches")),
+    *(f"broker/apis/{name}.py" for name in ("k01_fetch", "fetch_reading", "fetch_replies")),
+    *(f"broker/apis/{name}.py" for name in ("read_replicas", "replica_fetches")),
     "testing/relay.py",  # a subclass of what is compiled has to be compiled with it
 )
 COMMANDS = {"bdist_wheel", "build_ext"}  # those that compile; an editable install is `editable_wheel`

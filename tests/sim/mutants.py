@@ -15,7 +15,7 @@ from unittest.mock import patch
 from uuid import UUID
 
 from clarion.broker import partitions as broker_partitions
-from clarion.broker.apis import k01_fetch
+from clarion.broker.apis import fetch_reading
 from clarion.broker.config import Durability
 from clarion.broker.coordinator_shard import CoordinatorShard
 from clarion.broker.waiting import reply_to_all
@@ -260,7 +260,7 @@ MUTANTS = (
     Mutant(
         "readers see the uncommitted",
         "nobody reads past the watermark",
-        k01_fetch,
+        fetch_reading,
         "_slices",
         _uncommitted_too,
         {**POWER, "thread_seconds": (0.05, 0.4)},

@@ -16,15 +16,8 @@ from kio.static.primitive import i32Timedelta
 from clarion.model.errors import MalformedError
 from clarion.model.ids import NO_TOPIC_ID
 from clarion.wire.current_leader import CurrentLeader
-from clarion.wire.fetch import (
-    FetchPartition,
-    FetchRequest,
-    FetchTopic,
-    ForgottenTopic,
-    PartitionFetched,
-    decode_request,
-    encode_response,
-)
+from clarion.wire.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, decode_request
+from clarion.wire.fetch_response import PartitionFetched, encode_response
 from tests.wire import oracle
 
 VERSIONS = range(4, 19)

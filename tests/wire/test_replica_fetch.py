@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from clarion.model.errors import MalformedError
 from clarion.wire.current_leader import CurrentLeader
-from clarion.wire.fetch import PartitionFetched, decode_request, encode_response
+from clarion.wire.fetch import decode_request
+from clarion.wire.fetch_response import PartitionFetched, encode_response
 from clarion.wire.replica_fetch import AskedPartition, FetchedPartition, ReplicaRequest, decode_reply, encode_request
 
 ONE, TWO = UUID(int=1), UUID(int=2)

@@ -19,6 +19,7 @@ from clarion.model.ids import NO_TOPIC_ID
 from clarion.wire import apis, fetch, produce
 from clarion.wire.api_versions import encode_refusal
 from clarion.wire.bridge import decode, encode
+from clarion.wire.fetch_response import PartitionFetched, TopicFetched, encode_response
 from clarion.wire.reader import neutral_struct
 
 if TYPE_CHECKING:
@@ -79,17 +80,17 @@ def _fetch(broker: Broker, version: int, body: memoryview, code: ErrorCode) -> b
         session = broker.sessions.open(fetch.decode_request(body, version), now, uses_ids=uses_ids)
     except KafkaError as error:
         return _fetched(version, error.code, NO_SESSION, [])
-    topics: dict[object, tuple[str, UUID, list[fetch.PartitionFetched]]] = {}
+    topics: dict[object, tuple[str, UUID, list[PartitionFetched]]] = {}
     for asked in session.partitions.values():
         _name, _id, partitions = topics.setdefault(asked.key[0], (asked.name, asked.topic_id, []))
-        partitions.append(fetch.PartitionFetched(asked.index, code, -1, -1, -1, 0))
+        partitions.append(PartitionFetched(asked.index, code, -1, -1, -1, 0))
         asked.reported_watermark = -1  # it was told nothing: the next reply names it again
         session.ready[asked.key] = asked
     return _fetched(version, ErrorCode.NONE, session.id, list(topics.values()))
 
 
-def _fetched(version: int, code: ErrorCode, session_id: int, topics: Iterable[fetch.TopicFetched]) -> bytes:
-    pieces = fetch.encode_response(version, throttle_ms=0, error_code=code, session_id=session_id, topics=list(topics))
+def _fetched(version: int, code: ErrorCode, session_id: int, topics: Iterable[TopicFetched]) -> bytes:
+    pieces = encode_response(version, throttle_ms=0, error_code=code, session_id=session_id, topics=list(topics))
     return b"".join(pieces)
 
 

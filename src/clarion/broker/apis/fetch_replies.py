@@ -8,7 +8,7 @@ from clarion.model.errors import KafkaError
 from clarion.net import Reply
 from clarion.replication import Partition
 from clarion.wire.apis import FETCH
-from clarion.wire.fetch import PartitionFetched, TopicFetched, encode_response
+from clarion.wire.fetch_response import PartitionFetched, TopicFetched, encode_response
 from clarion.wire.frames import RequestHeader, reply_head
 
 

@@ -13,23 +13,19 @@ transactions come with transactions, so READ_COMMITTED reads up to the watermark
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from clarion.broker.apis.fetch_replies import Collected, Found, encode_found, fetched_from, refusal
+from clarion.broker.apis.fetch_reading import FIRST_VERSION_WITH_IDS, FetchReading
+from clarion.broker.apis.fetch_replies import Collected, Found, encode_found, refusal
 from clarion.broker.apis.read_replicas import RackReader
-from clarion.broker.apis.replica_fetches import check_replica, read_for_replica
-from clarion.broker.authorizer import Operation
-from clarion.broker.fetch_sessions import NO_SESSION, FetchSession, SessionPartition
-from clarion.broker.messages import check_offset
-from clarion.broker.resolver import check_leader_epoch
-from clarion.log.batch_headers import ColdRead, Reader, read_any, read_cached
-from clarion.log.slices import FileSlice
-from clarion.model.errors import ErrorCode, KafkaError, MalformedError
+from clarion.broker.apis.replica_fetches import check_replica
+from clarion.broker.fetch_sessions import NO_SESSION, FetchSession
+from clarion.log.batch_headers import ColdRead
+from clarion.model.errors import KafkaError, MalformedError
 from clarion.net import Connection, PendingReply, Reply
-from clarion.replication import Partition
-from clarion.wire.fetch import FetchRequest, PartitionFetched, decode_request
+from clarion.wire.fetch import FetchRequest, decode_request
 from clarion.wire.frames import RequestHeader
 from clarion.world import event_log
 
@@ -39,11 +35,9 @@ if TYPE_CHECKING:
 
 log = event_log("broker")
 
-FIRST_VERSION_WITH_IDS = 13
 _DECODED_AT_ONCE_BYTES: Final = 32 * 1024  # a thousand partitions
 _READ_AT_ONCE: Final = 1_000  # partitions: about ten milliseconds
 _READ_PER_PIECE: Final = 100
-_COLD_TRIES_MAX: Final = 32  # three for each segment that is touched; then the loop waits for the disk
 
 
 def serve(
@@ -97,24 +91,10 @@ def _serve_long(
     return pending
 
 
-class Fetch:
+class Fetch(FetchReading):
     """One fetch, from the request to the reply; while it waits, its session tells it of news."""
 
-    __slots__ = (
-        "_broker",
-        "_cold",
-        "_cold_tries",
-        "_header",
-        "_is_last_look",
-        "_is_warming_up",
-        "_listener",
-        "_missing_bytes",
-        "_pending",
-        "_rack_reader",
-        "_request",
-        "_session",
-        "_timer",
-    )
+    __slots__ = ("_is_last_look", "_is_warming_up", "_pending", "_timer")
 
     def __init__(
         self,
@@ -125,17 +105,9 @@ class Fetch:
         listener: int,
         rack_reader: RackReader | None,
     ) -> None:
-        self._broker = broker
-        self._rack_reader = rack_reader
-        self._header = header
-        self._request = request
-        self._session = session
-        self._listener = listener  # of the client's connection
+        super().__init__(broker, header, request, session, listener, rack_reader)
         self._pending: PendingReply | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._missing_bytes = 0  # until there is reason to answer
-        self._cold: list[ColdRead] = []  # what the last look found no answer for without waiting for the disk
-        self._cold_tries = 0
         self._is_warming_up = False
         self._is_last_look = request.max_wait_ms <= 0
 
@@ -294,112 +266,6 @@ class Fetch:
         missing = self._not_among(found)
         return found + [self._read(asked, 0, is_first=False) async for asked in self._broker.turns.each(missing)]
 
-    # Reading
-
-    def _collect(self) -> list[Found]:
-        """What can be sent now."""
-        found = Collected()
-        self._collect_from(self._session.ready.values(), found)
-        return self._judge(found)
-
-    def _collect_from(self, ready: Iterable[SessionPartition], to: Collected) -> bool:
-        """False if the reply is full."""
-        budget = self._bytes_max
-        total = to.total
-        for asked in ready:
-            one = self._read(asked, budget - total, is_first=total == 0)
-            fetched = one.fetched
-            has_answer = fetched.records_length or fetched.error_code or fetched.diverging_epoch
-            if has_answer or fetched.preferred_replica >= 0 or self._is_news(asked, fetched):
-                to.found.append(one)
-                total += fetched.records_length
-                is_answer = fetched.error_code or fetched.diverging_epoch or fetched.preferred_replica >= 0
-                to.must_tell = to.must_tell or bool(is_answer)
-            elif asked.next_offset >= fetched.high_watermark and not self._lacks_uncommitted(asked):
-                to.quiet.append(asked)
-            elif total and budget - total < asked.max_bytes:
-                to.total = total
-                return False  # no room is left; this one and the others stay ready, and come first next time
-        to.total = total
-        return True
-
-    def _judge(self, collected: Collected) -> list[Found]:
-        """Notes how much is missing until what was found is reason enough to answer."""
-        for asked in collected.quiet:
-            self._session.has_no_news(asked)
-        wanted = min(self._request.min_bytes, self._bytes_max)
-        self._missing_bytes = 0 if collected.must_tell else wanted - collected.total
-        return collected.found
-
-    @property
-    def _bytes_max(self) -> int:
-        return min(self._request.max_bytes, self._broker.config.limits.fetch_bytes_max)
-
-    def _lacks_uncommitted(self, asked: SessionPartition) -> bool:
-        """Of followers, who read that too."""
-        partition = asked.partition
-        if self._session.replica_id < 0 or partition is None:
-            return False
-        return asked.next_offset < partition.next_offset
-
-    @staticmethod
-    def _is_news(asked: SessionPartition, fetched: PartitionFetched) -> bool:
-        """Whether an empty partition has something to tell to a session."""
-        return fetched.high_watermark != asked.reported_watermark or fetched.log_start_offset != asked.reported_start
-
-    def _read(self, asked: SessionPartition, budget: int, *, is_first: bool) -> Found:
-        if self._session.replica_id >= 0:
-            return self._read_for_replica(asked, budget, is_first=is_first)
-        try:
-            partition = self._find(asked)
-            check_leader_epoch(asked.leader_epoch, partition)
-            if self._rack_reader is not None:
-                self._rack_reader.check_serves(partition, asked.next_offset)
-            elif partition.membership is not None:
-                partition.check_leads()
-            self._session.watch(asked, partition)
-            diverging = partition.diverging_epoch(asked.last_fetched_epoch, asked.next_offset)
-            if diverging is not None:
-                return Found(asked, fetched_from(asked.index, partition, 0, diverging), [])
-            if self._rack_reader is not None and (referral := self._rack_reader.referral(asked, partition)) is not None:
-                return Found(asked, referral, [])
-            slices = _slices(asked, partition, budget, self._reader, is_first=is_first)
-        except ColdRead as cold:
-            self._cold.append(cold)
-            return Found(asked, fetched_from(asked.index, partition, 0), [])
-        except KafkaError as error:
-            leader = self._broker.resolver.leader_instead(
-                error.code, asked.name, asked.topic_id, asked.index, self._listener
-            )
-            return Found(asked, PartitionFetched(asked.index, int(error.code), -1, -1, -1, 0, None, leader), [])
-        return Found(asked, fetched_from(asked.index, partition, sum([one.length for one in slices])), slices)
-
-    def _read_for_replica(self, asked: SessionPartition, budget: int, *, is_first: bool) -> Found:
-        try:
-            return read_for_replica(self._broker, self._session, asked, budget, self._reader, is_first=is_first)
-        except ColdRead as cold:
-            self._cold.append(cold)
-            assert asked.partition is not None
-            return Found(asked, fetched_from(asked.index, asked.partition, 0), [])
-
-    @property
-    def _reader(self) -> Reader:
-        return read_cached if self._cold_tries < _COLD_TRIES_MAX else read_any
-
-    def _find(self, asked: SessionPartition) -> Partition:
-        known, resolver = asked.partition, self._broker.resolver
-        if known is not None and known.is_leader and asked.resolved_in == resolver.version:
-            return known
-        who, by_id = self._session.who, self._header.api_version >= FIRST_VERSION_WITH_IDS
-        topic = (
-            resolver.topic_by_id(who, Operation.READ, asked.topic_id)
-            if by_id
-            else resolver.topic(who, Operation.READ, asked.name)
-        )
-        partition = (resolver.partition if self._rack_reader is None else resolver.replica)(topic, asked.index)
-        asked.resolved_in = resolver.version
-        return partition
-
     # Replying
 
     def _reply(self, found: list[Found]) -> Reply:
@@ -411,32 +277,6 @@ class Fetch:
             session.close()
         return encode_found(self._header, session.id, found)
 
-    def _note_reported(self, found: list[Found]) -> None:
-        session = self._session
-        if self._rack_reader is not None:
-            self._rack_reader.note(found)
-        for one in found:
-            if session.replica_id >= 0 and not one.fetched.error_code:
-                session.note_told(one.asked, one.fetched.high_watermark)
-            one.asked.reported_watermark = one.fetched.high_watermark
-            one.asked.reported_start = one.fetched.log_start_offset
-            if one.fetched.records_length:
-                session.served(one.asked)
-                partition = one.asked.partition
-                if partition is None:
-                    continue
-                if session.replica_id < 0:
-                    partition.bytes_out_total += one.fetched.records_length
-                else:
-                    partition.replicated_out_total += one.fetched.records_length
-
-    def _not_among(self, found: list[Found]) -> list[SessionPartition]:
-        """The partitions that have nothing to tell, but are to be told of."""
-        if len(found) == len(self._session.partitions):
-            return []
-        keys = {one.asked.key for one in found}
-        return [asked for asked in self._session.partitions.values() if asked.key not in keys]
-
 
 def _read_cold(cold: Sequence[ColdRead]) -> None:
     """In a thread. Where that fails, the next look finds out why."""
@@ -445,21 +285,3 @@ def _read_cold(cold: Sequence[ColdRead]) -> None:
             one.warm_up()
         except OSError as error:
             log.warning("read_failed", reason=str(error))
-
-
-def _slices(
-    asked: SessionPartition, partition: Partition, budget: int, reader: Reader, *, is_first: bool
-) -> list[FileSlice]:
-    watermark = partition.high_watermark
-    if asked.next_offset == watermark.offset:
-        return []
-    check_offset(partition, asked.next_offset)
-    if asked.next_offset > watermark.offset or (budget <= 0 and not is_first):
-        return []
-    try:
-        return partition.read(
-            asked.next_offset, min(asked.max_bytes, budget), at_least_one_batch=is_first, reader=reader
-        )
-    except OSError as error:
-        log.error("read_failed", partition=partition.tp, reason=str(error))
-        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR) from error

@@ -19,7 +19,8 @@ from clarion.broker.fetch_sessions import SessionPartition
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import TopicId
 from clarion.replication import Partition
-from clarion.wire.fetch import FetchRequest, PartitionFetched
+from clarion.wire.fetch import FetchRequest
+from clarion.wire.fetch_response import PartitionFetched
 
 if TYPE_CHECKING:
     from clarion.broker.broker import Broker

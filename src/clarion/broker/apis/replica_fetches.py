@@ -22,7 +22,8 @@ from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.setting_kinds import LONG_MAX
 from clarion.replication import Partition
 from clarion.replication.catch_up import is_listed
-from clarion.wire.fetch import FetchRequest, PartitionFetched
+from clarion.wire.fetch import FetchRequest
+from clarion.wire.fetch_response import PartitionFetched
 from clarion.world import event_log
 
 if TYPE_CHECKING:
