@@ -56,7 +56,7 @@ class Told:
 
 
 async def is_waiting(task: asyncio.Future[None]) -> bool:
-    for _ in range(5):
+    for _ in range(20):
         await asyncio.sleep(0)
     return not task.done()
 
@@ -92,6 +92,18 @@ async def test_who_asks_about_others_does_not_wait_and_nobody_does_for_one_who_l
     await lost.replaced(lambda: [2, 3])
     lost.lose(2)
     await lost.replaced(lambda: [2])
+
+
+async def test_a_loss_that_comes_together_with_the_question_is_heard_first():
+    """As when a busy broker finds both in its sockets at once."""
+    told, lost = Told(), LostLeaders(FOR_EVER)
+    lost.on_image(told.image)
+    asking = asyncio.ensure_future(lost.replaced(told.leaders))
+    await asyncio.sleep(0)
+    lost.lose(1)
+    assert await is_waiting(asking)
+    lost.find(1)
+    await asking
 
 
 async def test_a_leader_that_answers_again_was_not_lost():

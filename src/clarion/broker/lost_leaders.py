@@ -18,6 +18,9 @@ from clarion.cluster import ClusterImage
 from clarion.cluster.image import EMPTY
 
 _WAIT_SECONDS: Final = 0.5  # an election takes 0.02 to 0.05 s, and 0.15 over etcd; no client loses its patience so soon
+# A broker that is busy finds the question and the end of its own connection at the same time: what came with a request
+# is heard before it is answered. So many turns of the loop it takes from a socket to `note`.
+_TURNS: Final = 5
 
 
 class LostLeaders:
@@ -54,7 +57,9 @@ class LostLeaders:
 
     async def replaced(self, leaders: Callable[[], Iterable[int]]) -> None:
         """Returns when none of these was lost, or it has taken too long to replace them. They are asked for anew."""
-        while waited_for := [self._deadlines[one] for one in set(leaders()) if one in self._deadlines]:
+        for _ in range(_TURNS):
+            await asyncio.sleep(0)
+        while self and (waited_for := [self._deadlines[one] for one in set(leaders()) if one in self._deadlines]):
             self._changed.clear()
             try:
                 async with asyncio.timeout_at(max(waited_for)):

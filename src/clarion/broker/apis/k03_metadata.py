@@ -40,7 +40,7 @@ _FIRST_VERSION_BY_ID: Final = 12
 
 async def handle(broker: Broker, request: MetadataRequest, context: RequestContext) -> bytes:
     version = context.version
-    if broker.node is not None and broker.node.lost_leaders:
+    if broker.node is not None:
         await broker.node.lost_leaders.replaced(lambda: _leaders(broker, request, version))
     # Topics may be made, and others have their turns, before all is told. Brokers come and go meanwhile, and a leader
     # that is not in the list is of no use to anybody: those of this moment are told, and no others lead.

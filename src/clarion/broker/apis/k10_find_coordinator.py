@@ -21,7 +21,7 @@ _FIRST_VERSION_WITH_KEYS: Final = 4
 
 async def handle(broker: Broker, request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
     trouble = await _make_ready(broker, request.key_type)
-    if broker.node is not None and broker.node.lost_leaders and request.key_type == _GROUP:
+    if broker.node is not None and request.key_type == _GROUP:
         keys = request.coordinator_keys if context.version >= _FIRST_VERSION_WITH_KEYS else (request.key,)
         await broker.node.lost_leaders.replaced(lambda: map(broker.groups.runtime.leader_of, keys))
 
