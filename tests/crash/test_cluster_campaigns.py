@@ -47,7 +47,8 @@ class Member(Client):
 
     def work(self) -> None:
         settings = {**QUIET, "socket.timeout.ms": 3000, "bootstrap.servers": self._bootstrap, "group.id": "members"}
-        consumer = Consumer({**settings, "auto.offset.reset": "earliest", "session.timeout.ms": 6000})
+        how = {"auto.offset.reset": "earliest", "session.timeout.ms": 6000, "heartbeat.interval.ms": 1000}
+        consumer = Consumer({**settings, **how})
         consumer.subscribe([TOPIC])
         last = None
         while not self._stopping.is_set():
