@@ -153,6 +153,13 @@ def test_two_have_to_acknowledge_once_a_third_was_in_sync_unless_somebody_set_it
     assert expand(expand(filled, FLUSHED, 2, 10), FLUSHED, 3, 10).min_in_sync == 1, "replicas being added do not count"
 
 
+def test_no_verdict_goes_without_a_reason():
+    _, reason = settle(state(min_in_sync=1), FLUSHED, alive(1, 2, 3))
+    assert "two have to acknowledge from now on" in reason
+    _, reason = settle(state(in_sync=(1, 2), eligible=(3,)), FLUSHED, alive(1, 2, 3))
+    assert reason
+
+
 def test_a_move_ends_when_all_new_replicas_are_in_sync():
     moving = reassign(state(), (4, 5, 1))
     assert (moving.replicas, moving.adding, moving.removing) == ((4, 5, 1, 2, 3), (4, 5), (2, 3))

@@ -10,6 +10,7 @@ import sys
 import time
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Final
 
 from clarion.cli.cluster import ClusterView, Filled, PartitionView, filled_shares, look, missing_text, sentences
@@ -38,7 +39,8 @@ def watch(link: Link, pause_seconds: float, count: int | None) -> None:
 def screen(view: ClusterView, events: Sequence[ClusterEvent], filled: Filled, width: int, height: int) -> list[str]:
     """Lines of at most that width, and no more of them than fit. Pure."""
     width = max(width, _WIDTH_MIN)
-    head = [*sentences(view), "", *_brokers(view, width)]
+    told = [line for sentence in sentences(view) for line in wrap(clean(sentence), width, subsequent_indent="  ")]
+    head = [*told, "", *_brokers(view, width)]
     trouble = [_partition_line(one, filled, width) for one in sorted(view.under_replicated, key=_worst_first)]
     room = max(height - len(head) - 2, 6)
     for_events = min(len(events), max(room - len(trouble) - 2, room // 3))

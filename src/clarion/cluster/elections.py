@@ -124,8 +124,10 @@ def _go_on(state: PartitionState, rules: ElectionRules, alive: Alive, trusted: l
         leader = _best(state.replicas, trusted, alive)
         reasons.append(_why_elected(state, alive, leader))
         settled = _led_by(settled, alive, leader, settled.in_sync)
+    if settled.min_in_sync > state.min_in_sync:
+        reasons.append("a third replica is in sync: two have to acknowledge from now on, if nobody has set how many")
     settled, moved = _finish_move(settled, alive)
-    return Verdict(settled, "; ".join([*reasons, *moved]))
+    return Verdict(settled, "; ".join([*reasons, *moved]) or "others may lead if nobody in sync is left")
 
 
 def _without_in_sync(state: PartitionState, rules: ElectionRules, alive: Alive) -> Verdict | None:
