@@ -51,4 +51,4 @@ def test_partitions_move_throttled_leaders_are_elected_and_brokers_forgotten(
         brokers.wait_for(lambda: 1 not in brokers._image(2).brokers, 60)
         left = ",".join(brokers[number].bootstrap for number in (2, 3))
         said = offline_tool("cluster", "unregister", "--bootstrap-server", left, "--id", "1")
-        assert "Broker ID 1 is no longer registered." in said
+        assert "Broker 1 is no longer registered." in said
