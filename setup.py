@@ -23,8 +23,9 @@ COMPILED = (
     "log/*.py",
     "replication/*.py",
     *(f"wire/{name}.py" for name in ("batch", "cursor", "fields", "frames", "limits", "records", "varints")),
-    *(f"wire/{name}.py" for name in ("produce", "fetch", "fetch_response", "current_leader")),
-    *(f"net/{name}.py" for name in ("budget", "connection", "frames", "in_order", "latencies", "outbox")),
+    *(f"wire/{name}.py" for name in ("produce", "fetch", "fetch_response", "replica_fetch", "current_leader")),
+    *(f"net/{name}.py" for name in ("budget", "channel", "connection", "dialogue", "frames", "in_order")),
+    *(f"net/{name}.py" for name in ("latencies", "outbox")),
     *(f"net/{name}.py" for name in ("replies", "reply_room", "server")),
     *(
         f"broker/{name}.py"

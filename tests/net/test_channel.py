@@ -12,6 +12,7 @@ from clarion.model.errors import ErrorCode
 from clarion.net.channel import Channel, ChannelLostError, ChannelSettings, ChannelUnusableError, LastingChannel
 from clarion.wire import api_versions, bridge
 from clarion.wire.apis import API_VERSIONS, CREATE_TOPICS, HEARTBEAT, METADATA
+from clarion.wire.frames import reply_head
 from clarion.wire.messages.groups import HeartbeatRequest, HeartbeatResponse
 from clarion.wire.messages.metadata import ApiVersion, ApiVersionsResponse, MetadataRequest
 from clarion.wire.messages.topics import CreatableTopic, CreateTopicsRequest
@@ -94,7 +95,74 @@ async def test_a_channel_comes_back_when_the_broker_does(tmp_path):
             await lasting.ask(METADATA, MetadataRequest(topics=None))
 
 
+def post_beat(channel: Channel, generation: int, answers: list[int]) -> None:
+    """Of the answer its error code, behind the throttle time, which is what `echo` was sent."""
+    body = bridge.encode(beat(generation), HEARTBEAT, 4, "request")
+    channel.post(HEARTBEAT, 4, body, lambda answer: answers.append(int.from_bytes(answer[4:6], "big")))
+
+
+async def test_what_is_posted_is_answered_in_the_turn_in_which_the_answer_comes():
+    async with listening(echo) as port:
+        channel = await Channel.open(settings(port))
+        answers: list[int] = []
+        for generation in (3, 4):
+            post_beat(channel, generation, answers)
+        assert (await channel.ask(HEARTBEAT, beat(5))).error_code == 5
+        assert answers == [3, 4], "in order, and before what was asked behind them"
+        channel.close()
+
+
 # With a peer that misbehaves
+
+
+async def test_who_gives_the_channel_up_over_an_answer_hears_no_other_one():
+    def echo_twice(peer: Peer, header, body: bytes) -> None:
+        waiting.append((header, body))
+        if len(waiting) == 2:  # both answers in one piece
+            whole = [reply_head(HEARTBEAT, 4, one.correlation_id, 7) + bytes(7) for one, _ in waiting]
+            peer.transport.write(b"".join(whole))
+
+    waiting: list = []
+    async with listening(echo_twice) as port:
+        channel = await Channel.open(settings(port))
+        body, heard = bridge.encode(beat(), HEARTBEAT, 4, "request"), []
+        lost = asyncio.get_running_loop().create_future()
+        channel.on_lost = lost.set_result
+
+        def give_up(_: memoryview) -> None:
+            heard.append(1)
+            channel.close()
+
+        channel.post(HEARTBEAT, 4, body, give_up)
+        channel.post(HEARTBEAT, 4, body, lambda _: heard.append(2))
+        assert isinstance(await lost, ChannelLostError)
+        assert heard == [1]
+        with pytest.raises(ChannelLostError, match="no connection"):
+            channel.post(HEARTBEAT, 4, body, heard.append)
+
+
+async def test_what_is_posted_and_not_answered_in_time_gives_the_connection_up():
+    async with listening(lambda *_: None) as port:
+        channel = await Channel.open(settings(port, request_seconds=0.02))
+        lost = asyncio.get_running_loop().create_future()
+        channel.on_lost = lost.set_result
+        answers: list[int] = []
+        for generation in (1, 2):
+            post_beat(channel, generation, answers)
+        assert str(await lost) == f"127.0.0.1:{port} did not answer in time"
+        assert not answers
+        assert not channel.is_open
+
+
+async def test_a_peer_that_hangs_up_is_told_to_who_posts():
+    async with listening(lambda peer, *_: peer.transport.abort()) as port:
+        channel = await Channel.open(settings(port))
+        lost = asyncio.get_running_loop().create_future()
+        channel.on_lost = lost.set_result
+        answers: list[int] = []
+        post_beat(channel, 1, answers)
+        assert isinstance(await lost, ChannelLostError)
+        assert not answers
 
 
 async def test_no_more_are_under_way_than_may_be_even_when_those_who_asked_have_left():

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from clarion.model.errors import MalformedError
 from clarion.net.dialogue import (
@@ -51,24 +52,32 @@ class ChannelSettings:
         return f"{self.host}:{self.port}"
 
 
+class Posted(NamedTuple):
+    on_answer: Callable[[memoryview], None]
+    deadline: float
+
+
 class Channel(asyncio.Protocol):
     def __init__(self, settings: ChannelSettings) -> None:
         self._settings = settings
         self._dialogue = Dialogue(settings.client_id)
         self._answers: dict[int, asyncio.Future[Answer]] = {}
+        self._posted: dict[int, Posted] = {}  # in the order in which they are answered
+        self._loop = asyncio.get_running_loop()
+        self._watch: asyncio.TimerHandle | None = None  # over what is posted: one for all, since almost none is late
         self._turns = asyncio.Semaphore(settings.in_flight_max)  # given back by answers, also of those who have left
         self._transport: asyncio.Transport | None = None
         self._lost: Exception | None = None
+        self.on_lost: Callable[[Exception], None] | None = None
         self.versions = PeerVersions({})
 
     @classmethod
     async def open(cls, settings: ChannelSettings) -> Channel:
-        loop = asyncio.get_running_loop()
         options: dict[str, Any] = {} if settings.tls is None else {"ssl": settings.tls}
         channel = cls(settings)
         try:
             async with asyncio.timeout(settings.connect_seconds):
-                await loop.create_connection(lambda: channel, settings.host, settings.port, **options)
+                await channel._loop.create_connection(lambda: channel, settings.host, settings.port, **options)
                 await channel._greet()
         except BaseException as error:
             channel.close()
@@ -97,12 +106,29 @@ class Channel(asyncio.Protocol):
         body = bridge.encode(request, api_key, version, "request")
         return self._understood(read_answer, await self._answer(api_key, version, body, timeout_seconds))
 
-    async def exchange(
-        self, api_key: int, newest: int, body: bytes, *, timeout_seconds: float | None = None
-    ) -> memoryview:
-        """As `ask`, of a body that the caller encodes and decodes itself, the same in all versions up to `newest`."""
-        version = self.versions.choose(APIS[api_key], newest)
-        return (await self._answer(api_key, version, body, timeout_seconds)).body
+    def post(self, api_key: int, newest: int, body: bytes, on_answer: Callable[[memoryview], None]) -> None:
+        """For who asks a thousand times per second: without a task, and answered in the turn in which the answer comes.
+
+        The caller encodes and decodes the body itself, the same in all versions up to `newest`, and sees to it that
+        only a few are under way. `on_answer` raises nothing; when the connection is lost, `on_lost` is called instead.
+        """
+        if self._lost is not None or self._transport is None:
+            raise ChannelLostError(f"there is no connection to {self._settings.address}") from self._lost
+        number, frame = self._dialogue.ask(api_key, self.versions.choose(APIS[api_key], newest), body)
+        deadline = self._loop.time() + self._settings.request_seconds
+        self._posted[number] = Posted(on_answer, deadline)
+        if self._watch is None:
+            self._watch = self._loop.call_at(deadline, self._look_for_overdue)
+        self._transport.write(frame)
+
+    def _look_for_overdue(self) -> None:
+        self._watch = None
+        for oldest in self._posted.values():
+            if oldest.deadline <= self._loop.time():
+                self._give_up(ChannelLostError(f"{self._settings.address} did not answer in time"))
+            else:
+                self._watch = self._loop.call_at(oldest.deadline, self._look_for_overdue)
+            return
 
     async def _answer(self, api_key: int, version: int, body: bytes, timeout_seconds: float | None) -> Answer:
         try:
@@ -132,7 +158,7 @@ class Channel(asyncio.Protocol):
             self._turns.release()
             raise ChannelLostError(f"there is no connection to {self._settings.address}") from self._lost
         number, frame = self._dialogue.ask(api_key, version, body)
-        self._answers[number] = asyncio.get_running_loop().create_future()
+        self._answers[number] = self._loop.create_future()
         self._transport.write(frame)
         # Who is cancelled here leaves an answer behind, which is dropped when it comes.
         return await self._answers[number]
@@ -157,6 +183,12 @@ class Channel(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         try:
             for answer in self._dialogue.receive(data):
+                posted = self._posted.pop(answer.correlation_id, None)
+                if posted is not None:
+                    posted.on_answer(answer.body)
+                    continue
+                if self._lost is not None:
+                    return  # given up by who got the answer before
                 self._turns.release()
                 waiting = self._answers.pop(answer.correlation_id)
                 if not waiting.done():
@@ -180,6 +212,11 @@ class Channel(asyncio.Protocol):
                 waiting.set_exception(reason)
                 waiting.exception()  # those who were cancelled no longer look
         self._answers.clear()
+        self._posted.clear()
+        if self._watch is not None:
+            self._watch.cancel()
+        if self.on_lost is not None:
+            self.on_lost(reason)
 
 
 class LastingChannel:
@@ -197,23 +234,16 @@ class LastingChannel:
         self, api_key: int, request: Any, *, newest: int | None = None, timeout_seconds: float | None = None
     ) -> Any:
         """As `Channel.ask`; a connection is opened first where there is none. Nothing is asked twice."""
-        channel = await self._open()
+        channel = await self.open()
         return await channel.ask(api_key, request, newest=newest, timeout_seconds=timeout_seconds)
-
-    async def exchange(
-        self, api_key: int, newest: int, body: bytes, *, timeout_seconds: float | None = None
-    ) -> memoryview:
-        """As `Channel.exchange`."""
-        channel = await self._open()
-        return await channel.exchange(api_key, newest, body, timeout_seconds=timeout_seconds)
 
     def close(self) -> None:
         self._is_closed = True
         if self._channel is not None:
             self._channel.close()
 
-    async def _open(self) -> Channel:
-        """Whoever comes while it is being opened waits for the same one."""
+    async def open(self) -> Channel:
+        """The connection there is, or another one. Whoever comes while it is being opened waits for the same one."""
         async with self._opening:
             if self._is_closed:
                 raise ChannelLostError(f"the channel to {self._settings.address} was closed")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from struct import Struct
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from clarion import __version__
 from clarion.model.errors import ErrorCode, MalformedError
@@ -29,11 +29,14 @@ class ChannelUnusableError(Exception):
     """The other side does not trust us, or speaks another protocol or other versions: trying again would not help."""
 
 
-class Answer(NamedTuple):
-    correlation_id: int
-    api_key: int
-    version: int
-    body: memoryview  # of the frame: records may be many megabytes
+class Answer:
+    __slots__ = ("api_key", "body", "correlation_id", "version")
+
+    def __init__(self, correlation_id: int, api_key: int, version: int, body: memoryview) -> None:
+        self.correlation_id = correlation_id
+        self.api_key = api_key
+        self.version = version
+        self.body = body  # of the frame: records may be many megabytes
 
 
 class Dialogue:
@@ -57,6 +60,10 @@ class Dialogue:
 
     def receive(self, data: bytes) -> Iterator[Answer]:
         """The answers that are complete with these bytes. MalformedError ends the dialogue."""
+        size = len(data) - LENGTH_BYTES
+        if not self._arrived and LENGTH_BYTES <= size <= self._frame_bytes_max and _LENGTH.unpack_from(data)[0] == size:
+            yield self._answer(memoryview(data)[LENGTH_BYTES:])  # exactly one, as usual: it need not be copied
+            return
         self._arrived += data
         while len(self._arrived) >= self._wanted:
             if self._wanted == LENGTH_BYTES:
@@ -73,7 +80,7 @@ class Dialogue:
             raise MalformedError(f"a frame of {size} bytes: the other side does not speak Kafka's protocol")
         return int(size)
 
-    def _answer(self, frame: bytes) -> Answer:
+    def _answer(self, frame: bytes | memoryview) -> Answer:
         if not self._unanswered:
             raise MalformedError("an answer came that nobody asked for")
         expected, api_key, version = self._unanswered.popleft()

@@ -3,7 +3,8 @@
 A conversation is a fetch session (KIP-227): a partition is named when something about it has changed, so that a
 thousand quiet ones cost two empty requests per second. What comes is written at once, and the next request tells so.
 With durable topics a flush ends while that request waits at the leader for news; another one is sent then, which the
-leader takes as the end of the first one's waiting.
+leader takes as the end of the first one's waiting. Whoever waits for a message to be committed waits for all of this,
+so a reply is heard, written and answered with the next request in the turn in which it comes: callbacks, not tasks.
 
 A partition in trouble (its leader does not lead, a batch is damaged, the disk is full) leaves the conversation for a
 while and comes back; the others go on. So does one that is being filled, after every large piece (`catch_up`).
@@ -13,13 +14,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from clarion.model.errors import ErrorCode, KafkaError, MalformedError
 from clarion.model.ids import TopicId
-from clarion.net.channel import ChannelLostError, ChannelUnusableError, LastingChannel
+from clarion.net.channel import Channel, ChannelLostError, ChannelUnusableError, LastingChannel
 from clarion.replication.catch_up import PIECE_BYTES_MIN, CatchUp, Filling
 from clarion.replication.follower import FETCHES_IN_FLIGHT_MAX, Follower, Position
 from clarion.replication.partition import Partition
@@ -75,11 +77,6 @@ class Followed:
         self.filling: Filling | None = None  # while it lacks much, and is not in sync
 
 
-class Asking(NamedTuple):
-    number: int
-    reply: asyncio.Task[memoryview]
-
-
 class Conversation:
     """With one leader. Implements `committing.FlushWatcher`."""
 
@@ -109,8 +106,11 @@ class Conversation:
         self._session_epoch = _FIRST_EPOCH
         self._life = identity().broker_epoch  # in which the session was begun
         self._number = 0  # of the last request
-        self._asking: deque[Asking] = deque()
-        self._news: asyncio.Future[None] = self._loop.create_future()
+        self._asking: deque[int] = deque()  # numbers of requests that are not answered
+        self._heard: deque[tuple[int, Iterator[FetchedPartition]]] = deque()  # answers, as far as not yet dealt with
+        self._will_say = False  # what is new, in the next turn
+        self._talking: Channel | None = None  # while there is a connection
+        self._over: asyncio.Future[float] = self._loop.create_future()  # how long to pause before the next try
         self._task = self._loop.create_task(self._run())  # which logs its own end
 
     def add(self, partition: Partition, follower: Follower) -> None:
@@ -129,7 +129,7 @@ class Conversation:
                 known.partition.flush_watcher = None
             self._leave_session(key, known)
             self._unpause(key)
-            self._wake()
+            self._say_soon()
 
     @property
     def is_needed(self) -> bool:
@@ -158,34 +158,53 @@ class Conversation:
         try:
             while True:
                 try:
-                    await self._step()
+                    pause_seconds = await self._talk()
                 except (ChannelLostError, ChannelUnusableError, MalformedError) as error:
                     log.info("replica_fetch_interrupted", leader=self._leader, reason=str(error))
                     self._note(is_there=False)
-                    await self._begin_anew(_RECONNECT_SECONDS)
+                    pause_seconds = _RECONNECT_SECONDS
+                await asyncio.sleep(pause_seconds)
+                self._forget_session()
         except asyncio.CancelledError:
             raise
         except Exception as error:
             log.error("replica_fetches_ended", leader=self._leader, error=error)  # a mistake of ours
             raise
-        finally:
-            for one in self._asking:
-                one.reply.cancel()
 
-    async def _step(self) -> None:
-        """Say what is new, or hear what the leader says."""
-        while self._has_reason_to_ask:
-            self._ask()
-        if not self._asking:
-            await self._wait_for_news()
+    async def _talk(self) -> float:
+        """With a session from its beginning to its end; returns how long to wait before the next one is begun."""
+        channel = await self._channel.open()
+        self._over = self._loop.create_future()
+        channel.on_lost = self._fail
+        self._talking = channel
+        try:
+            self._say()
+            return await self._over
+        finally:
+            channel.on_lost = self._talking = None
+            self._asking.clear()
+            self._heard.clear()
+
+    def _fail(self, error: Exception) -> None:
+        if not self._over.done():
+            self._over.set_exception(error)
+
+    def _say(self) -> None:
+        self._will_say = False
+        channel = self._talking
+        if channel is None or self._over.done() or self._heard:
             return
-        first = self._asking[0]
-        self._news = self._loop.create_future()
-        waited: list[asyncio.Future[Any]] = [first.reply, self._news]
-        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
-        if first.reply.done():
-            self._asking.popleft()
-            await self._hear(first.number, decode_reply(first.reply.result()))
+        try:
+            while self._has_reason_to_ask:
+                self._ask(channel)
+        except Exception as error:  # for `_run` to hear, not for whoever has called
+            self._fail(error)
+
+    def _say_soon(self) -> None:
+        """In a turn of its own: a change seldom comes alone."""
+        if not self._will_say and self._talking is not None:
+            self._will_say = True
+            self._loop.call_soon(self._say)
 
     @property
     def _has_reason_to_ask(self) -> bool:
@@ -195,21 +214,12 @@ class Conversation:
         has_room = len(self._asking) < FETCHES_IN_FLIGHT_MAX and self._session_id != 0
         return has_room and bool(self._changed) and self._identity().broker_epoch == self._life
 
-    async def _wait_for_news(self) -> None:
-        self._news = self._loop.create_future()
-        if not self._has_reason_to_ask:
-            await self._news
-
-    def _wake(self) -> None:
-        if not self._news.done():
-            self._news.set_result(None)
-
     def _change(self, key: Key) -> None:
         if key not in self._paused:
             self._changed[key] = None
-            self._wake()
+            self._say_soon()
 
-    def _ask(self) -> None:
+    def _ask(self, channel: Channel) -> None:
         identity = self._identity()
         if identity.broker_epoch != self._life:
             self._life = identity.broker_epoch  # what was said in another life does not count in this one
@@ -222,23 +232,11 @@ class Conversation:
         for topic_id, index in self._forgotten:
             forgotten.setdefault(topic_id, []).append(index)
         self._changed, self._forgotten = {}, {}
-        body = encode_request(
-            ReplicaRequest(
-                identity.node_id,
-                identity.broker_epoch,
-                identity.secret,
-                self._session_id,
-                self._session_epoch,
-                MAX_WAIT_MS,
-                1,
-                _REPLY_BYTES_MAX,
-                asked,
-                forgotten,
-            )
-        )
+        session = (self._session_id, self._session_epoch)
+        request = ReplicaRequest(*identity, *session, MAX_WAIT_MS, 1, _REPLY_BYTES_MAX, asked, forgotten)
         self._session_epoch = 1 if self._session_epoch == _EPOCH_MAX else self._session_epoch + 1
-        reply = self._loop.create_task(self._channel.exchange(FETCH, LAST_VERSION, body))  # awaited in turn
-        self._asking.append(Asking(self._number, reply))
+        self._asking.append(self._number)
+        channel.post(FETCH, LAST_VERSION, encode_request(request), partial(self._on_reply, self._number))
 
     def _asked(self, index: int, followed: Followed) -> AskedPartition:
         at = followed.told = followed.partition.position
@@ -257,31 +255,46 @@ class Conversation:
             self.on_leader(self._leader, is_there)
         self._is_there = is_there
 
-    async def _hear(self, number: int, reply: ReplicaReply) -> None:
-        self._note(is_there=True)
+    def _on_reply(self, number: int, body: memoryview) -> None:
+        if not self._asking or self._asking[0] != number:
+            return  # asked in a session that is over
+        self._asking.popleft()
+        try:
+            self._note(is_there=True)
+            self._hear(number, decode_reply(body))
+        except Exception as error:  # for `_run` to hear, not for the channel
+            self._fail(error)
+
+    def _hear(self, number: int, reply: ReplicaReply) -> None:
         if reply.error_code:
             code = ErrorCode(reply.error_code)
             is_lost = code in (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH)
             log.info("replica_fetch_refused", leader=self._leader, code=code.name)
-            await self._begin_anew(0.0 if is_lost else _RECONNECT_SECONDS)
+            if not self._over.done():
+                self._over.set_result(0.0 if is_lost else _RECONNECT_SECONDS)
             return
         self._session_id = reply.session_id
         if reply.session_id == 0:  # the leader keeps none: everything is named every time
             self._session_epoch = _FIRST_EPOCH
             self._changed = dict.fromkeys(key for key in self._followed if key not in self._paused)
-        for fetched in reply.partitions:
-            self._take(number, fetched)
-            if len(fetched.records) >= PIECE_BYTES_MIN:
-                await asyncio.sleep(0)  # clients are served in between
+        self._heard.append((number, reply.partitions))
+        if len(self._heard) == 1:
+            self._deal_with_heard()
 
-    async def _begin_anew(self, pause_seconds: float) -> None:
-        """Without a session, and with everything to say."""
-        for one in self._asking:
-            one.reply.cancel()
-        await asyncio.gather(*(one.reply for one in self._asking), return_exceptions=True)
-        self._asking.clear()
-        await asyncio.sleep(pause_seconds)
-        self._forget_session()
+    def _deal_with_heard(self) -> None:
+        """Up to a large piece: behind each one clients are served."""
+        try:
+            while self._heard:
+                number, partitions = self._heard[0]
+                for fetched in partitions:
+                    self._take(number, fetched)
+                    if len(fetched.records) >= PIECE_BYTES_MIN:
+                        self._loop.call_soon(self._deal_with_heard)
+                        return
+                self._heard.popleft()
+        except Exception as error:  # likewise
+            self._fail(error)
+        self._say()
 
     def _forget_session(self) -> None:
         """Everything is to be said anew."""
@@ -306,8 +319,8 @@ class Conversation:
                 pause = self._pause_of(known, len(fetched.records), began)
                 if pause > 0:
                     self._pause(key, known, pause)
-                else:
-                    self._change(key)
+                elif key not in self._paused:
+                    self._changed[key] = None
         except KafkaError as error:
             log.info("replica_fetch_put_off", partition=known.partition.tp, leader=self._leader, reason=str(error))
             is_disks = error.code in (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.CORRUPT_MESSAGE)
@@ -316,8 +329,9 @@ class Conversation:
     def _pause_of(self, known: Followed, size: int, began: float) -> float:
         """Of one that is being filled and has written a piece. Others wait for nothing."""
         partition = known.partition
-        is_in_sync = partition.state is not None and self._identity().node_id in partition.state.in_sync
-        if is_in_sync or size < PIECE_BYTES_MIN:
+        if size < PIECE_BYTES_MIN or (
+            partition.state is not None and self._identity().node_id in partition.state.in_sync
+        ):
             known.filling = None
             return 0.0
         now, lag = self._catch_up.elapsed(), known.leader_watermark - partition.next_offset
@@ -348,7 +362,7 @@ class Conversation:
         self._leave_session(key, known)
         known.valid_from = self._number + 2  # the request after the one that takes it out
         self._paused[key] = self._loop.call_later(seconds, self._end_pause, key)
-        self._wake()
+        self._say_soon()
 
     def _end_pause(self, key: Key) -> None:
         del self._paused[key]

@@ -61,14 +61,28 @@ class ReplicaRequest(NamedTuple):
     forgotten: Mapping[UUID, Iterable[int]]
 
 
-class FetchedPartition(NamedTuple):
-    topic_id: UUID
-    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
-    error_code: int
-    high_watermark: int
-    log_start_offset: int
-    records: memoryview
-    diverging_epoch: tuple[int, int] | None
+class FetchedPartition:
+    """No NamedTuple: compiled, one cannot be loaded that has a field of the type memoryview."""
+
+    __slots__ = ("diverging_epoch", "error_code", "high_watermark", "index", "log_start_offset", "records", "topic_id")
+
+    def __init__(
+        self,
+        topic_id: UUID,
+        index: int,
+        error_code: int,
+        high_watermark: int,
+        log_start_offset: int,
+        records: memoryview,
+        diverging_epoch: tuple[int, int] | None,
+    ) -> None:
+        self.topic_id = topic_id
+        self.index = index
+        self.error_code = error_code
+        self.high_watermark = high_watermark
+        self.log_start_offset = log_start_offset
+        self.records = records
+        self.diverging_epoch = diverging_epoch
 
 
 class ReplicaReply(NamedTuple):
