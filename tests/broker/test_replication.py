@@ -86,9 +86,12 @@ async def test_a_new_leader_says_what_is_latest_when_it_knows_what_is_committed(
         assert await offset_of(pair.node, LATEST, 5) == (ErrorCode.OFFSET_NOT_AVAILABLE, -1)
         assert await offset_of(pair.node, LATEST, 4) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
         assert await offset_of(pair.node, EARLIEST, 5) == (0, 0)
+        fetched = await pair.node.client.fetch({PLACE: 1})
+        assert fetched.partitions[PLACE].error_code == ErrorCode.OFFSET_NOT_AVAILABLE, "read from the leader before"
         pair.follow()
         await until(lambda: pair.leader.is_watermark_current)
         assert await offset_of(pair.node, LATEST, 5) == (0, 1)
+        assert (await pair.node.client.fetch({PLACE: 1})).partitions[PLACE].error_code == 0
 
 
 async def offset_of(node: Node, timestamp: int, version: int) -> tuple[int, int]:

@@ -205,6 +205,11 @@ def _slices(
     if asked.next_offset == watermark.offset:
         return []
     check_offset(partition, asked.next_offset)
+    if asked.next_offset > watermark.offset and not partition.is_watermark_current:
+        # It has been read by way of the leader before. To tell of an end that comes before it would take readers back.
+        raise KafkaError(
+            ErrorCode.OFFSET_NOT_AVAILABLE, f"{partition.tp}: this leader has yet to learn what is committed"
+        )
     if asked.next_offset > watermark.offset or (budget <= 0 and not is_first):
         return []
     try:
