@@ -38,6 +38,7 @@ class Cluster:
         self.time = Time()
         self.members: list[BrokerMembership] = []
         self._secrets = map("secret-{}".format, range(1000))
+        self.noted: dict[str, int] = {}  # in each data directory, the last life of which it knows
 
     def store(self, weather: Weather | None = None) -> SimulatedStore:
         return SimulatedStore(self.service, random.Random(0), weather)
@@ -45,9 +46,22 @@ class Cluster:
     async def join(
         self, number: int, *, term: float = LONG, weather: Weather | None = None, **more: object
     ) -> BrokerMembership:
-        newcomer = Newcomer(number, **{"directory": f"folder-{number}", **more})  # type: ignore[arg-type]
+        directory = str(more.get("directory", f"folder-{number}"))
+        known = {"directory": directory, "last_life": self.noted.get(directory)}
+        newcomer = Newcomer(number, **{**known, **more})  # type: ignore[arg-type]
+
+        def note_life(epoch: int) -> bool:
+            assert (known := self.registered(number)) is None or known.epoch < epoch, "before the store hears of it"
+            self.noted[newcomer.directory] = epoch
+            return True
+
         made = BrokerMembership(
-            self.store(weather), newcomer, lambda: next(self._secrets), term_seconds=term, elapsed=self.time
+            self.store(weather),
+            newcomer,
+            lambda: next(self._secrets),
+            term_seconds=term,
+            elapsed=self.time,
+            note_life=note_life,
         )
         self.members.append(made)
         await made.join(HERE)
@@ -168,6 +182,56 @@ async def test_the_mark_of_an_older_copy_of_the_folder_is_not_believed(cluster: 
     await second.close()
     third = await cluster.join(1, ended_cleanly=first.epoch, clean_since=first.clean_since)
     assert third.clean_since == third.epoch
+
+
+async def test_an_older_copy_of_the_folder_holds_nothing_to_rely_on_until_it_has_been_a_life_of_its_own(
+    cluster: Cluster,
+):
+    first = await cluster.join(1)
+    await first.close()
+    second = await cluster.join(1)
+    known = cluster.registered(1)
+    assert known is not None
+    assert known.held_since == NO_EPOCH, "it has seen every life"
+    await second.close()
+    third = await cluster.join(1, last_life=first.epoch)
+    await third.announce_leaving()
+    known = cluster.registered(1)
+    assert known is not None
+    assert known.held_since == third.epoch
+    await third.close()
+    fourth = await cluster.join(1)
+    known = cluster.registered(1)
+    assert known is not None
+    assert known.held_since == third.epoch < fourth.epoch, "since the copy was put back"
+
+
+async def test_a_folder_that_never_noted_a_life_is_an_older_copy_where_the_last_life_did(cluster: Cluster):
+    first = await cluster.join(1)
+    await first.close()
+    second = await cluster.join(1, last_life=None)
+    known = cluster.registered(1)
+    assert known is not None
+    assert known.held_since == second.epoch
+
+
+async def test_a_copy_of_the_folder_of_a_broker_that_runs_is_refused(cluster: Cluster):
+    before = await cluster.join(1)
+    await before.close()
+    await cluster.join(1)
+    with pytest.raises(DuplicateBrokerError):
+        await cluster.join(1, last_life=before.epoch, term=SHORT)
+
+
+async def test_a_broker_that_joins_again_is_no_older_copy_of_itself(cluster: Cluster):
+    member = await cluster.join(1, term=SHORT)
+    before = member.epoch
+    assert member.lease is not None
+    await cluster.store().revoke_lease(member.lease)
+    await until(lambda: member.epoch > before)
+    known = cluster.registered(1)
+    assert known is not None
+    assert known.held_since == NO_EPOCH
 
 
 async def test_a_broker_with_another_data_directory_says_since_when(cluster: Cluster):

@@ -325,6 +325,7 @@ class BrokerServer:
             self.config.rack or None,
             marked.broker_epoch,
             NO_EPOCH if marked.clean_since is None else marked.clean_since,
+            last_life=self._claim.last_life,
         )
         membership = BrokerMembership(
             self.store,
@@ -332,6 +333,7 @@ class BrokerServer:
             lambda: self._randomness.bytes(_SECRET_BYTES).hex(),
             term_seconds=self.config.session_seconds,
             elapsed=self._elapsed,
+            note_life=self._claim.note_life,
         )
         await node.join(membership, self.broker, tuple(self._endpoints()))
         self._term = membership.epoch

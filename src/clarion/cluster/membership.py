@@ -6,6 +6,9 @@ last successful keep-alive was *sent*, by a clock that goes on in suspend, and e
 
 A broker whose lease has ended (it was frozen, or the store was away) joins again in another life: with another epoch
 and another secret. What it led it leads no longer; what it holds it still holds.
+
+Its data directory learns of every life before the store does. One that has not heard of the last life is an older
+copy, put back in the place of the real one: nobody relies on what it holds until that was compared with a leader's log.
 """
 
 from __future__ import annotations
@@ -70,6 +73,7 @@ class Newcomer(NamedTuple):
     ended_cleanly: int | None = None  # the epoch of the life whose clean stop the data directory tells of
     clean_since: int = NO_EPOCH  # what that life said of the lives before it
     latest_in_logs: int = NO_EPOCH
+    last_life: int | None = None  # the latest of which the data directory knows; None: it is new, or an older version's
 
 
 class BrokerMembership:
@@ -81,12 +85,17 @@ class BrokerMembership:
         *,
         term_seconds: float = TERM_SECONDS,
         elapsed: Callable[[], float] = boot_seconds,
+        note_life: Callable[[int], bool] = lambda _: False,
     ) -> None:
+        """`note_life` writes the epoch of a life into the data directory; False if it could not, or there is none."""
         self._store = store
         self._newcomer = newcomer
         self._new_secret = new_secret
         self._term_seconds = term_seconds
         self.elapsed = elapsed
+        self._note_life = note_life
+        self._own_lives: set[int] = set()  # of this process, also such as the store has not heard of
+        self._is_life_noted = False
         self._valid_until = elapsed()
         self._endpoints: tuple[Endpoint, ...] = ()
         self._is_leaving = False
@@ -158,6 +167,8 @@ class BrokerMembership:
             # The epoch comes before anybody hears of it: what this life does is fenced by it from the beginning. And
             # before the lease, of whose term a slow store leaves little: else it would be over before it is used.
             epoch = await next_broker_epoch(self._store, self._newcomer.latest_in_logs, self._newcomer.directory)
+            self._is_life_noted = self._note_life(epoch)
+            self._own_lives.add(epoch)
             sent = self.elapsed()
             self.lease = await until_answered(lambda: self._store.grant_lease(self._term_seconds))
             with suppress(LeaseNotFoundError):  # the store has taken longer than a term
@@ -183,8 +194,15 @@ class BrokerMembership:
             await asyncio.sleep(_LOOK_SECONDS)
 
     def _is_ours(self, known: Entry) -> bool:
-        """Of a life before this one: whoever has the data directory open is the only one."""
-        return read_broker(self.id, known.value).directory == self._newcomer.directory
+        """Of a life before this one: whoever has the data directory open is the only one. But a copy of it may be open
+        elsewhere, in a life of which this one does not know."""
+        registered = read_broker(self.id, known.value)
+        is_known = self._newcomer.last_life is None or self._knows(registered.epoch)
+        return registered.directory == self._newcomer.directory and is_known
+
+    def _knows(self, life: int) -> bool:
+        last_known = self._newcomer.last_life
+        return life in self._own_lives or (last_known is not None and life <= last_known)
 
     async def _register(self, epoch: int, secret: str) -> bool:
         """False if another broker was faster."""
@@ -196,7 +214,8 @@ class BrokerMembership:
                 return False
             last_life = read_life(last.value) if last else Life()
             clean_since = self._clean_since(last_life.epoch, epoch)
-            this_life = Life(epoch, self._newcomer.directory, self._held_since(last_life, epoch))
+            held_since = self._held_since(last_life, epoch)
+            this_life = Life(epoch, self._newcomer.directory, held_since, self._is_life_noted)
             ours = BrokerRegistration(
                 self.id,
                 epoch,
@@ -231,8 +250,10 @@ class BrokerMembership:
         return newcomer.clean_since if was_clean and newcomer.clean_since != NO_EPOCH else epoch
 
     def _held_since(self, last: Life, epoch: int) -> int:
-        """With another data directory under the same id (its disk was replaced) a broker holds nothing of before."""
-        return last.held_since if last.directory in ("", self._newcomer.directory) else epoch
+        """With another data directory under the same id (its disk was replaced) a broker holds nothing of before. With
+        an older copy of its own it holds some of it, and nobody knows what."""
+        is_older_copy = last.is_in_directory and not self._knows(last.epoch)
+        return last.held_since if last.directory in ("", self._newcomer.directory) and not is_older_copy else epoch
 
     # Staying
 

@@ -3,7 +3,7 @@
     cluster-id                         text
     broker-epoch                       number: how often a broker has started, and above every leader epoch so far
     brokers/<id>                       where a broker can be reached, its rack; in a cluster bound to its lease
-    lives/<id>                         number: the broker epoch of that broker's last life
+    lives/<id>                         that broker's last life: its broker epoch, its data directory
     controller                         the id of the broker that decides for all, bound to its lease
     topics/<name>                      id, number of partitions, settings, replication factor if somebody asked for one
     partitions/<topic id>/<index>      leader, its epoch, replicas, those in sync
@@ -64,7 +64,7 @@ class BrokerRegistration(NamedTuple):
     directory: str = ""  # the id of its data directory: another one under the same broker id is a stranger
     secret: str = ""  # of this life: only who can read the store knows it, so only brokers do
     features: int = 0  # its FEATURE_LEVEL
-    held_since: int = NO_EPOCH  # the first life with this data directory, if another one was the broker's before
+    held_since: int = NO_EPOCH  # the first life with this data directory, if another, or a later one, was its before
     revision: Revision = ABSENT  # of this registration in the store
 
     def endpoint(self, listener: int) -> Endpoint:
@@ -78,6 +78,7 @@ class Life(NamedTuple):
     epoch: int = NO_EPOCH
     directory: str = ""  # older versions did not note it
     held_since: int = NO_EPOCH
+    is_in_directory: bool = False  # the data directory knows of it too; those of older versions know of no lives
 
 
 class PartitionState(NamedTuple):
@@ -221,12 +222,15 @@ def write_broker(broker: BrokerRegistration) -> bytes:
 
 
 def write_life(life: Life) -> bytes:
-    return _write({"epoch": life.epoch, "directory": life.directory, "heldSince": life.held_since})
+    content = {"epoch": life.epoch, "directory": life.directory, "heldSince": life.held_since}
+    return _write(content | ({"isInDirectory": True} if life.is_in_directory else {}))
 
 
 def read_life(value: bytes) -> Life:
     said = json.loads(value)
-    return Life(said) if isinstance(said, int) else Life(said["epoch"], said["directory"], said["heldSince"])
+    if isinstance(said, int):
+        return Life(said)
+    return Life(said["epoch"], said["directory"], said["heldSince"], said.get("isInDirectory", False))
 
 
 def read_broker(broker_id: int, value: bytes, revision: Revision = ABSENT) -> BrokerRegistration:

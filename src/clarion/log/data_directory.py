@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 from typing import Final
 
-from clarion.world import Disk, RealDisk, event_log, is_private, make_private, read_file, replace_file
+from clarion.world import NO_ROOM, Disk, RealDisk, event_log, is_private, make_private, read_file, replace_file
 from clarion.world.lock import FolderLock
 
 log = event_log("log")
@@ -22,6 +22,7 @@ _FORMAT_NOW: Final = 2
 _MEMBERSHIP: Final = "clarion.store"
 _MEMBER: Final = "cluster"
 _DIRECTORY: Final = "directory.id"  # Kafka's name for it
+_LAST_LIFE: Final = "clarion.broker.epoch"  # of the last life of a cluster's broker that was begun with this folder
 REGISTRY_FILE: Final = "registry.db"  # of a broker that is alone
 STORE_FOLDER: Final = "cluster"  # of several brokers that one process started: the store that they share
 
@@ -97,6 +98,23 @@ class Claim:
         """By which others tell this folder from another one with the same broker id."""
         return (self._written() or {}).get(_DIRECTORY) or new_id()
 
+    @property
+    def last_life(self) -> int | None:
+        """None where nobody has noted one: the folder is new, or an older version's."""
+        written = (self._written() or {}).get(_LAST_LIFE, "")
+        return int(written) if written.isdecimal() else None
+
+    def note_life(self, epoch: int) -> bool:
+        """On disk when it returns True. A full disk keeps no broker from its cluster: it is not noted then."""
+        try:
+            self._write({**(self._written() or {}), _LAST_LIFE: str(epoch)})
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            log.warning("life_not_noted", folder=self._folder, reason=str(error))
+            return False
+        return True
+
     def check_registry(self, *, is_new: bool) -> None:
         """A folder that belongs to a cluster has a registry that says so: without it, topics would seem to be gone."""
         known = (self._written() or {}).get("cluster.id")
@@ -119,8 +137,11 @@ class Claim:
             ours |= {_MEMBERSHIP: _MEMBER, _DIRECTORY: directory_id}
         wanted = {"version": "1", **(written or {}), **ours}
         if written != wanted:
-            content = "".join(f"{name}={value}\n" for name, value in wanted.items())
-            replace_file(self._disk, self._path, content.encode())
+            self._write(wanted)
+
+    def _write(self, wanted: dict[str, str]) -> None:
+        content = "".join(f"{name}={value}\n" for name, value in wanted.items())
+        replace_file(self._disk, self._path, content.encode())
 
     def _check(self, name: str, written: str | None, ours: str) -> None:
         if written != ours:
