@@ -67,6 +67,13 @@ class World:
     has_topic: asyncio.Event = field(default_factory=asyncio.Event)  # as metadata would tell a producer
     topic_ids: set[UUID] = field(default_factory=set)  # every one that was ever made
     producer_ids: set[int] = field(default_factory=set)
+    ends: dict[int, int] = field(default_factory=dict)  # by partition: how far it goes at least, by what clients heard
+
+    committed: int = -1  # in partition 0, by the one group whose offsets are asked for everywhere
+
+    def heard_of(self, partition: int, offset: int) -> None:
+        """Somebody was told that there is a committed message at the offset."""
+        self.ends[partition] = max(self.ends.get(partition, 0), offset + 1)
 
     def chance(self, *of: float) -> float:
         return self.loop.random.uniform(*of)
@@ -180,6 +187,7 @@ class Producer:
             raise Refused
         for number, send in enumerate(batch.sends):
             send.acked(offset + number)
+        self._world.heard_of(batch.partition, offset + len(batch.sends) - 1)
         assert self._unacked.popleft() is batch
 
     def _judge(self, batch: Batch, error: int) -> None:
@@ -234,6 +242,11 @@ class Consumer:
                 raise Violation(f"{self._name} had read up to {self.offsets[found.index]}, and the log ends before")
             if found.error in LEADS_NO_LONGER:
                 raise ConnectionResetError("another broker leads")
+            if found.error == 0 and found.high_watermark < self.offsets[found.index]:
+                at = self.offsets[found.index]
+                raise Violation(
+                    f"{self._name} has read up to {at}, and is told of the watermark {found.high_watermark}"
+                )
             if found.error == 0:
                 self.high_watermarks[found.index] = found.high_watermark
                 self._take(found.index, found.records)
@@ -247,6 +260,7 @@ class Consumer:
                     self.offsets[index] = record.offset + 1
             records = records[size:]
         if messages:
+            self._world.heard_of(index, messages[-1][0])
             self._world.loop.trace.note(self._name, index, messages[-1][0])
             self._world.history.append(Poll(self._name, f"{self._world.topic}-{index}", messages))
 
@@ -292,6 +306,7 @@ class Committer:
         self._world.loop.trace.note(self._group, "commit", self._offset, code)
         if code == 0:
             self._world.history.append(Commit(self._group, self._where, self._offset, Outcome.ACKED))
+            self._world.committed = max(self._world.committed, self._offset)
 
     async def _ask(self, link: Link) -> None:
         question = Committed(self._group, self._where, None)

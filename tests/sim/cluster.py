@@ -8,23 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
 from clarion.broker.config import BrokerConfig, Durability, ListenerConfig
+from clarion.cluster.schema import PARTITIONS, read_partition
 from clarion.cluster.simulated_store import SimulatedService
-from clarion.model.errors import ErrorCode
-from clarion.wire.messages.metadata import (
-    FindCoordinatorRequest,
-    MetadataRequest,
-    MetadataRequestTopic,
-    MetadataResponse,
-)
+from clarion.log.checkpoints import CLEAN_SHUTDOWN
+from clarion.wire.batch import read_header
 from tests.sim.clients import Committer, Consumer, Producer, Violation, World, make_topic
-from tests.sim.link import PATIENCE_SECONDS, PORT, Link
-from tests.sim.machine import Machine
+from tests.sim.cluster_clients import Asker, Routes, TopicThatComesAndGoes
+from tests.sim.cluster_inspector import ClusterInspector
+from tests.sim.disk import SimDisk
+from tests.sim.group_members import Member, classic_group, consumer_group
+from tests.sim.link import PORT
+from tests.sim.machine import Drive, Machine
 from tests.sim.scenario import Life, Nemesis, Report, Swarm, collect_the_dead, config_for, live, raise_first
 
 CHAOS_SECONDS = 40.0
@@ -32,10 +30,24 @@ CALM_SECONDS = 120.0
 LEASE_SECONDS = 6.0
 REPLICAS = 3
 MESSAGES_MAX = 200  # of one producer to one partition
-# What ends with a broker that serves as before. A failed disk ends it for good, and is the single broker's story.
-FAULTS = ("kill", "power", "crash_at_write", "power_at_write", "clock", "reset", "hold", "freeze", "disk_speed", "stop")
-CLUSTER_FAULTS = ("isolate", "cut_one_way", "cut_from_clients", "store_away", "long_freeze")
-NOT_FOR_PAGE_CACHE = ("power", "power_at_write")
+FAULTS = (
+    "kill",
+    "power",
+    "crash_at_write",
+    "power_at_write",
+    "eio",
+    "full",
+    "clock",
+    "reset",
+    "hold",
+    "freeze",
+    "disk_speed",
+    "stop",
+)
+CLUSTER_FAULTS = ("isolate", "cut_one_way", "cut_from_clients", "store_away", "long_freeze", "freeze_to_the_edge")
+# What others make up for, as long as they have everything: it happens to one broker of a cluster, and to no other.
+LOSSES = ("damage", "older_copy", "new_disk")
+NOT_FOR_PAGE_CACHE = ("power", "power_at_write", "eio")
 
 
 @dataclass(frozen=True)
@@ -44,6 +56,7 @@ class ClusterSwarm(Swarm):
 
     brokers: int = 3
     partitions: int = 2
+    victim: int = 0  # the broker that loses what it has, in the ways of `LOSSES`; 0: none does
 
     @classmethod
     def draw(cls, chance: random.Random) -> ClusterSwarm:
@@ -62,6 +75,8 @@ class ClusterSwarm(Swarm):
             send_seconds=chance.choice(((0.0, 0.05), (0.0, 0.2), (0.0, 0.5))),
             brokers=chance.choice((3, 3, 3, 5)),
             partitions=chance.choice((1, 2, 4)),
+            owners=chance.choice((0, 0, 1, 2)),
+            victim=chance.choice((0, 0, 1, 2, 3)),
         )
 
 
@@ -87,10 +102,13 @@ class ClusterLife(Life):
     def draw(chance: random.Random) -> ClusterSwarm:
         return ClusterSwarm.draw(chance)
 
-    async def _live(self) -> None:
-        world, swarm, routes = self.world, self.swarm, self.routes
+    async def _boot(self) -> None:
         assert self.registry.leases is not None  # made here: the store outlives every broker
         await asyncio.gather(*(host.machine.boot() for host in self.hosts))
+
+    async def _live(self) -> None:
+        world, swarm, routes = self.world, self.swarm, self.routes
+        await self._boot()
         settings = {"segment_bytes": str(swarm.segment_bytes), "index_interval_bytes": "200"}
         await self._or_violation(
             self._task(make_topic(world, connect=routes.anybody, replication_factor=REPLICAS, **settings)),
@@ -105,27 +123,49 @@ class ClusterLife(Life):
             for number in range(swarm.producers)
             for index in range(swarm.partitions)
         ]
+        busy += [self._task(one.run()) for one in self._members()]
+        busy += [
+            self._task(TopicThatComesAndGoes(world, routes, f"owned{number}", REPLICAS).run())
+            for number in range(swarm.owners)
+        ]
         others = [
             *(self._task(self._consumer("follower", index).follow()) for index in range(swarm.partitions)),
             self._task(Committer(world, "g", alone=partial(routes.coordinator_alone, "g")).run()),
+            self._task(Asker(world, routes, "g").run()),
+            self._task(ClusterInspector(self.registry, {one.node_id: one.machine for one in self.hosts}).watch()),
         ]
         await asyncio.sleep(CHAOS_SECONDS)
         for one in chaos:
             one.cancel()
         raise_first(chaos)
-        self.network.mend()
-        await asyncio.gather(*(host.nemesis.calm_down() for host in self.hosts))
-        world.is_calm = True
+        await self._calm_down()
         await self._or_violation(asyncio.gather(*busy), CALM_SECONDS, "not every message was acknowledged in the end")
         for one in others:
             one.cancel()
         raise_first(others)
+        await self._judge()
+
+    async def _calm_down(self) -> None:
+        self.network.mend()
+        await asyncio.gather(*(host.nemesis.calm_down() for host in self.hosts))
+        self.world.is_calm = True
+
+    async def _judge(self) -> None:
+        """What is in the logs in the end, and that it is everywhere."""
+        swarm = self.swarm
         final = [self._task(self._consumer("final", index).read_to_end()) for index in range(swarm.partitions)]
         await self._or_violation(asyncio.gather(*final), CALM_SECONDS, "the log cannot be read to its end")
         await self._or_violation(
             self._task(self._until_replicated()), CALM_SECONDS, "the replicas are not in sync in the end"
         )
         self._compare_replicas()
+
+    def _members(self) -> list[Member]:
+        world, swarm, alone = self.world, self.swarm, self.routes.coordinator_alone
+        return [
+            *classic_group(world, "classic", swarm.classic_members, partial(alone, "classic")),
+            *consumer_group(world, "consumers", swarm.consumer_members, partial(alone, "consumers")),
+        ]
 
     def _producer(self, name: str, index: int) -> Producer:
         swarm = self.swarm
@@ -169,8 +209,11 @@ class Host:
 
     def __init__(self, life: ClusterLife, node_id: int) -> None:
         self.loop, self.network, self.report = life.loop, life.network, life.report
-        self.swarm = life.swarm
+        self.registry = life.registry
         self.node_id = node_id
+        self.swarm = life.swarm
+        if node_id == life.swarm.victim:
+            self.swarm = replace(life.swarm, faults=(*life.swarm.faults, *LOSSES))
         self.port = PORT + node_id
         self.name = f"broker-{node_id}"
         self.others = [f"broker-{one}" for one in range(1, life.swarm.brokers + 1) if one != node_id]
@@ -195,6 +238,12 @@ class Host:
 
 
 class ClusterNemesis(Nemesis):
+    _life: Host
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)  # type: ignore[arg-type]  # of a life it needs what a host has
+        self._copy: SimDisk | None = None  # of the disk, from an earlier stop
+
     async def _isolate(self) -> None:
         """From the other brokers, not from its clients: a leader that does not know that it is one no longer."""
         await self._cut([(self._life.name, one) for one in self._life.others])
@@ -229,44 +278,66 @@ class ClusterNemesis(Nemesis):
         if self._machine.is_up:
             await self._machine.freeze(self._loop.random.uniform(0.5, 2.5) * LEASE_SECONDS)
 
+    async def _freeze_to_the_edge(self) -> None:
+        """For about as long as its lease lasts: it wakes up when others may lead, or are about to."""
+        if self._machine.is_up:
+            await self._machine.freeze(self._loop.random.uniform(0.8, 1.1) * LEASE_SECONDS)
 
-class Routes:
-    """How clients find who leads and who coordinates: by what a broker, any broker, tells them."""
+    # Losses
 
-    def __init__(self, world: World, ports: list[int]) -> None:
-        self._world = world
-        self._ports = ports
+    async def _damage(self) -> None:
+        """A bit flips in the last file of a log. The start notices: it does not believe that the stop was clean."""
+        await self._stopped()
+        drive = self._machine.drive = self._machine.drive.reopened()
+        logs = [path for path in drive.files() if path.endswith(".log") and drive.size(path)]
+        last = {path.rpartition("/")[0]: path for path in logs}  # names are sorted
+        if self._others_have_everything() and last:
+            path = self._loop.random.choice(list(last.values()))
+            bit = self._covered_bit(drive.content(path))
+            drive.flip_bit(path, bit)
+            self._loop.trace.note("damage", path, bit)
+            mark = f"/data/{CLEAN_SHUTDOWN}"
+            if drive.exists(mark):
+                drive.remove(mark)
+        await self.restart()
 
-    async def anybody(self) -> Link:
-        return await self._open(self._world.loop.random.choice(self._ports))
+    def _covered_bit(self, content: bytes) -> int:
+        """One of which a checksum, or the next batch, tells that it is wrong: base offset and epoch have none."""
+        chance, batches, at = self._loop.random, [], 0
+        while at < len(content):
+            batches.append((at, size := read_header(content, at).size_bytes))
+            at += size
+        begin, size = chance.choice(batches)
+        return 8 * (begin + chance.choice((8, 9, 10, 11, *range(16, size)))) + chance.randrange(8)
 
-    async def metadata(self) -> MetadataResponse:
-        link = await self.anybody()
-        try:
-            topics = (MetadataRequestTopic(name=self._world.topic),)
-            return await link.ask(MetadataRequest(topics=topics, allow_auto_topic_creation=False), 7)
-        finally:
-            link.close()
+    async def _older_copy(self) -> None:
+        """What was in its folder at an earlier stop is put back, as if it were what it has now."""
+        await self._stopped()
+        before, self._copy = self._copy, self._machine.drive.power_loss()
+        if before is not None and self._others_have_everything():
+            self._loop.trace.note("older copy")
+            self._put_in(before)
+        await self.restart()
 
-    async def leader(self, index: int) -> Link:
-        answer = await self.metadata()
-        ports = {one.node_id: one.port for one in answer.brokers}
-        leaders = {one.partition_index: one.leader_id for one in answer.topics[0].partitions}
-        if (port := ports.get(leaders.get(index, -1))) is None:
-            raise ConnectionError(f"nobody leads {index}")
-        return await self._open(port)
+    async def _new_disk(self) -> None:
+        await self._stopped()
+        if self._others_have_everything():
+            self._loop.trace.note("new disk")
+            self._copy = None
+            self._put_in(SimDisk())
+        await self.restart()
 
-    @asynccontextmanager
-    async def coordinator_alone(self, group: str) -> AsyncIterator[Link]:
-        link = await self.anybody()
-        try:
-            answer = await link.ask(FindCoordinatorRequest(key=group, key_type=0), 1)
-        finally:
-            link.close()
-        if answer.error_code != ErrorCode.NONE:
-            raise ConnectionError("there is no coordinator")
-        async with Link.alone(answer.port) as found:
-            yield found
+    async def _stopped(self) -> None:
+        if self._machine.is_up:
+            await self._machine.stop()
 
-    async def _open(self, port: int) -> Link:
-        return await asyncio.wait_for(Link.open(port), PATIENCE_SECONDS)
+    def _others_have_everything(self) -> bool:
+        """Of every partition of which it has a replica: else what is lost here is lost."""
+        node_id = self._life.node_id
+        states = [read_partition(one.value, one.mod_revision) for one in self._life.registry.range(PARTITIONS).entries]
+        return all(set(one.in_sync) - {node_id} for one in states if node_id in one.replicas)
+
+    def _put_in(self, content: SimDisk) -> None:
+        drive = Drive(self._loop)
+        drive.root = content.root
+        self._machine.drive = drive

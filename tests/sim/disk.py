@@ -84,6 +84,7 @@ class SimDisk:
         self.operations: list[Operation] = []
         self.crash_at: int | None = None
         self.is_full = False
+        self.refuses: Callable[[Operation], bool] = lambda _: False  # what fails every time, until it is healed
         self.written_ms = 1 << 60  # of every file: the machine's clock does not reach the device
         self._faults: dict[int, int] = {}
         self._fault_rules: list[tuple[Callable[[Operation], bool], int]] = []
@@ -120,6 +121,12 @@ class SimDisk:
                 content[bit // 8] ^= 1 << bit % 8
         inode.device = bytes(device)
 
+    def lose_tail(self, path: str, size: int) -> None:
+        """The device has lost all of a file but its beginning, synced or not."""
+        inode = self._inode(path)
+        inode.device, inode.pending = inode.device[:size], []
+        del inode.content[size:]
+
     def lose_writeback(self, path: str) -> None:
         """The kernel fails to write the file's pages back by itself. Only who has it open now will hear of that."""
         inode = self._inode(path)
@@ -128,6 +135,7 @@ class SimDisk:
 
     def heal(self) -> None:
         """No fault is left that has not happened yet."""
+        self.refuses = lambda _: False
         self._read_rules.clear()
         self.is_full = False
         self.crash_at = None
@@ -227,6 +235,8 @@ class SimDisk:
                 code = rule[1]
                 self._fault_rules.remove(rule)
                 break
+        if code is None and self.refuses(operation):
+            code = errno.EIO
         if code is None and self.is_full and kind in ("write", "create", "mkdir"):
             code = errno.ENOSPC
         if code is not None:

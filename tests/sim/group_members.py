@@ -33,7 +33,7 @@ from clarion.wire.messages.offsets import (
     OffsetFetchRequestTopic,
 )
 from tests.history import Commit, Committed, Outcome
-from tests.sim.clients import BACKOFF_SECONDS, Violation, World
+from tests.sim.clients import BACKOFF_SECONDS, ConnectAlone, Violation, World
 from tests.sim.link import LOST, Link
 
 REBALANCE_MS = 2_000  # below a link's patience: a join that waits for a silent member is still heard
@@ -56,6 +56,7 @@ class Offsets:
 
     world: World
     group: str
+    alone: ConnectAlone = Link.alone  # to the group's coordinator
     next_offset: dict[int, int] = field(default_factory=dict)
 
     async def commit(self, link: Link, index: int, generation: int, member_id: str) -> int:
@@ -103,7 +104,7 @@ class Member:
         await self._world.has_topic.wait()
         while not (self._world.is_calm and self.has_work):
             try:
-                async with Link.alone() as link:
+                async with self._offsets.alone() as link:
                     await self._take_part(link)
                 return
             except (*LOST, Fenced):
@@ -325,11 +326,11 @@ class ConsumerMember(Member):
             raise Fenced
 
 
-def classic_group(world: World, group: str, size: int) -> list[Member]:
-    offsets, generations = Offsets(world, group), Generations()
+def classic_group(world: World, group: str, size: int, alone: ConnectAlone = Link.alone) -> list[Member]:
+    offsets, generations = Offsets(world, group, alone), Generations()
     return [ClassicMember(world, f"{group}/{number}", offsets, generations) for number in range(size)]
 
 
-def consumer_group(world: World, group: str, size: int) -> list[Member]:
-    offsets, owners = Offsets(world, group), Owners()
+def consumer_group(world: World, group: str, size: int, alone: ConnectAlone = Link.alone) -> list[Member]:
+    offsets, owners = Offsets(world, group, alone), Owners()
     return [ConsumerMember(world, f"{group}/{number}", offsets, owners) for number in range(size)]

@@ -109,6 +109,12 @@ class Machine:
                 raise  # else it is a store elsewhere, with a disk of its own
 
     @property
+    def store(self) -> SimulatedStore:
+        """This life's way to it."""
+        assert self._store is not None
+        return self._store
+
+    @property
     def store_losses(self) -> float:
         """The share of requests to the store, and of its answers, that get lost."""
         return self._store_losses
@@ -129,10 +135,10 @@ class Machine:
         """SIGKILL: the page cache survives."""
         self._die("kill")
 
-    def cut_power(self) -> None:
-        """Of what was not synced any part may be left, in any order."""
+    def cut_power(self, *, is_worst: bool = False) -> None:
+        """Of what was not synced any part may be left, in any order; in the worst case nothing."""
         self._die("power")
-        self.drive = self.drive.after_power_loss(self._loop.random)
+        self.drive = self.drive.after_power_loss(None if is_worst else self._loop.random)
 
     async def stop(self) -> None:
         """As SIGTERM does; it may be killed in the middle of it."""
@@ -203,7 +209,7 @@ class Drive(SimDisk):
         self.is_off = True
         return self._with(self)
 
-    def after_power_loss(self, chance: random.Random) -> Drive:
+    def after_power_loss(self, chance: random.Random | None) -> Drive:
         self.is_off = True
         return self._with(self.power_loss(chance))
 

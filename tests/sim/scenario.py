@@ -307,7 +307,7 @@ class Nemesis:
         if self._machine.is_up and any(one.log.failed for one in self._machine.server.broker.partitions):
             self._end_after_failed_log()
         if not self._machine.is_up:
-            await self._restart()
+            await self.restart()
 
     def _end_after_failed_log(self) -> None:
         """After a failed sync the page cache cannot be trusted, so the machine goes too, unless all is in it alone."""
@@ -319,12 +319,12 @@ class Nemesis:
     async def _kill(self) -> None:
         if self._machine.is_up:
             self._machine.kill()
-        await self._restart()
+        await self.restart()
 
     async def _power(self) -> None:
         if self._machine.is_up:
             self._machine.cut_power()
-        await self._restart()
+        await self.restart()
 
     async def _crash_at_write(self) -> None:
         await self._crash_at(self._machine.kill)
@@ -337,7 +337,7 @@ class Nemesis:
         if self._machine.is_up:
             self._machine.crash_at_operation(self._loop.random.randrange(1, 40), how)
             await asyncio.sleep(self._loop.random.uniform(0.05, 1.0))
-        await self._restart(crash_again=how if self._loop.random.random() < 0.3 else None)
+        await self.restart(crash_again=how if self._loop.random.random() < 0.3 else None)
 
     async def _eio(self) -> None:
         """A sync fails, which takes a partition offline; later the broker, or the whole machine, starts anew."""
@@ -346,7 +346,7 @@ class Nemesis:
             await asyncio.sleep(self._loop.random.uniform(0.1, 1.0))
         if self._machine.is_up:
             self._loop.random.choice((self._machine.kill, self._machine.cut_power))()
-        await self._restart()
+        await self.restart()
 
     async def _eio_anywhere(self) -> None:
         """Something that is written, synced or renamed fails; then the broker, or the whole machine, starts anew."""
@@ -356,7 +356,7 @@ class Nemesis:
             await asyncio.sleep(self._loop.random.uniform(0.1, 1.0))
         if self._machine.is_up:
             self._loop.random.choice((self._machine.kill, self._machine.cut_power))()
-        await self._restart()
+        await self.restart()
 
     async def _read_error(self) -> None:
         suffix = self._loop.random.choice((".log", ".index", ".timeindex"))
@@ -372,7 +372,7 @@ class Nemesis:
             path = self._loop.random.choice(files)
             drive.flip_bit(path, self._loop.random.randrange(8 * drive.size(path)))
             self._loop.trace.note("rot", path)
-        await self._restart()
+        await self.restart()
 
     async def _hold(self) -> None:
         self._life.network.hold(self._loop.random.randrange(1 << 20), self._loop.random.uniform(0.1, 8.0))
@@ -399,9 +399,9 @@ class Nemesis:
         """A clean stop, and a start that trusts it."""
         if self._machine.is_up:
             await self._machine.stop()
-        await self._restart()
+        await self.restart()
 
-    async def _restart(self, crash_again: Callable[[], None] | None = None) -> None:
+    async def restart(self, crash_again: Callable[[], None] | None = None) -> None:
         await self._pause(self._swarm.down_seconds)
         while not self._machine.is_up:
             starting = self._machine.boot()
