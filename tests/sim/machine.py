@@ -181,7 +181,7 @@ class Machine:
         self._loop.trace.note(how)
         self.process.is_running = False
         self.drive.is_off = True
-        self._loop.network.forget(self.process)
+        self._loop.network.forget(self.process, sends_on=how != "power")
 
 
 class Drive(SimDisk):

@@ -28,6 +28,7 @@ class Network:
         self._ends: list[End] = []
         self._connections = 0
         self._cuts: set[tuple[str, str]] = set()  # from a host, to a host
+        self.behind_cuts: dict[End, None] = {}  # those with something to send, also when they are closed themselves
         loop.network = self
 
     def listen(self, factory: Callable[[], Any], port: int) -> Listener:
@@ -64,7 +65,8 @@ class Network:
 
     def mend(self) -> None:
         self._cuts.clear()
-        for end in list(self._ends):
+        waiting, self.behind_cuts = self.behind_cuts, {}
+        for end in waiting:
             end.send_held()
 
     def is_cut(self, source: str, target: str) -> bool:
@@ -88,14 +90,15 @@ class Network:
         if self._ends:
             self._ends[end_number % len(self._ends)].hold(seconds)
 
-    def forget(self, process: object) -> None:
-        """The process has died: whoever talked to it will notice."""
+    def forget(self, process: object, *, sends_on: bool = True) -> None:
+        """The process has died: whoever talked to it will notice. `sends_on`: its machine has not, and still sends what
+        the process had written."""
         for port, (_, context) in list(self._listeners.items()):
             if context.get(PROCESS) is process:
                 del self._listeners[port]
         for end in list(self._ends):
             if end.context.get(PROCESS) is process:
-                end.vanish()
+                end.vanish(sends_on=sends_on)
 
     def gone(self, end: End) -> None:
         if end in self._ends:
@@ -166,6 +169,7 @@ class End(asyncio.Transport):
     def _at_peer(self, happen: Callable[..., None], *args: Any) -> None:
         if self._held or self._network.is_cut(self._host, self.peer._host):
             self._held.append((happen, args))
+            self._network.behind_cuts[self] = None
             return
         self._last_arrival = max(self._loop.time() + self._network.delay(), self._last_arrival + FIFO_SECONDS)
         self._loop.call_at(self._last_arrival, happen, *args, context=self.peer.context)
@@ -237,8 +241,10 @@ class End(asyncio.Transport):
             self._at_peer(self.peer.reset)
             self._loop.call_soon(self._lose, None, context=self.context)
 
-    def vanish(self) -> None:
+    def vanish(self, *, sends_on: bool) -> None:
         """Its process is dead: only the other side hears of it."""
+        if not sends_on:
+            self._held.clear()
         self._is_closing = self._is_gone = True
         self._network.gone(self)
         self._at_peer(self.peer.reset)

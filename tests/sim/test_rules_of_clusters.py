@@ -44,7 +44,7 @@ async def leader_dies_with_what_nobody_else_has(life: StoryLife) -> None:
     await life.send_until_acked("all have it", 1)
     life.cut(1)
     await life.send("only at 1", 1)
-    life.kill(1)
+    life.lose_power(1)
     life.network.mend()
     await life.until_led_by(2)
     await life.send_until_acked("after it", 2)
@@ -101,7 +101,7 @@ async def somebody_calls_himself_the_followers(life: StoryLife) -> None:
     for replica in (2, 3):
         await fetch_as(life, replica)
     await sending
-    life.kill(1)
+    life.lose_power(1)
     life.network.mend()
     await life.until_led_by(2)
     await life.send_until_acked("after it", 2)
