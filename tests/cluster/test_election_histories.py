@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from clarion.cluster import elections
-from clarion.cluster.elections import ElectionRules, expand, settle, shrink
+from clarion.cluster.elections import ElectionRules, expand, leave, settle, shrink
 from clarion.cluster.schema import NO_EPOCH, BrokerRegistration, PartitionState
 from tests.cluster.test_elections import CACHED, FLUSHED, broker
 
@@ -254,6 +254,40 @@ class NewDisks(Story):
     def _has_all(self, number: int) -> bool:
         one = self.replicas[number]
         return one.log[: len(self.committed)] == self.committed
+
+
+class Damage(Story):
+    """Now and then a broker finds that its log is damaged, says so, and begins anew, when others have everything."""
+
+    often = 0.2
+
+    def more_moves(self) -> list[Callable[[], None]]:
+        return [self.damage] * 2
+
+    def damage(self) -> None:
+        number = self.chance.randint(1, 3)
+        one = self.replicas[number]
+        left = leave(self.store, self.rules, number)
+        if one.is_up and left is not None and self.chance.random() < self.often:
+            self.store = left
+            self._see(number)
+            one.log, one.flushed = [], 0
+
+
+@pytest.mark.parametrize("rules", [FLUSHED, CACHED, ElectionRules(2)])
+def test_nor_when_replicas_are_damaged(rules):
+    assert run_many(rules, Damage) > 500
+
+
+def test_a_damaged_replica_that_leaves_within_the_term_is_taken_in_again_without_its_log(monkeypatch):
+    def leave_within_the_term(state: PartitionState, rules: ElectionRules, replica: int) -> PartitionState | None:
+        left = elections.leave(state, rules, replica)
+        return left and left._replace(leader_epoch=state.leader_epoch)
+
+    monkeypatch.setitem(Damage.damage.__globals__, "leave", leave_within_the_term)
+    monkeypatch.setattr(Damage, "often", 1.0)
+    with pytest.raises(AssertionError, match="acknowledged"):
+        run_many(FLUSHED, Damage)
 
 
 @pytest.mark.parametrize("rules", [FLUSHED, CACHED])

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from clarion.cluster.elections import ElectionRules, expand, is_calm, prefer, reassign, settle, shrink
+from clarion.cluster.elections import ElectionRules, expand, is_calm, leave, prefer, reassign, settle, shrink
 from clarion.cluster.schema import NO_EPOCH, NO_LEADER, BrokerRegistration, Endpoint, PartitionState
 
 FLUSHED = ElectionRules()
@@ -119,6 +119,34 @@ def test_an_empty_disk_leads_only_where_no_replica_can_have_more():
     assert (settled.leader, settled.life_of(1)) == (1, 20)
     assert "may be missing" in reason
     assert settle(settled, FLUSHED, alive(empty)) is None
+
+
+def test_a_replica_that_lacks_something_leaves_and_leads_nothing_while_others_have_everything():
+    left = leave(state(), FLUSHED, 1)
+    assert left is not None
+    assert (left.leader, left.in_sync, left.eligible, left.leader_epoch) == (NO_LEADER, (2, 3), (), 6)
+    verdict = settle(left, FLUSHED, alive(1, 2, 3))
+    assert verdict is not None
+    assert (verdict.state.leader, verdict.state.in_sync, verdict.state.leader_epoch) == (2, (2, 3), 7)
+    follower = leave(state(), FLUSHED, 3)
+    assert follower is not None
+    assert (follower.leader, follower.in_sync) == (1, (1, 2))
+    assert follower.leader_epoch == 6, "what it said of itself in the term before counts no longer"
+
+
+def test_one_that_lacks_something_stays_where_nobody_has_more():
+    assert leave(state(in_sync=(1,), min_in_sync=1), FLUSHED, 1) is None
+    assert leave(state(), FLUSHED, 4) is None, "no replica"
+
+
+def test_one_that_lacks_something_gives_way_to_who_is_eligible():
+    left = leave(state(in_sync=(1,), eligible=(2,)), FLUSHED, 1)
+    assert left is not None
+    assert (left.leader, left.in_sync, left.eligible) == (NO_LEADER, (), (2,))
+    verdict = settle(left, FLUSHED, alive(1, 2, 3))
+    assert verdict is not None
+    assert (verdict.state.leader, verdict.state.in_sync) == (2, (2,))
+    assert settle(left, FLUSHED, alive(1, 3)) is None, "it waits for the one that has everything"
 
 
 def test_losing_messages_has_to_be_asked_for():

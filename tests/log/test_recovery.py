@@ -234,6 +234,43 @@ def test_offsets_of_flushed_messages_that_are_lost_are_not_given_again(disk: Sim
     assert content(open_log(disk, clean=False, recovery_point=6)) == b"".join(kept)
 
 
+@pytest.mark.parametrize("what", ["the tail", "everything", "the folder"])
+@pytest.mark.parametrize("clean", [True, False])
+def test_where_others_have_what_is_lost_the_log_ends_before_it_and_says_so(
+    disk: SimDisk, what: str, clean: bool
+) -> None:
+    written = in_one_segment(disk)
+    kept = written[:3] if what == "the tail" else []
+    disk.open(FIRST).truncate(len(b"".join(kept)))
+    if what == "the folder":
+        disk.remove_folder(FOLDER)
+    log = open_log(disk, clean=clean, recovery_point=5, is_replicated=True)
+    assert (log.next_offset, log.is_short, content(log)) == (len(kept), True, b"".join(kept))
+    assert not open_log(disk, clean=clean, recovery_point=len(kept), is_replicated=True).is_short
+
+
+def test_a_log_that_met_damage_says_what_it_is(disk: SimDisk) -> None:
+    written = in_one_segment(disk)
+    assert open_log(disk, clean=False, recovery_point=5).damage == ""
+    flip(disk, FIRST, len(written[0]) + 70)
+    assert "checksums" in open_log(disk, clean=False, recovery_point=5).damage
+    flip(disk, FIRST, len(written[0]) + 8, bit=6)
+    assert "damaged at byte" in open_log(disk, clean=False, recovery_point=5).damage
+    assert open_log(disk).damage, "a start that looks at nothing knows of it too"
+
+
+def test_damage_that_a_reader_meets_is_noted(disk: SimDisk) -> None:
+    written = in_one_segment(disk)
+    log = open_log(disk, clean=False, recovery_point=5)
+    log.close()
+    flip(disk, FIRST, len(written[0]) + 8, bit=6)
+    log = open_log(disk)
+    assert log.damage == ""
+    with pytest.raises(KafkaError):
+        read_all(log, 1)
+    assert "damaged" in log.damage
+
+
 @pytest.mark.parametrize("kind", ["create", "write", "sync"])
 def test_what_cannot_be_kept_aside_is_not_cut(disk: SimDisk, kind: str) -> None:
     written = write(disk, 4)

@@ -250,3 +250,16 @@ def test_while_others_are_eligible_a_lowered_minimum_commits_nothing() -> None:
     assert leader.high_watermark == at(0)
     assert leader.set_followers((2, 3), (), NOW) == (Do.TELL_COMMITTED,)
     assert leader.high_watermark == at(1)
+
+
+def test_a_follower_that_comes_back_for_the_same_could_not_use_what_it_got() -> None:
+    leader = leading(2, 3)
+    leader.on_append(at(5))
+    leader.on_fetch(2, 2, NOW)
+    assert not leader.returns_to(2, 2, NOW + 500), "it tells of a flush, say"
+    assert leader.returns_to(2, 2, NOW + 5_000)
+    assert not leader.returns_to(2, 3, NOW + 5_000)
+    assert not leader.returns_to(3, 0, NOW + 5_000), "for the first time"
+    assert not leader.returns_to(4, 2, NOW + 5_000)
+    leader.on_fetch(2, 5, NOW + 5_000)
+    assert not leader.returns_to(2, 5, NOW + 60_000), "there is nothing more to have"

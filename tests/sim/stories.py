@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
 from clarion.broker.config import Durability
-from clarion.cluster.coordination import Compare, Operation, Outcome
+from clarion.cluster.coordination import Compare, Operation, TransactionResult
 from clarion.cluster.schema import PartitionState, partition_key, read_partition, read_topic, topic_key
 from clarion.model.errors import ErrorCode
 from clarion.model.ids import TopicId
@@ -33,8 +33,7 @@ from clarion.wire.messages.topics import (
     CreateTopicsRequest,
 )
 from clarion.wire.records import encode_batch
-from tests.history import Commit, Committed, Send
-from tests.history import Outcome as Said
+from tests.history import Commit, Committed, Outcome, Send
 from tests.sim.clients import RECORD_MS, Violation
 from tests.sim.cluster import ClusterLife, ClusterSwarm, Host
 from tests.sim.link import LOST, Link
@@ -187,7 +186,7 @@ class StoryLife(ClusterLife):
         store, held = self.host(number).machine.store, list[Held]()
         key, transact = partition_key(self.topic_id, 0), store.transact
 
-        async def hold(compares: Sequence[Compare], operations: Sequence[Operation]) -> Outcome:
+        async def hold(compares: Sequence[Compare], operations: Sequence[Operation]) -> TransactionResult:
             if held or key not in [one.key for one in operations]:
                 return await transact(compares, operations)
             held.append(Held(compares, operations))
@@ -258,7 +257,7 @@ class StoryLife(ClusterLife):
             link.close()
         code = answer.topics[0].partitions[0].error_code
         if code == 0:
-            self.world.history.append(Commit(GROUP, "t-0", offset, Said.ACKED))
+            self.world.history.append(Commit(GROUP, "t-0", offset, Outcome.ACKED))
         return code
 
     async def committed(self, at: int) -> None:

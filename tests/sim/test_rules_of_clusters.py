@@ -17,7 +17,7 @@ from clarion.broker.config import Durability
 from clarion.cluster import controller, elections, in_sync
 from clarion.cluster.changes import change
 from clarion.cluster.coordination import Compare
-from clarion.cluster.membership import Membership
+from clarion.cluster.membership import BrokerMembership
 from clarion.cluster.schema import CONTROLLER
 from clarion.replication.leader import NOTHING, TELL_COMMITTED, Commands, Leader, Progress
 from clarion.replication.partition import Partition
@@ -278,7 +278,7 @@ CASES = (
     ),
     Case(
         "lease-check",
-        Membership,
+        BrokerMembership,
         "lease_is_valid",
         lambda _: True,
         coordinator_is_cut_off_and_asked_when_it_has_a_successor,

@@ -151,7 +151,7 @@ class Broker:
             parse(overrides, self.partitions.defaults)
             if self.node is not None:
                 topic = await self.registry.add(draft)
-                await self.node.replicas.settled()
+                await self.node.settled()
                 log.info("topic_created", topic=name, partitions=partition_count, id=topic.id)
                 return topic
             try:
@@ -175,7 +175,7 @@ class Broker:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with the id {topic_id}")
             topic = await self.making_room(lambda: self.registry.delete(name))
             if self.node is not None:
-                await self.node.replicas.settled()
+                await self.node.settled()
                 log.info("topic_deleted", topic=name, id=topic.id)
                 return topic
             retired = self.partitions.retire(topic)
@@ -210,7 +210,7 @@ class Broker:
             draft = self.registry.draft_grown(name, partition_count, assignments)
             if self.node is not None:
                 topic = await self.registry.grow(draft)
-                await self.node.replicas.settled()
+                await self.node.settled()
                 log.info("topic_grown", topic=name, partitions=partition_count)
                 return topic
             try:

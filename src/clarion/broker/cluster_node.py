@@ -25,6 +25,7 @@ from clarion.broker.event_topic import EventTopic
 from clarion.broker.lost_leaders import LostLeaders
 from clarion.broker.replicas import Replicas
 from clarion.broker.tls import renew_tls_to_brokers, tls_to_brokers
+from clarion.broker.unsound import UnsoundReplicas
 from clarion.cluster import ClusterImage, CoordinationStore, Endpoint, SettingsRegistry, Topic, TopicRegistry
 from clarion.cluster.changes import change, until_answered
 from clarion.cluster.controller import Controller
@@ -83,6 +84,7 @@ class ClusterNode:
         self._lag_watch: LagWatch | None = None  # likewise
         self._replicas: Replicas | None = None  # once it has joined
         self._event_topic: EventTopic | None = None  # likewise
+        self._unsound: UnsoundReplicas | None = None  # likewise
         self.membership: BrokerMembership | None = None  # likewise
         self.controller: Controller | None = None  # of this life
 
@@ -109,6 +111,8 @@ class ClusterNode:
     async def join(self, membership: BrokerMembership, broker: Broker, endpoints: tuple[Endpoint, ...]) -> None:
         """Be registered, hold what the cluster wants held, lead what it wants led."""
         self._tls = tls_to_brokers(broker.config)
+        unsound = UnsoundReplicas(self._node_id, broker.partitions, self._in_sync, lambda: self._registry.image)
+        await unsound.leave()
         await membership.be_drained(broker.config.is_drained)
         await membership.join(endpoints)
         self.membership = membership
@@ -134,11 +138,13 @@ class ClusterNode:
             self._event_topic = EventTopic(broker, self._store)
             self._event_topic.on_image()
         membership.on_joined(self._begin_life)
+        unsound.start(self._replicas)
+        self._unsound = unsound
 
-    @property
-    def replicas(self) -> Replicas:
-        assert self._replicas is not None, "nobody asks before the broker has joined"
-        return self._replicas
+    async def settled(self) -> None:
+        """Returns when the files are as the cluster wants them. Before the broker has joined nobody wants any here."""
+        if self._replicas is not None:
+            await self._replicas.settled()
 
     @property
     def in_sync_changes(self) -> tuple[int, int]:
@@ -159,6 +165,8 @@ class ClusterNode:
 
     async def stop_replicas(self) -> None:
         """Before the files are closed."""
+        if self._unsound is not None:
+            await self._unsound.stop()
         if self._replicas is not None:
             await self._replicas.stop()
         if self._event_topic is not None:
@@ -255,7 +263,8 @@ class ClusterNode:
     def _begin_life(self) -> None:
         assert self.membership is not None
         self._registry.broker_epoch = self.membership.epoch
-        self.replicas.take_roles_again()
+        assert self._replicas is not None
+        self._replicas.take_roles_again()
         if self._controlling is not None:
             self._controlling.cancel()
         self._controlling = start_task(self._control(), "controller")

@@ -222,6 +222,7 @@ class Partitions:
             start_offset=start,
             recovery_point=recovery_point,
             files=files,
+            is_replicated=self.membership is not None and len(topic.partitions[tp.partition].replicas) > 1,
         )
         if opened.recovery.cut_bytes:
             log.warning("tail_cut", partition=tp, bytes=opened.recovery.cut_bytes, reason=opened.recovery.reason)

@@ -56,6 +56,9 @@ class Replicas:
         self._retired: list[tuple[Topic, list[Partition]]] = []
         self._followed: dict[Partition, tuple[int, int]] = {}  # leader and its epoch
         self._coordinated: dict[int, int] = {}  # partitions of the offsets topic, and the epoch of our term
+        self._damaged: dict[Partition, None] = {}  # to be filled anew
+        self._unsettled: set[TopicId] = set()  # topics with partitions that were removed here to be made anew
+        self.not_made: dict[tuple[TopicId, int], str] = {}  # partitions whose files could not be made, and why
         self._has_news = asyncio.Event()
         self._has_settled = asyncio.Condition()
         self._settling: asyncio.Task[None] | None = None
@@ -79,6 +82,11 @@ class Replicas:
                 await self._has_settled.wait_for(lambda: self._settled_image.revision >= revision)
         except TimeoutError:
             log.warning("replicas_not_settled", revision=revision)
+
+    def fill_anew(self, partition: Partition) -> None:
+        """Its files go, and all of it is fetched again. Nobody counts on it any more (`unsound`)."""
+        self._damaged[partition] = None
+        self._has_news.set()
 
     # Roles
 
@@ -139,8 +147,8 @@ class Replicas:
     def _follow(self, partition: Partition, state: PartitionState) -> None:
         self._stop_coordinating(partition)
         partition.follow(state)
-        if state.leader not in self._image.brokers:
-            self._stop_following(partition)
+        if state.leader not in self._image.brokers or partition.unsound:
+            self._stop_following(partition)  # an unsound one must not come to be in sync
         elif self._followed.get(partition) != (state.leader, state.leader_epoch):
             self._followed[partition] = (state.leader, state.leader_epoch)
             self._fetchers.follow(partition, state.leader, state.leader_epoch)
@@ -206,9 +214,12 @@ class Replicas:
                 self._retired.append((topic, partitions))
         if retired:
             await self._broker.groups.forget_deleted()  # where groups are coordinated, before such a name comes again
+        is_done = await self._remove_damaged(image) and is_done
         for topic in image.topics_by_id.values():
-            if self._settled_image.topics_by_id.get(topic.id) is not topic:
+            if topic.id in self._unsettled or self._settled_image.topics_by_id.get(topic.id) is not topic:
                 is_done = await self._settle_topic(topic) and is_done
+        self._unsettled &= image.topics_by_id.keys()
+        self.not_made = {one: why for one, why in self.not_made.items() if one[0] in image.topics_by_id}
         left = {topic.id for topic, _ in self._retired}
         for topic_id in image.deleting:
             if topic_id not in left and topic_id not in image.topics_by_id:
@@ -221,8 +232,27 @@ class Replicas:
         held = {one.tp.partition for one in partitions.of_topic(topic)}
         surplus = self._let_go(partitions.give_up(topic, held - wanted))
         is_done = not surplus or await self._remove(topic, surplus)
-        missing = sorted(wanted - held)
-        return (not missing or await self._make(topic, missing)) and is_done
+        waiting = {one.tp.partition for one in self._damaged if one.topic_id == topic.id}
+        missing = sorted(wanted - held - waiting)
+        is_done = (not missing or await self._make(topic, missing)) and is_done
+        if is_done:
+            self._unsettled.discard(topic.id)
+        return is_done
+
+    async def _remove_damaged(self, image: ClusterImage) -> bool:
+        """Whether all could be. They are made anew when their topics are settled."""
+        is_done = True
+        for partition in list(self._damaged):
+            index, topic = partition.tp.partition, image.topic_by_id(partition.topic_id)
+            if topic is not None and self._broker.partitions.find(topic.id, index) is partition:
+                log.warning("replica_filled_anew", partition=partition.tp, reason=partition.unsound)
+                self._let_go(self._broker.partitions.give_up(topic, [index]))
+            if topic is None or await self._remove(topic, [partition]):
+                del self._damaged[partition]
+                self._unsettled.add(partition.topic_id)
+            else:
+                is_done = False
+        return is_done
 
     async def _make(self, topic: Topic, indexes: list[int]) -> bool:
         partitions = self._broker.partitions
@@ -231,7 +261,10 @@ class Replicas:
             made = await in_thread(lambda: partitions.make(topic, settings, indexes, deleted=deleted))
         except (OSError, TopicIdMismatch) as error:
             log.error("replicas_not_made", topic=topic.name, reason=str(error))
+            self.not_made |= {(topic.id, index): str(error) for index in indexes}
             return False
+        for index in indexes:
+            self.not_made.pop((topic.id, index), None)
         now = self._image.topics_by_id.get(topic.id)
         partitions.adopt(topic, made)
         if now is None:  # deleted meanwhile

@@ -9,7 +9,9 @@ Pure: the state of a partition and who is alive in, the next state and the reaso
 - With messages in the page cache alone (`is_flushed` is false), a life that did not end with a clean stop may have
   lost some: such a replica is in sync no longer. Every life since it was known to hold everything has to have ended
   cleanly (`clean_since`), not only the last one. Flushed ones are what they were.
-- A broker that comes back with another data directory (`held_since`) holds nothing of what it held, flushed or not.
+- A broker that comes back with another data directory, or with an older copy of its own (`held_since`), holds nothing
+  of what it held that could be relied on, flushed or not.
+- One that finds out by itself that it lacks something, or whose disk fails, leaves (`leave`).
 - If nobody is left who may lead, the partition waits without a leader. Only where the topic says so
   (`unclean.leader.election.enable`), or where all who could hold everything are back and each may have lost
   something, is one elected all the same; the reason then says what that means.
@@ -86,6 +88,21 @@ def expand(state: PartitionState, rules: ElectionRules, follower: int, life: int
     joined = _with_life(state, {follower: life})
     in_sync = [one for one in state.replicas if one in state.in_sync or one == follower]
     return _with_in_sync(joined, rules, in_sync)
+
+
+def leave(state: PartitionState, rules: ElectionRules, replica: int) -> PartitionState | None:
+    """This replica says of itself that it lacks something, or can write nothing: it leads no longer, and nobody elects
+    it. None if nobody else has everything either: then what it has is the best there is.
+
+    A new term begins: what the replica has said in the last one, of how much it holds, lets nobody take it in again.
+    """
+    others = [one for one in state.in_sync if one != replica]
+    eligible = [one for one in _eligible(state, rules) if one != replica]
+    if replica not in state.replicas or not (others or eligible):
+        return None
+    left = _with_in_sync(state, rules, others, doubted=(replica,))
+    leader = NO_LEADER if state.leader == replica else state.leader
+    return left._replace(leader=leader, leader_epoch=state.leader_epoch + 1)
 
 
 def reassign(state: PartitionState, target: tuple[int, ...]) -> PartitionState:
@@ -171,7 +188,7 @@ def _left_of(state: PartitionState, alive: Alive, could: tuple[int, ...]) -> tup
 
 
 def _is_empty_handed(state: PartitionState, alive: Alive, replica: int) -> bool:
-    """It is back with another data directory than the one that held this."""
+    """It is back with another data directory than the one that held this, or with what was in it earlier."""
     return alive[replica].held_since > state.life_of(replica)
 
 
@@ -264,13 +281,13 @@ def _fate(state: PartitionState, alive: Alive, replica: int) -> str:
     if replica not in alive:
         return "is gone"
     is_empty = _is_empty_handed(state, alive, replica)
-    return "is back with another data directory" if is_empty else "has restarted without a clean stop"
+    return "is back with another data directory, or an older copy" if is_empty else "has restarted without a clean stop"
 
 
 def _why_elected(state: PartitionState, alive: Alive, leader: int) -> str:
     before = state.leader
     if before == NO_LEADER:
-        return f"broker {leader} leads: it is back with everything"
+        return f"broker {leader} leads: it is here with everything"
     if before == leader:
         return f"broker {leader} leads on in a new epoch: it has restarted"
     if before in alive and alive[before].is_leaving:

@@ -1,8 +1,10 @@
-"""A leader's say in who is in sync: by compare-and-set, so that it says it as the leader or not at all.
+"""A broker's say in who is in sync: by compare-and-set.
 
 The leader of a partition sees who keeps up with it. What it asks for is written only over the state that it knows: if
 the controller has elected somebody else meanwhile, nothing is. A follower is let in only in the life in which it was
 seen to have everything, for in another one it may have lost some.
+
+Every broker may say that it has not everything itself: whatever the state is by then, it leaves.
 """
 
 from __future__ import annotations
@@ -11,14 +13,15 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from clarion.cluster.changes import change
-from clarion.cluster.coordination import Compare, CoordinationStore, Put, StoreError
+from clarion.cluster.changes import change, until_answered
+from clarion.cluster.coordination import Compare, CoordinationStore, Put, StoreError, unchanged
 from clarion.cluster.decisions import RulesOf
-from clarion.cluster.elections import expand, shrink
+from clarion.cluster.elections import expand, leave, shrink
 from clarion.cluster.image import ClusterImage, Topic
-from clarion.cluster.schema import PartitionState, broker_key, partition_key, write_partition
+from clarion.cluster.schema import PartitionState, broker_key, partition_key, read_partition, write_partition
 from clarion.model.ids import TopicId
 from clarion.world import event_log
+from clarion.world.events import Repeats
 
 log = event_log("cluster")
 
@@ -33,6 +36,22 @@ class InSyncSets:
         self._broker_id = broker_id
         self._image = image
         self._rules_of = rules_of
+        self._said = Repeats()  # a broker that comes back joins the in-sync sets of a thousand partitions
+
+    async def leave(self, topic: Topic, index: int, reason: str) -> int | None:
+        """This broker may lack something of the partition. Returns the leader epoch from which on nobody counts on what
+        it had; None if nobody has more, or the topic is gone."""
+        key = partition_key(topic.id, index)
+        while (known := await until_answered(lambda: self._store.get(key))) is not None:
+            state = read_partition(known.value, known.mod_revision)
+            without = leave(state, self._rules_of(topic), self._broker_id)
+            if without is None:
+                return None
+            if await change(self._store, [unchanged(known)], [Put(key, write_partition(without))], lambda _: None):
+                partition, now = f"{topic.name}-{index}", list(without.in_sync)
+                log.warning("in_sync_left", partition=partition, broker=self._broker_id, now=now, reason=reason)
+                return without.leader_epoch
+        return None
 
     async def alter(self, topic_id: TopicId, index: int, partition_epoch: int, followers: Mapping[int, int]) -> None:
         """Have these followers be in sync, each by the broker epoch in which it was seen.
@@ -75,8 +94,13 @@ class InSyncSets:
                 wanted = expand(wanted, rules, one, life)
         return wanted._replace(partition_epoch=state.partition_epoch + 1)
 
-    @staticmethod
-    def _say(topic: Topic, index: int, before: PartitionState, now: PartitionState) -> None:
+    def _say(self, topic: Topic, index: int, before: PartitionState, now: PartitionState) -> None:
+        if before.in_sync == now.in_sync or not self._said.allow(asyncio.get_running_loop().time()):
+            return
         log.info(
-            "in_sync_altered", partition=f"{topic.name}-{index}", before=list(before.in_sync), now=list(now.in_sync)
+            "in_sync_altered",
+            partition=f"{topic.name}-{index}",
+            before=list(before.in_sync),
+            now=list(now.in_sync),
+            **self._said.take_left_out(),
         )

@@ -28,6 +28,7 @@ SEGMENT_FILES: Final = (LOG, INDEX, TIME_INDEX)
 METADATA: Final = "partition.metadata"
 EPOCHS: Final = "leader-epoch-checkpoint"
 SYNC_FAILED: Final = "sync-failed"  # the page cache may show bytes that the device never got
+DAMAGED: Final = "damaged"  # some of what was flushed is not what was written: a clean stop does not make that good
 
 
 class TopicIdMismatch(Exception):
@@ -88,6 +89,14 @@ class Folder:
             self.disk.open(f"{self.path}/{SYNC_FAILED}", create=True).close()
         except OSError as error:
             log.error("failed_sync_not_noted", folder=self.path, reason=str(error))
+
+    def note_damage(self) -> None:
+        """On disk when it returns, if the disk lets it be."""
+        try:
+            self.disk.open(f"{self.path}/{DAMAGED}", create=True).close()
+            self.disk.sync_folder(self.path)
+        except OSError as error:
+            log.error("damage_not_noted", folder=self.path, reason=str(error))
 
     def remove_segment(self, base_offset: int) -> None:
         """The log last: what is left behind by a crash is a segment without indexes, not indexes without a segment."""

@@ -25,7 +25,7 @@ from clarion.log.epochs import LeaderEpochs
 from clarion.log.files import FileCache
 from clarion.log.flush import FlushTicket
 from clarion.log.flushing import FlushableLog
-from clarion.log.folder import METADATA, SYNC_FAILED, Folder, remove_if_there
+from clarion.log.folder import DAMAGED, METADATA, SYNC_FAILED, Folder, remove_if_there
 from clarion.log.index import OFFSET_DELTA_MAX
 from clarion.log.leftovers import segment_bases
 from clarion.log.producer_snapshot import drop_snapshots
@@ -60,19 +60,23 @@ class Log(FlushableLog):
         start_offset: int = 0,
         recovery_point: int = 0,
         files: FileCache | None = None,
+        is_replicated: bool = False,
     ) -> Log:
         """Open the log in `folder`, or make an empty one. `files` is shared by all logs of a broker.
 
         `clean`: the last process closed it; nothing is scanned then. TopicIdMismatch if it is another topic's.
+        `is_replicated`: what is lost at its end is fetched from other brokers, so that it may end before what was
+        flushed (`is_short`): a log that was cut before a crash does too. Else such offsets are passed over for good.
         """
         home = Folder(disk, folder, files or FileCache(disk), config)
         names = _names(disk, folder)
         has_id = METADATA in names and home.check_topic_id(topic_id)
         bases = segment_bases(home, names)
         if not bases:
-            first = max(start_offset, recovery_point)  # offsets of messages that are lost are not given again
+            # Offsets of messages that are lost are not given again, unless the messages come again.
+            first = start_offset if is_replicated else max(start_offset, recovery_point)
             opened = Opened([], create(home, first, now_ms), first, RecoveryReport(was_clean=True), [], first)
-            if first > start_offset:
+            if recovery_point > start_offset:
                 log.error("flushed_data_missing", folder=folder, offset=start_offset, flushed=recovery_point)
         elif clean and SYNC_FAILED not in names:
             opened = open_clean(home, bases, recovery_point, now_ms)
@@ -84,7 +88,12 @@ class Log(FlushableLog):
         home.changes += not bases
         if not has_id:
             one._write_topic_id()
-        one._settle(opened, recovery_point, now_ms)
+        one._settle(opened, 0 if is_replicated else recovery_point, now_ms)
+        if DAMAGED in names:
+            one.damage = one.damage or "it was found to be damaged before"
+        elif one.damage:
+            home.note_damage()
+        one.is_short = is_replicated and one.next_offset < recovery_point
         if opened.report.trouble is not None:
             one.fail(opened.report.trouble)
         return one

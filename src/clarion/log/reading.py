@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from uuid import UUID
 
-from clarion.log.batch_headers import SWEEP_BYTES, Reader, read_any
+from clarion.log.batch_headers import SWEEP_BYTES, DamagedSegment, Reader, read_any
 from clarion.log.config import LogConfig
 from clarion.log.epoch_file import EpochFile
 from clarion.log.epochs import LeaderEpochs
@@ -22,12 +22,17 @@ from clarion.log.times import TimeSearch, copies_for_a_thread
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import LogPosition
 from clarion.wire.batch import BatchHeader
+from clarion.world import event_log
+
+log = event_log("log")
 
 
 class ReadableLog:
     def __init__(self, folder: Folder, config: LogConfig, topic_id: UUID, opened: Opened, start_offset: int) -> None:
         self.topic_id = topic_id
         self.recovery: RecoveryReport = opened.report
+        self.damage = opened.report.damage  # why what it holds is not what was written, as far as it was noticed
+        self.is_short = False  # it ends before what was flushed, and others have the rest
         self._folder = folder
         self._config = config
         self._segments = Segments(folder, opened.sealed, opened.active)
@@ -96,7 +101,11 @@ class ReadableLog:
         for segment in self._segments.from_offset(offset):
             whole_first = at_least_one_batch and not slices
             end = end_in(segment, limit)
-            byte_range = segment.byte_range(offset, max_bytes, end, whole_first=whole_first, read=reader)
+            try:
+                byte_range = segment.byte_range(offset, max_bytes, end, whole_first=whole_first, read=reader)
+            except DamagedSegment as damage:
+                self.note_damage(str(damage))
+                raise
             if byte_range is None:
                 continue  # only a gap is left of it, or it lies past the limit
             start, stop = byte_range
@@ -107,6 +116,12 @@ class ReadableLog:
             if stop < segment.size or max_bytes <= 0:
                 break
         return slices
+
+    def note_damage(self, reason: str) -> None:
+        if not self.damage:
+            self.damage = reason
+            log.error("log_damaged", folder=self.folder, reason=reason)
+            self._folder.note_damage()
 
     def batch_headers(
         self, from_offset: int, to: LogPosition | None = None

@@ -56,6 +56,13 @@ class RecoveryReport:
     trouble: OSError | None = None  # why the log is opened for reading alone
 
     @property
+    def damage(self) -> str:
+        """What is wrong with what is left, before the recovery point; empty if nothing is."""
+        if self.trouble is not None:
+            return str(self.trouble)
+        return f"{self.damaged_batches} batches do not match their checksums" if self.damaged_batches else ""
+
+    @property
     def has_cut(self) -> bool:
         return self.cut_bytes > 0 or bool(self.dropped_segments)
 

@@ -30,6 +30,7 @@ from clarion.replication.watermark import Uncommitted
 
 LAG_MS_MAX: Final = 30_000  # Kafka's replica.lag.time.max.ms
 NO_LIFE: Final = -1
+_RETURNS_MS: Final = 2_000  # a follower that gets on asks for more much sooner; one that got a damaged batch after 5 s
 NOBODY_HERE: Final[Mapping[int, int]] = {}
 
 
@@ -129,6 +130,13 @@ class Leader:
         """The broker epoch in which a follower has fetched last; -1 if it has not in this term."""
         progress = self._followers.get(replica)
         return NO_LIFE if progress is None else progress.life
+
+    def returns_to(self, replica: int, offset: int, now_ms: int) -> bool:
+        """Whether a follower asks for the same again after a while: it could not use what it was sent."""
+        follower = self._followers.get(replica)
+        if follower is None or offset != follower.next_offset or offset >= self.end.offset:
+            return False
+        return now_ms - follower.fetched_ms >= _RETURNS_MS
 
     def configure(self, *, is_durable: bool, min_in_sync: int) -> Commands:
         """What was readable stays readable; what was written without a flush gets its own."""

@@ -259,6 +259,20 @@ class Partition(AssignedPartition):
             for replica, next_offset in self._leader.positions():
                 yield replica, self.next_offset - max(next_offset, self.start_offset)
 
+    def check_what_was_sent(self, replica: int, offset: int, now_ms: int) -> None:
+        """A follower that comes back for the same may have found it damaged. CORRUPT_MESSAGE if it is, on this disk."""
+        if self._leader is None or not self._leader.returns_to(replica, offset, now_ms):
+            return
+        try:
+            data = memoryview(b"".join([one.read() for one in self.log.read(offset, 1, self.log.end)]))
+        except OSError as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.tp} cannot be read: {error}") from error
+        header = read_header(data)
+        if not has_good_crc(data[: header.size_bytes], header):
+            reason = f"{self.tp}: the batch at {offset} does not match its checksum"
+            self.log.note_damage(reason)
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, reason)
+
     def read_as_replica(
         self, offset: int, max_bytes: int, *, at_least_one_batch: bool = True, reader: Reader = read_any
     ) -> list[FileSlice]:

@@ -50,6 +50,21 @@ class ReadablePartition:
         return self.log.failed
 
     @property
+    def unsound(self) -> str:
+        """Why nobody should rely on this replica while there are others: damage, or a disk that fails. Else empty."""
+        return self.log.damage or ("" if self.log.failed is None else str(self.log.failed))
+
+    @property
+    def is_damaged(self) -> bool:
+        """What it holds is not what was written: another replica has to be its source."""
+        return bool(self.log.damage)
+
+    @property
+    def is_short(self) -> bool:
+        """When it was opened it ended before what had been flushed: it may lack what was acknowledged."""
+        return self.log.is_short
+
+    @property
     def size_bytes(self) -> int:
         return self.log.size_bytes
 

@@ -54,6 +54,8 @@ def read_for_replica(
         if diverging is not None:
             return Found(asked, fetched_from(asked.index, partition, 0, diverging), [])
         check_offset(partition, asked.next_offset)
+        if asked.is_fresh:
+            partition.check_what_was_sent(session.replica_id, asked.next_offset, broker.clock.now_ms())
         _note(broker, session, asked, partition)
         is_held_up = _is_held_up(broker, session, partition)
         if is_held_up and _has_to_wait(broker, session, partition):
