@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 from clarion.model.errors import ErrorCode
 from clarion.model.names import METADATA_TOPIC
 from clarion.wire.messages.controller import DescribeQuorumRequest, PartitionAsked, TopicAsked
 from clarion.wire.messages.replicas import (
+    AlterPartitionReassignmentsRequest,
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
+    ReassignablePartition,
+    ReassignableTopic,
 )
 from tests.broker.harness import Node, until
 from tests.broker.test_cluster import cluster_of
@@ -49,3 +53,17 @@ async def _moved(node: Node) -> int:
     asked = AlterReplicaLogDir(path=node.broker.config.data_dir, topics=(topic,))
     reply = await node.ask(AlterReplicaLogDirsRequest(dirs=(asked,)), 2)
     return int(reply.results[0].partitions[0].error_code)
+
+
+async def test_partitions_move_also_while_others_change_them(tmp_path: Path) -> None:
+    async with cluster_of(tmp_path, 3) as cluster:
+        count = 8
+        await cluster[1].broker.create_topic("t", count, {}, 2, [(1, 2)] * count)
+        await until(lambda: all("t" in node.broker.image.topics for node in cluster.nodes.values()))
+        asked = tuple(ReassignablePartition(partition_index=index, replicas=(1, 2, 3)) for index in range(count))
+        request = AlterPartitionReassignmentsRequest(topics=(ReassignableTopic(name="t", partitions=asked),))
+        replies = await asyncio.gather(*(node.ask(request, 0) for node in cluster.nodes.values()))
+        assert [one.error_code for reply in replies for one in reply.responses[0].partitions] == [0] * 3 * count
+        states = cluster[1].broker.image.topics["t"].partitions
+        await until(lambda: all(len(one.in_sync) == 3 for one in cluster[1].broker.image.topics["t"].partitions))
+        assert all(one.replicas == (1, 2, 3) for one in states)
