@@ -1,0 +1,151 @@
+"""The records of a share-partition as runs: neighbours in the same state are one entry, however many they are.
+
+Runs are in order and without gaps. A change cuts the runs at its edges, and what is equal to its neighbour afterwards
+is one run again: so a window in which everything is done, or in one hand, is one entry, and what its records cost is
+what is different about them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from enum import IntEnum
+
+
+class RecordState(IntEnum):
+    """Kafka's numbers, which are in the log too."""
+
+    AVAILABLE = 0
+    ACQUIRED = 1  # in memory only: in the log it is AVAILABLE with this delivery counted
+    ACKNOWLEDGED = 2
+    ARCHIVED = 4
+
+    @property
+    def is_done(self) -> bool:
+        return self >= RecordState.ACKNOWLEDGED
+
+
+class Run:
+    """Offsets `first` to `last`, both included."""
+
+    __slots__ = ("deliveries", "first", "last", "member", "state", "until_ms")
+
+    def __init__(
+        self, first: int, last: int, state: RecordState, deliveries: int = 0, member: str = "", until_ms: int = 0
+    ) -> None:
+        self.first = first
+        self.last = last
+        self.state = state
+        self.deliveries = deliveries
+        self.member = member  # in whose hands, if ACQUIRED
+        self.until_ms = until_ms  # ACQUIRED: when the lock ends; AVAILABLE: not before
+
+    def __len__(self) -> int:
+        return self.last - self.first + 1
+
+    def __repr__(self) -> str:
+        return f"<{self.first}-{self.last} {self.state.name} x{self.deliveries} {self.member}>"
+
+    def is_like(self, other: Run) -> bool:
+        return (
+            self.state is other.state
+            and self.deliveries == other.deliveries
+            and self.member == other.member
+            and self.until_ms == other.until_ms
+        )
+
+
+class Runs:
+    """From `start` (the first offset that is not done, or the next to come) up to `next`, which no run has yet."""
+
+    def __init__(self, start: int) -> None:
+        self.next = start
+        self._runs: list[Run] = []
+        self._firsts: list[int] = []
+
+    def __iter__(self) -> Iterator[Run]:
+        return iter(self._runs)
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    @property
+    def start(self) -> int:
+        return self._firsts[0] if self._firsts else self.next
+
+    def within(self, first: int, last: int) -> list[Run]:
+        """The runs that have an offset of these; at the edges they may reach beyond."""
+        if first > last:
+            return []
+        at = max(bisect_right(self._firsts, first) - 1, 0)
+        found = self._runs[at : bisect_right(self._firsts, last)]
+        return found if not found or found[0].last >= first else found[1:]
+
+    def cut(self, first: int, last: int) -> list[Run]:
+        """The same, cut to these offsets: whoever changes one changes only what is asked for. `join` afterwards."""
+        self._cut_before(first)
+        self._cut_before(last + 1)
+        return self.within(first, last)
+
+    def append(self, run: Run) -> None:
+        assert run.first == self.next, f"{run} does not follow {self.next}"
+        self.next = run.last + 1
+        if self._runs and self._runs[-1].is_like(run):
+            self._runs[-1].last = run.last
+            return
+        self._runs.append(run)
+        self._firsts.append(run.first)
+
+    def join(self, first: int, last: int) -> None:
+        """What has become equal between these offsets, and with their neighbours, is one run again."""
+        low = max(bisect_right(self._firsts, first) - 2, 0)
+        high = bisect_right(self._firsts, last) + 1
+        old = self._runs[low:high]
+        if len(old) < 2:
+            return
+        joined = [old[0]]
+        for run in old[1:]:
+            if joined[-1].is_like(run):
+                joined[-1].last = run.last
+            else:
+                joined.append(run)
+        if len(joined) < len(old):
+            self._runs[low:high] = joined
+            self._firsts[low:high] = [run.first for run in joined]
+
+    def drop_done(self) -> int:
+        """Move the start to the first record that is not done. How many offsets were dropped."""
+        at = 0
+        while at < len(self._runs) and self._runs[at].state.is_done:
+            at += 1
+        return self._drop(at)
+
+    def drop_below(self, offset: int) -> list[Run]:
+        """What is before an offset goes, whatever its state; it is returned."""
+        if offset > self.next:
+            self.next = offset
+            gone, self._runs, self._firsts = self._runs, [], []
+            return gone
+        self._cut_before(offset)
+        at = bisect_right(self._firsts, offset - 1)
+        gone = self._runs[:at]
+        self._drop(at)
+        return gone
+
+    def _drop(self, count: int) -> int:
+        dropped = sum(map(len, self._runs[:count]))
+        del self._runs[:count]
+        del self._firsts[:count]
+        return dropped
+
+    def _cut_before(self, offset: int) -> None:
+        at = bisect_right(self._firsts, offset) - 1
+        if at < 0:
+            return
+        run = self._runs[at]
+        if run.first == offset or run.last < offset:
+            return
+        tail = Run(offset, run.last, run.state, run.deliveries, run.member, run.until_ms)
+        run.last = offset - 1
+        self._runs.insert(at + 1, tail)
+        self._firsts.insert(at + 1, offset)

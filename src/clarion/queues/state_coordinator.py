@@ -1,0 +1,273 @@
+"""The share coordinator of one shard: one partition of `__share_group_state`, and the share-partitions that hash to it.
+
+It keeps what the leaders of data partitions tell it of their share-partitions, and gives it to the next leader. The
+protocol with the driver is that of `groups.coordinator`. Each write is an update in the log, a small one; after so many
+of them a snapshot of the whole takes their place. What lies before the oldest snapshot that still counts is of no use
+to anybody (`redundant_before`), and the driver may delete it; a share-partition that is seldom written gets a new
+snapshot now and then, so that it does not hold the others' old records.
+
+Two fences: who reads with a leader epoch keeps out every leader before it; and who initializes with a state epoch
+(the group's coordinator, when offsets are altered) keeps out every leader that has not read the state since.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from clarion.groups.outcome import Call, Outcome
+from clarion.model.errors import ErrorCode, KafkaError
+from clarion.queues import state_records as r
+from clarion.queues.state_batches import Delta, StateBatch, combined
+from clarion.queues.state_records import ShareKey
+
+_HELD_BACK_MIN: Final = 10_000  # records that a seldom written share-partition may hold, a megabyte or so
+
+
+@dataclass(slots=True)
+class ShareState:
+    """What is known of one share-partition: the sum of its records."""
+
+    snapshot_epoch: int
+    state_epoch: int
+    leader_epoch: int
+    start_offset: int  # UNINITIALIZED until a leader has chosen one
+    done_count: int
+    created_ms: int
+    batches: list[StateBatch] = field(default_factory=list)
+    updates: int = 0  # since the snapshot
+
+    def apply(self, update: r.Update) -> None:
+        self.updates += 1
+        self.leader_epoch = max(self.leader_epoch, update.leader_epoch)
+        if update.start_offset != r.NOT_UPDATED:
+            self.start_offset = update.start_offset
+        if update.done_count != r.UNINITIALIZED:
+            self.done_count = update.done_count
+        self.batches = combined(self.batches, update.batches, self.start_offset)
+
+
+class InitializeState(NamedTuple):
+    key: ShareKey
+    state_epoch: int
+    start_offset: int
+
+
+class ReadState(NamedTuple):
+    key: ShareKey
+    leader_epoch: int
+
+
+class WriteState(NamedTuple):
+    key: ShareKey
+    state_epoch: int
+    leader_epoch: int
+    delta: Delta
+
+
+class DeleteState(NamedTuple):
+    key: ShareKey
+
+
+class StateReply(NamedTuple):
+    """Where nothing is known, and where the request was refused, there is no start offset."""
+
+    error_code: ErrorCode = ErrorCode.NONE
+    message: str = ""
+    is_known: bool = False
+    state_epoch: int = 0
+    leader_epoch: int = 0
+    start_offset: int = r.UNINITIALIZED
+    done_count: int = r.UNINITIALIZED
+    batches: tuple[StateBatch, ...] = ()
+
+
+class ShareStateCoordinator:
+    def __init__(self, updates_per_snapshot: int) -> None:
+        self.updates_per_snapshot = updates_per_snapshot
+        self._states: dict[ShareKey, ShareState] = {}
+        self._snapshot_offsets: dict[ShareKey, int] = {}  # the oldest first: each new snapshot goes to the end
+        self._next_offset = 0
+
+    # Life
+
+    def replay(self, key: bytes, value: bytes | None, offset: int = -1) -> None:
+        decoded = r.decode_key(key)
+        self._next_offset = offset + 1
+        if decoded is None:
+            return
+        kind, share_key = decoded
+        if kind == r.SNAPSHOT_TYPE:
+            self._replay_snapshot(share_key, value, offset)
+        elif value is not None:
+            self._replay_update(share_key, r.decode_update(value))
+
+    def _replay_snapshot(self, key: ShareKey, value: bytes | None, offset: int) -> None:
+        if value is None:
+            self._states.pop(key, None)
+            self._snapshot_offsets.pop(key, None)
+            return
+        one = r.decode_snapshot(value)
+        self._states[key] = ShareState(
+            one.snapshot_epoch,
+            one.state_epoch,
+            one.leader_epoch,
+            one.start_offset,
+            one.done_count,
+            one.created_ms,
+            list(one.batches),
+        )
+        self._snapshot_offsets.pop(key, None)
+        self._snapshot_offsets[key] = offset
+
+    def _replay_update(self, key: ShareKey, update: r.Update) -> None:
+        state = self._states.get(key)
+        if state is not None and state.snapshot_epoch == update.snapshot_epoch:
+            state.apply(update)
+
+    def after_load(self, now_ms: int, wall_ms: int) -> None:
+        """Nothing here depends on time."""
+
+    def next_deadline_ms(self) -> int | None:
+        return None
+
+    def on_tick(self, now_ms: int, wall_ms: int, *, may_expire: bool) -> Outcome:
+        return Outcome()
+
+    def resign(self) -> Outcome:
+        return Outcome()  # every request was answered in the step that brought it
+
+    @property
+    def redundant_before(self) -> int:
+        """The log has nothing before this offset that anybody needs."""
+        return next(iter(self._snapshot_offsets.values()), self._next_offset)
+
+    def known_keys(self) -> list[ShareKey]:
+        return list(self._states)
+
+    # Requests
+
+    def initialize(self, request: InitializeState, call: Call) -> Outcome:
+        """The share-partition begins, or begins anew, at an offset, or where its next leader finds it should."""
+        before = self._states.get(request.key)
+        if before is not None and before.state_epoch > request.state_epoch:
+            return _refused(call, ErrorCode.FENCED_STATE_EPOCH, "the state epoch is older than the one known")
+        out = Outcome(replies=[(call.ticket, StateReply())])
+        state = ShareState(
+            snapshot_epoch=before.snapshot_epoch + 1 if before else 0,
+            state_epoch=request.state_epoch,
+            leader_epoch=before.leader_epoch if before else 0,
+            start_offset=request.start_offset,
+            done_count=r.UNINITIALIZED if request.start_offset == r.UNINITIALIZED else 0,
+            created_ms=call.wall_ms,
+        )
+        self._write_snapshot(out, request.key, state, call.wall_ms)
+        return out
+
+    def read(self, request: ReadState, call: Call) -> Outcome:
+        """A leader takes over; those before it are fenced from now on, and after a restart too."""
+        try:
+            state = self._known(request.key)
+            _check_leader(state, request.leader_epoch)
+        except KafkaError as refusal:
+            return _refused(call, refusal.code, refusal.message)
+        out = Outcome(replies=[(call.ticket, _reply(state))])
+        if request.leader_epoch > state.leader_epoch:
+            update = r.Update(state.snapshot_epoch, request.leader_epoch, r.NOT_UPDATED, r.UNINITIALIZED, ())
+            out.write(r.encode_key(r.UPDATE_TYPE, request.key), r.encode_update(update))
+        return out
+
+    def summary(self, request: ReadState, call: Call) -> Outcome:
+        """For whoever describes a group: it leads nothing, so it fences nobody. Unknown is not an error."""
+        state = self._states.get(request.key)
+        return Outcome(replies=[(call.ticket, StateReply() if state is None else _reply(state, with_batches=False))])
+
+    def write(self, request: WriteState, call: Call) -> Outcome:
+        try:
+            state = self._known(request.key)
+            _check_leader(state, request.leader_epoch)
+            if state.state_epoch > request.state_epoch:
+                raise KafkaError(ErrorCode.FENCED_STATE_EPOCH, "the state was altered since it was read")
+        except KafkaError as refusal:
+            return _refused(call, refusal.code, refusal.message)
+        out = Outcome(replies=[(call.ticket, StateReply())])
+        delta = request.delta
+        update = r.Update(
+            state.snapshot_epoch, request.leader_epoch, delta.start_offset, delta.done_count, delta.batches
+        )
+        if state.updates + 1 < self.updates_per_snapshot:
+            out.write(r.encode_key(r.UPDATE_TYPE, request.key), r.encode_update(update))
+        else:
+            self._write_snapshot(out, request.key, _updated(state, update), call.wall_ms)
+        self._refresh_oldest(out, request.key, call.wall_ms)
+        return out
+
+    def delete(self, request: DeleteState, call: Call) -> Outcome:
+        out = Outcome(replies=[(call.ticket, StateReply())])
+        if request.key in self._states:
+            out.write(r.encode_key(r.SNAPSHOT_TYPE, request.key), None)
+        return out
+
+    # Helpers
+
+    def _known(self, key: ShareKey) -> ShareState:
+        state = self._states.get(key)
+        if state is None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{key} was not initialized")
+        return state
+
+    def _refresh_oldest(self, out: Outcome, written: ShareKey, wall_ms: int) -> None:
+        """One at a time, with somebody else's write."""
+        key, offset = next(iter(self._snapshot_offsets.items()))
+        held_back_max = max(_HELD_BACK_MIN, 2 * self.updates_per_snapshot * len(self._states))
+        if key != written and self._next_offset - offset > held_back_max:
+            self._write_snapshot(out, key, _updated(self._states[key], None), wall_ms)
+
+    def _write_snapshot(self, out: Outcome, key: ShareKey, state: ShareState, wall_ms: int) -> None:
+        snapshot = r.Snapshot(
+            state.snapshot_epoch,
+            state.state_epoch,
+            state.leader_epoch,
+            state.start_offset,
+            state.done_count,
+            state.created_ms,
+            wall_ms,
+            tuple(state.batches),
+        )
+        out.write(r.encode_key(r.SNAPSHOT_TYPE, key), r.encode_snapshot(snapshot))
+
+
+def _updated(state: ShareState, update: r.Update | None) -> ShareState:
+    """As it will be in its next snapshot."""
+    after = ShareState(
+        state.snapshot_epoch + 1,
+        state.state_epoch,
+        state.leader_epoch,
+        state.start_offset,
+        state.done_count,
+        state.created_ms,
+        list(state.batches),
+    )
+    if update is not None:
+        after.apply(update)
+    return after
+
+
+def _check_leader(state: ShareState, leader_epoch: int) -> None:
+    if state.leader_epoch > leader_epoch:
+        raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, "a later leader has read this state")
+
+
+def _refused(call: Call, code: ErrorCode, message: str) -> Outcome:
+    return Outcome(replies=[(call.ticket, StateReply(code, message))])
+
+
+def _reply(state: ShareState, *, with_batches: bool = True) -> StateReply:
+    return StateReply(
+        is_known=True,
+        state_epoch=state.state_epoch,
+        leader_epoch=state.leader_epoch,
+        start_offset=state.start_offset,
+        done_count=state.done_count,
+        batches=tuple(state.batches) if with_batches else (),
+    )

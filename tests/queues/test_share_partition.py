@@ -1,0 +1,303 @@
+"""A share-partition, step by step: who gets which record, for how long, how often, and what is left to remember."""
+
+from __future__ import annotations
+
+import pytest
+
+from clarion.model.errors import ErrorCode, KafkaError
+from clarion.queues.share_partition import (
+    Acknowledgement,
+    AcknowledgeType,
+    Acquired,
+    AcquireMode,
+    Limits,
+    Readable,
+    SharePartition,
+    check_acknowledgements,
+)
+from clarion.queues.state_batches import Delta, StateBatch, combined
+
+LIMITS = Limits(lock_duration_ms=1_000, deliveries_max=3, in_flight_max=100)
+ACCEPT, RELEASE, REJECT, RENEW, GAP = (
+    AcknowledgeType.ACCEPT,
+    AcknowledgeType.RELEASE,
+    AcknowledgeType.REJECT,
+    AcknowledgeType.RENEW,
+    AcknowledgeType.GAP,
+)
+WHOLE, EXACT = AcquireMode.BATCH_OPTIMIZED, AcquireMode.RECORD_LIMIT
+
+
+def log(*batches: tuple[int, int]) -> Readable:
+    return Readable(batches[0][0], batches[-1][1] + 1, batches)
+
+
+def take(one: SharePartition, member: str, read: Readable, count: int = 500, now_ms: int = 0) -> list[Acquired]:
+    return one.acquire(member, read, count, WHOLE, now_ms)
+
+
+def tell(one: SharePartition, member: str, kind: int, first: int, last: int = -1, now_ms: int = 0) -> None:
+    one.acknowledge(member, [Acknowledgement(first, max(first, last), (kind,))], now_ms)
+
+
+def states(one: SharePartition) -> list[tuple[int, int, str, int]]:
+    return [(run.first, run.last, run.state.name, run.deliveries) for run in one.runs()]
+
+
+def test_what_one_member_has_no_other_gets() -> None:
+    one = SharePartition(LIMITS, 0)
+    assert take(one, "a", log((0, 9))) == [(0, 9, 1)]
+    assert take(one, "b", log((0, 9))) == []
+    assert one.fetch_offset(0) == 10
+
+
+def test_whole_batches_may_go_beyond_the_number_asked_for_and_a_record_limit_never() -> None:
+    one = SharePartition(LIMITS, 0)
+    read = log((0, 4), (5, 9), (10, 14))
+    assert one.acquire("a", read, 7, WHOLE, 0) == [(0, 9, 1)]
+    assert one.acquire("b", Readable(10, 15, [(10, 14)]), 2, EXACT, 0) == [(10, 11, 1)]
+    assert one.acquire("c", Readable(12, 15, [(10, 14)]), 2, EXACT, 0) == [(12, 13, 1)]
+
+
+def test_what_is_accepted_in_any_order_is_forgotten_when_all_before_it_is_done() -> None:
+    one = SharePartition(LIMITS, 0)
+    take(one, "a", log((0, 9)))
+    for offset in (9, 3, 1, 2, 5):
+        tell(one, "a", ACCEPT, offset)
+    assert (one.start_offset, one.next_offset, one.open_count, one.done_count) == (0, 10, 5, 5)
+    tell(one, "a", ACCEPT, 0)
+    assert one.start_offset == 4
+    tell(one, "a", ACCEPT, 4)
+    tell(one, "a", ACCEPT, 6, 8)
+    assert (one.start_offset, one.run_count, one.open_count) == (10, 0, 0)
+
+
+def test_a_hundred_thousand_acknowledgements_leave_one_offset_to_remember() -> None:
+    one = SharePartition(LIMITS._replace(in_flight_max=2_000), 0)
+    most = 0
+    for first in range(0, 100_000, 1_000):
+        take(one, "a", log((first, first + 999)), 1_000)
+        for offset in range(first, first + 1_000, 2):  # every other record first: the worst order
+            tell(one, "a", ACCEPT, offset)
+            most = max(most, one.run_count)
+        one.acknowledge("a", [Acknowledgement(at, at, (ACCEPT,)) for at in _held(one)], 0)
+        delta = one.take_delta()
+    assert delta == Delta(100_000, 0, ())
+    assert most <= 1_001
+
+
+def _held(one: SharePartition) -> list[int]:
+    return [at for run in one.runs() if run.state.name == "ACQUIRED" for at in range(run.first, run.last + 1)]
+
+
+def test_a_released_record_comes_again_with_one_delivery_more_and_is_given_up_after_the_last() -> None:
+    one = SharePartition(LIMITS, 0)
+    for delivery in (1, 2, 3):
+        assert take(one, "a", log((0, 0))) == [(0, 0, delivery)]
+        tell(one, "a", RELEASE, 0)
+    assert take(one, "a", log((0, 0))) == []
+    assert one.start_offset == 1
+
+
+def test_a_released_record_with_a_delay_waits_and_holds_nobody_up() -> None:
+    one = SharePartition(LIMITS, 0)
+    take(one, "a", log((0, 4)))
+    one.acknowledge("a", [Acknowledgement(0, 1, (RELEASE,), delay_ms=50)], 10)
+    assert one.fetch_offset(59) == 5
+    assert one.next_deadline_ms() == 60
+    assert one.fetch_offset(60) == 0
+    assert take(one, "b", log((0, 4)), now_ms=60) == [(0, 1, 2)]
+
+
+def test_a_lock_that_ends_gives_the_record_to_others_and_its_late_holder_is_refused() -> None:
+    one = SharePartition(LIMITS, 0)
+    take(one, "a", log((0, 1)), now_ms=5)
+    assert one.next_deadline_ms() == 1_005
+    assert not one.expire(1_004)
+    assert one.expire(1_005)
+    assert take(one, "b", log((0, 1)), now_ms=1_005) == [(0, 1, 2)]
+    with pytest.raises(KafkaError) as refusal:
+        tell(one, "a", ACCEPT, 0, now_ms=1_006)
+    assert refusal.value.code is ErrorCode.INVALID_RECORD_STATE
+
+
+def test_a_renewed_lock_begins_anew_for_these_records_only() -> None:
+    one = SharePartition(LIMITS, 0)
+    take(one, "a", log((0, 2)))
+    tell(one, "a", RENEW, 1, now_ms=900)
+    one.expire(1_000)
+    assert states(one) == [(0, 0, "AVAILABLE", 1), (1, 1, "ACQUIRED", 1), (2, 2, "AVAILABLE", 1)]
+    one.expire(1_900)
+    assert states(one) == [(0, 2, "AVAILABLE", 1)]
+
+
+def test_a_rejected_record_and_a_gap_are_never_delivered_again() -> None:
+    one = SharePartition(LIMITS, 0)
+    take(one, "a", log((0, 3)))
+    one.acknowledge("a", [Acknowledgement(0, 3, (RELEASE, REJECT, GAP, ACCEPT))], 0)
+    assert states(one) == [(0, 0, "AVAILABLE", 1), (1, 2, "ARCHIVED", 1), (3, 3, "ACKNOWLEDGED", 1)]
+
+
+def test_acknowledgements_of_a_request_happen_all_or_none() -> None:
+    one = SharePartition(LIMITS, 0)
+    take(one, "a", log((0, 4)))
+    take(one, "b", log((5, 9)))
+    before = states(one)
+    for wrong in (Acknowledgement(4, 5, (ACCEPT,)), Acknowledgement(12, 12, (ACCEPT,))):
+        with pytest.raises(KafkaError) as refusal:
+            one.acknowledge("a", [Acknowledgement(0, 1, (ACCEPT,)), wrong], 0)
+        assert refusal.value.code is ErrorCode.INVALID_RECORD_STATE
+        assert states(one) == before
+
+
+def test_a_record_is_accepted_once() -> None:
+    one = SharePartition(LIMITS, 0)
+    take(one, "a", log((0, 4)))
+    tell(one, "a", ACCEPT, 2)
+    with pytest.raises(KafkaError):
+        tell(one, "a", ACCEPT, 2)
+
+
+def test_who_acknowledges_what_is_long_done_comes_late_and_does_no_harm() -> None:
+    one = SharePartition(LIMITS, 0)
+    take(one, "a", log((0, 4)))
+    tell(one, "a", ACCEPT, 0, 2)
+    tell(one, "a", ACCEPT, 0, 3)
+    assert one.start_offset == 4
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        [Acknowledgement(3, 2, (1,))],
+        [Acknowledgement(0, 3, (1,)), Acknowledgement(3, 4, (1,))],
+        [Acknowledgement(5, 6, (1,)), Acknowledgement(0, 1, (1,))],
+        [Acknowledgement(0, 3, (1, 1))],
+        [Acknowledgement(0, 3, ())],
+        [Acknowledgement(0, 0, (5,))],
+        [Acknowledgement(0, 0, (-1,))],
+        [Acknowledgement(-1, 0, (1,))],
+    ],
+)
+def test_acknowledgements_that_make_no_sense_are_refused_before_anybody_looks(wrong: list[Acknowledgement]) -> None:
+    with pytest.raises(KafkaError) as refusal:
+        check_acknowledgements(wrong, may_renew=True)
+    assert refusal.value.code is ErrorCode.INVALID_REQUEST
+
+
+def test_a_renewal_is_known_only_to_clients_of_its_version() -> None:
+    check_acknowledgements([Acknowledgement(0, 0, (4,))], may_renew=True)
+    with pytest.raises(KafkaError):
+        check_acknowledgements([Acknowledgement(0, 0, (4,))], may_renew=False)
+
+
+def test_who_leaves_gives_back_its_deliveries_and_who_is_lost_does_not() -> None:
+    one = SharePartition(LIMITS, 0)
+    take(one, "a", log((0, 4)))
+    take(one, "b", log((5, 9)))
+    one.give_back("a")
+    one.release("b")
+    assert states(one) == [(0, 4, "AVAILABLE", 0), (5, 9, "AVAILABLE", 1)]
+
+
+def test_a_record_that_kills_whoever_reads_it_comes_to_its_last_delivery() -> None:
+    one = SharePartition(LIMITS, 0)
+    for member in ("a", "b", "c"):
+        assert take(one, member, log((0, 0)))
+        one.release(member)
+    assert one.start_offset == 1
+
+
+def test_gaps_of_the_log_are_passed_over_and_count_for_nothing() -> None:
+    one = SharePartition(LIMITS, 0)
+    assert take(one, "a", Readable(0, 50_000, [(10, 11), (40_000, 40_000)])) == [(10, 11, 1), (40_000, 40_000, 1)]
+    assert (one.start_offset, one.next_offset, one.open_count) == (10, 50_000, 3)
+    tell(one, "a", ACCEPT, 10, 11)
+    assert one.start_offset == 40_000
+
+
+def test_what_compaction_has_taken_away_is_not_waited_for() -> None:
+    one = SharePartition(LIMITS, 0)
+    take(one, "a", log((0, 9)))
+    one.release("a")
+    assert take(one, "b", Readable(0, 10, [(6, 9)])) == [(6, 9, 2)]
+    assert one.start_offset == 6
+
+
+def test_the_window_is_full_with_records_that_are_not_done_and_a_stuck_one_holds_up_no_others() -> None:
+    one = SharePartition(LIMITS, 0)
+    take(one, "a", log((0, 99)))
+    assert one.fetch_offset(0) is None
+    assert take(one, "b", log((100, 199))) == []
+    tell(one, "a", ACCEPT, 1, 99)
+    for first in range(100, 10_000, 50):
+        assert one.fetch_offset(0) == first
+        assert take(one, "b", log((first, first + 49)))
+        tell(one, "b", ACCEPT, first, first + 49)
+    assert (one.start_offset, one.run_count, one.open_count) == (0, 2, 1)
+
+
+def test_the_record_limit_stops_at_the_window() -> None:
+    one = SharePartition(LIMITS._replace(in_flight_max=5), 0)
+    assert one.acquire("a", log((0, 9)), 100, EXACT, 0) == [(0, 4, 1)]
+
+
+def test_records_that_the_log_has_dropped_are_gone_here_too() -> None:
+    one = SharePartition(LIMITS, 0)
+    take(one, "a", log((0, 9)))
+    one.take_delta()
+    one.delete_before(4)
+    assert (one.start_offset, one.open_count) == (4, 6)
+    assert one.take_delta() == Delta(4, 0, ())
+    tell(one, "a", ACCEPT, 2, 5)
+    one.delete_before(30)
+    assert (one.start_offset, one.next_offset, one.open_count) == (30, 30, 0)
+
+
+def test_a_delta_has_what_changed_and_an_acquisition_as_if_its_lock_had_ended() -> None:
+    one = SharePartition(LIMITS, 0)
+    assert one.take_delta() is None
+    take(one, "a", log((0, 9)))
+    assert one.take_delta() == Delta(0, 0, (StateBatch(0, 9, 0, 1),))
+    tell(one, "a", ACCEPT, 4)
+    tell(one, "a", RELEASE, 5)
+    assert one.take_delta() == Delta(0, 1, (StateBatch(4, 4, 2, 1), StateBatch(5, 5, 0, 1)))
+    tell(one, "a", ACCEPT, 0, 3)
+    assert one.take_delta() == Delta(5, 0, ())
+    assert one.take_delta() is None
+
+
+def test_the_next_leader_finds_counts_and_positions_and_nobody_holding_anything() -> None:
+    one = SharePartition(LIMITS, 3)
+    take(one, "a", Readable(3, 10, [(0, 9)]))
+    tell(one, "a", ACCEPT, 5)
+    tell(one, "a", REJECT, 7)
+    delta = one.take_delta()
+    assert delta is not None
+    later = SharePartition(LIMITS, delta.start_offset, combined([], delta.batches, delta.start_offset))
+    assert states(later) == [
+        (3, 4, "AVAILABLE", 1),
+        (5, 5, "ACKNOWLEDGED", 1),
+        (6, 6, "AVAILABLE", 1),
+        (7, 7, "ARCHIVED", 1),
+        (8, 9, "AVAILABLE", 1),
+    ]
+    assert later.fetch_offset(0) == 3
+    assert later.open_count == one.open_count
+
+
+def test_a_last_delivery_that_a_crash_interrupted_is_not_made_again() -> None:
+    later = SharePartition(LIMITS, 0, [StateBatch(0, 0, 0, 3), StateBatch(1, 1, 0, 2)])
+    assert later.start_offset == 1
+    assert later.take_delta() == Delta(1, 0, ())
+
+
+def test_offsets_between_persisted_batches_are_still_to_be_delivered() -> None:
+    later = SharePartition(LIMITS, 0, [StateBatch(5, 6, 2, 1), StateBatch(9, 9, 0, 2)])
+    assert states(later) == [
+        (0, 4, "AVAILABLE", 0),
+        (5, 6, "ACKNOWLEDGED", 1),
+        (7, 8, "AVAILABLE", 0),
+        (9, 9, "AVAILABLE", 2),
+    ]
+    assert take(later, "a", log((0, 9))) == [(0, 4, 1), (7, 8, 1), (9, 9, 3)]

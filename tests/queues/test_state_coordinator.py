@@ -1,0 +1,262 @@
+"""The share coordinator: updates and snapshots, fences, and a log that can be cut before its oldest snapshot."""
+
+from __future__ import annotations
+
+import itertools
+from random import Random
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clarion.groups.outcome import Call, Outcome
+from clarion.model.errors import ErrorCode, MalformedError
+from clarion.queues import state_records as r
+from clarion.queues.state_batches import Delta, StateBatch, combined
+from clarion.queues.state_coordinator import (
+    DeleteState,
+    InitializeState,
+    ReadState,
+    ShareStateCoordinator,
+    StateReply,
+    WriteState,
+)
+from clarion.queues.state_records import ShareKey
+
+ORDERS = ShareKey("billing", UUID(int=7), 0)
+OTHER = ShareKey("billing", UUID(int=7), 1)
+
+
+class Log:
+    """Drives one coordinator as the runtime does, and keeps its log."""
+
+    def __init__(self, updates_per_snapshot: int = 500) -> None:
+        self.updates_per_snapshot = updates_per_snapshot
+        self.coordinator = ShareStateCoordinator(updates_per_snapshot)
+        self.records: list[tuple[int, bytes, bytes | None]] = []
+        self.next_offset = 0
+
+    def ask(self, name: str, request: object) -> StateReply:
+        ticket = object()
+        outcome: Outcome = getattr(self.coordinator, name)(request, Call(ticket, 0, 0, 1_000))
+        for key, value in outcome.records:
+            self.records.append((self.next_offset, key, value))
+            self.coordinator.replay(key, value, self.next_offset)
+            self.next_offset += 1
+        ((answered, reply),) = outcome.replies
+        assert answered is ticket
+        assert isinstance(reply, StateReply)
+        return reply
+
+    def restart(self) -> None:
+        self.coordinator = ShareStateCoordinator(self.updates_per_snapshot)
+        for offset, key, value in self.records:
+            self.coordinator.replay(key, value, offset)
+        self.coordinator.after_load(0, 0)
+
+    def prune(self) -> None:
+        self.records = [record for record in self.records if record[0] >= self.coordinator.redundant_before]
+
+    def initialize(self, key: ShareKey = ORDERS, state_epoch: int = 1, start: int = 0) -> StateReply:
+        return self.ask("initialize", InitializeState(key, state_epoch, start))
+
+    def write(
+        self, start: int, *batches: tuple[int, int, int, int], key: ShareKey = ORDERS, epochs: tuple[int, int] = (1, 1)
+    ) -> StateReply:
+        delta = Delta(start, 0, tuple(StateBatch(*one) for one in batches))
+        return self.ask("write", WriteState(key, epochs[0], epochs[1], delta))
+
+    def read(self, key: ShareKey = ORDERS, leader_epoch: int = 1) -> StateReply:
+        return self.ask("read", ReadState(key, leader_epoch))
+
+
+def test_what_was_written_is_read_by_the_next_leader_also_after_a_restart() -> None:
+    log = Log()
+    log.initialize(start=-1)
+    log.read()
+    log.write(0, (0, 9, 0, 1))
+    log.write(5, (5, 6, 2, 1), (7, 7, 4, 1))
+    expected = [(5, 6, 2, 1), (7, 7, 4, 1), (8, 9, 0, 1)]
+    for _ in range(2):
+        reply = log.read(leader_epoch=2)
+        assert (reply.start_offset, reply.state_epoch, list(reply.batches)) == (5, 1, expected)
+        log.restart()
+
+
+def test_a_state_that_nobody_initialized_can_neither_be_read_nor_written() -> None:
+    log = Log()
+    assert log.read().error_code is ErrorCode.INVALID_REQUEST
+    assert log.write(0).error_code is ErrorCode.INVALID_REQUEST
+    summary = log.ask("summary", ReadState(ORDERS, 0))
+    assert (summary.error_code, summary.start_offset) == (ErrorCode.NONE, -1)
+    assert log.records == []
+
+
+def test_a_leader_is_fenced_when_another_has_read_the_state_also_after_a_restart() -> None:
+    log = Log()
+    log.initialize()
+    log.read(leader_epoch=3)
+    log.read(leader_epoch=4)
+    log.restart()
+    assert log.write(0, (0, 0, 2, 1), epochs=(1, 3)).error_code is ErrorCode.FENCED_LEADER_EPOCH
+    assert log.read(leader_epoch=3).error_code is ErrorCode.FENCED_LEADER_EPOCH
+    assert log.write(0, (0, 0, 2, 1), epochs=(1, 4)).error_code is ErrorCode.NONE
+
+
+def test_who_has_not_seen_that_offsets_were_altered_is_fenced() -> None:
+    log = Log()
+    log.initialize(state_epoch=1)
+    log.read()
+    log.write(4, (4, 9, 0, 2))
+    log.initialize(state_epoch=2, start=100)
+    assert log.write(5, epochs=(1, 1)).error_code is ErrorCode.FENCED_STATE_EPOCH
+    reply = log.read()
+    assert (reply.start_offset, reply.state_epoch, reply.batches) == (100, 2, ())
+    assert log.initialize(state_epoch=1).error_code is ErrorCode.FENCED_STATE_EPOCH
+    log.restart()
+    assert log.read().start_offset == 100
+
+
+def test_a_deleted_state_is_gone_and_can_begin_anew() -> None:
+    log = Log()
+    log.initialize()
+    log.write(3)
+    assert log.ask("delete", DeleteState(ORDERS)).error_code is ErrorCode.NONE
+    assert log.ask("delete", DeleteState(ORDERS)).error_code is ErrorCode.NONE
+    log.restart()
+    assert log.read().error_code is ErrorCode.INVALID_REQUEST
+    log.initialize(start=7)
+    assert log.read().start_offset == 7
+
+
+def test_after_so_many_updates_a_snapshot_takes_their_place_and_the_log_before_it_can_go() -> None:
+    log = Log(updates_per_snapshot=10)
+    log.initialize()
+    for start in range(1, 101):
+        log.write(start, (start, start + 5, 0, 1))
+        log.prune()
+        assert len(log.records) <= 11
+    kinds = [r.decode_key(key) for _, key, _ in log.records]
+    assert kinds[0] == (r.SNAPSHOT_TYPE, ORDERS)
+    log.restart()
+    reply = log.read()
+    assert (reply.start_offset, list(reply.batches)) == (100, [(100, 105, 0, 1)])
+
+
+def test_a_share_partition_that_is_seldom_written_does_not_hold_the_log_of_the_others() -> None:
+    log = Log(updates_per_snapshot=50)
+    log.initialize(OTHER, start=42)
+    log.initialize()
+    for start in range(1, 25_000):
+        log.write(start)
+        if start % 1_000 == 0:
+            log.prune()
+    assert len(log.records) <= 12_000
+    log.restart()
+    assert log.read(OTHER).start_offset == 42
+    assert log.read().start_offset == 24_999
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_pruned_log_tells_the_same_as_the_whole(seed: int) -> None:
+    random = Random(seed)
+    whole, pruned = Log(updates_per_snapshot=7), Log(updates_per_snapshot=7)
+    keys = [ShareKey(group, UUID(int=1), number) for group in ("g", "h") for number in range(3)]
+    starts = dict.fromkeys(keys, 0)
+    for key in keys:
+        whole.initialize(key)
+        pruned.initialize(key)
+    for _ in range(400):
+        key = random.choice(keys)
+        starts[key] += random.randrange(3)
+        first = starts[key] + random.randrange(20)
+        batch = (first, first + random.randrange(10), random.choice((0, 2, 4)), random.randrange(1, 4))
+        for log in (whole, pruned):
+            log.write(starts[key], batch, key=key)
+        if random.random() < 0.1:
+            pruned.prune()
+            pruned.restart()
+    for key in keys:
+        assert whole.read(key) == pruned.read(key)
+
+
+def test_summaries_tell_positions_to_those_who_lead_nothing() -> None:
+    log = Log()
+    log.initialize(start=5)
+    log.read(leader_epoch=9)
+    summary = log.ask("summary", ReadState(ORDERS, -1))
+    assert (summary.start_offset, summary.leader_epoch, summary.done_count, summary.batches) == (5, 9, 0, ())
+
+
+# Bytes
+
+BATCHES = st.lists(
+    st.builds(
+        StateBatch,
+        st.integers(0, 2**62),
+        st.integers(0, 2**62),
+        st.sampled_from([0, 2, 4]),
+        st.integers(0, 2**15 - 1),
+    ),
+    max_size=5,
+).map(tuple)
+EPOCH = st.integers(0, 2**31 - 1)
+OFFSET = st.integers(-1, 2**62)
+
+
+@given(EPOCH, EPOCH, EPOCH, OFFSET, st.integers(-1, 2**31 - 1), BATCHES)
+def test_snapshots_and_updates_are_read_as_they_were_written(
+    snapshot_epoch: int, state_epoch: int, leader_epoch: int, start: int, done: int, batches: tuple[StateBatch, ...]
+) -> None:
+    snapshot = r.Snapshot(snapshot_epoch, state_epoch, leader_epoch, start, done, 5, 6, batches)
+    assert r.decode_snapshot(r.encode_snapshot(snapshot)) == snapshot
+    update = r.Update(snapshot_epoch, leader_epoch, start, done, batches)
+    assert r.decode_update(r.encode_update(update)) == update
+
+
+def test_a_key_is_written_as_kafka_writes_it() -> None:
+    encoded = r.encode_key(r.UPDATE_TYPE, ShareKey("g", UUID(int=1), 2))
+    assert encoded == b"\0\1\0\1g" + b"\0" * 15 + b"\1\0\0\0\2"
+    assert r.decode_key(encoded) == (r.UPDATE_TYPE, ShareKey("g", UUID(int=1), 2))
+    assert r.decode_key(b"\0\7") is None
+
+
+def test_an_update_is_written_as_kafka_writes_it() -> None:
+    encoded = r.encode_update(r.Update(1, 2, 3, 4, (StateBatch(5, 6, 2, 7),)))
+    head = b"\0\0\0\0\0\1\0\0\0\2\0\0\0\0\0\0\0\3"
+    batch = b"\2\0\0\0\0\0\0\0\5\0\0\0\0\0\0\0\6\2\0\7\0"
+    assert encoded == head + batch + b"\1\0\4\0\0\0\4"
+
+
+def test_a_coordinator_is_found_by_the_key_that_kafka_hashes() -> None:
+    assert str(ShareKey("g", UUID(int=1), 2)) == "g:AAAAAAAAAAAAAAAAAAAAAQ:2"
+
+
+@given(st.binary(max_size=40))
+def test_bytes_that_are_no_record_are_refused(data: bytes) -> None:
+    for decode in (r.decode_snapshot, r.decode_update, r.decode_key):
+        try:
+            decode(data)
+        except MalformedError:
+            pass
+
+
+STATES = st.lists(
+    st.tuples(st.integers(0, 30), st.integers(0, 6), st.sampled_from([0, 2, 4]), st.integers(1, 2)), max_size=8
+)
+
+
+@given(STATES, STATES, st.integers(0, 20))
+def test_later_batches_are_written_over_earlier_ones(
+    before: list[tuple[int, int, int, int]], later: list[tuple[int, int, int, int]], start: int
+) -> None:
+    expected: dict[int, tuple[int, int]] = {}
+    for first, more, state, deliveries in before + later:
+        expected.update(dict.fromkeys(range(first, first + more + 1), (state, deliveries)))
+    old = combined([], [StateBatch(first, first + more, *rest) for first, more, *rest in before], 0)
+    new = combined(old, [StateBatch(first, first + more, *rest) for first, more, *rest in later], start)
+    seen = {offset: one[2:] for one in new for offset in range(one.first, one.last + 1)}
+    assert seen == {offset: state for offset, state in expected.items() if offset >= start}
+    assert all(one.last < other.first for one, other in itertools.pairwise(new))
+    assert not any(one.last + 1 == other.first and one[2:] == other[2:] for one, other in itertools.pairwise(new))
