@@ -41,6 +41,8 @@ def group_to_join(shard: Shard, request: JoinGroupRequest) -> ClassicGroup:
     group = shard.classic(request.group_id)
     if group is not None:
         return group
+    if shard.share(request.group_id) is not None:
+        raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"{request.group_id} is a share group")
     if request.member_id:
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
     # In memory only: a classic group is in the log from its first assignment on.

@@ -58,6 +58,57 @@ class GroupConfig:
         "group.consumer.max.size", 10_000, Kind.INT, "The most members of one KIP-848 group.", check=at_least(1)
     )
 
+    # Share groups (KIP-932)
+    share_session_timeout_ms: int = setting(
+        "group.share.session.timeout.ms",
+        45_000,
+        Kind.INT,
+        "How long a member of a share group may be silent; a group can differ.",
+        check=at_least(1),
+    )
+    share_heartbeat_interval_ms: int = setting(
+        "group.share.heartbeat.interval.ms",
+        5_000,
+        Kind.INT,
+        "How often members of share groups are heard; a group can differ.",
+        check=at_least(1),
+    )
+    share_members_max: int = setting(
+        "group.share.max.size", 200, Kind.INT, "The most members of one share group.", check=at_least(1)
+    )
+    share_sessions_max: int = setting(
+        "group.share.max.share.sessions",
+        2_000,
+        Kind.INT,
+        "The most share sessions of one broker: one for each member that fetches from it.",
+        check=at_least(1),
+    )
+    share_record_lock_duration_ms: int = setting(
+        "group.share.record.lock.duration.ms",
+        30_000,
+        Kind.INT,
+        "How long a record is a consumer's own before others may have it; a group can differ.",
+        check=at_least(1),
+    )
+    share_delivery_count_limit: int = setting(
+        "group.share.delivery.count.limit",
+        5,
+        Kind.INT,
+        "How often a record is delivered before it is given up; a group can differ.",
+        check=at_least(1),
+    )
+    share_partition_max_record_locks: int = setting(
+        "group.share.partition.max.record.locks",
+        2_000,
+        Kind.INT,
+        "Records of one partition that a share group may have in flight; a group can differ.",
+        check=at_least(1),
+    )
+    # Of groups alone: the broker has no setting for them.
+    share_auto_offset_reset: str = "latest"
+    share_isolation_level: str = "read_uncommitted"
+    share_renew_acknowledge_enable: bool = True
+
     # Memory: what clients may make the broker keep. Ten thousand members with a kilobyte each fit into a group.
     group_bytes_max: int = setting(
         "clarion.group.memory.max.bytes",

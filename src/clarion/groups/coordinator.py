@@ -37,6 +37,7 @@ from clarion.groups import (
     mixed_members,
     offset_expiry,
     offset_requests,
+    share_heartbeat,
 )
 from clarion.groups.classic_group import ClassicGroup
 from clarion.groups.config import GroupConfig
@@ -45,6 +46,7 @@ from clarion.groups.memory import Ledger, Share
 from clarion.groups.outcome import Call, Outcome
 from clarion.groups.replay import replay
 from clarion.groups.shard import Shard, Step
+from clarion.groups.share_group import ShareGroup
 from clarion.groups.timers import TimerKey, TimerKind
 from clarion.groups.topics import TopicsView
 from clarion.model.errors import ErrorCode, KafkaError
@@ -99,9 +101,14 @@ class GroupCoordinator:
         ledger = ledger or Ledger(config.memory_bytes_max)
         self._shard = Shard(config, new_uuid, overrides if overrides is not None else {}, ledger)
 
+    @property
+    def shard(self) -> Shard:
+        """For `share_requests`, which are this coordinator's too."""
+        return self._shard
+
     # Life
 
-    def replay(self, key: bytes, value: bytes | None) -> None:
+    def replay(self, key: bytes, value: bytes | None, offset: int = -1) -> None:
         """Apply one record of the log. MalformedError if it cannot be read; the state is then as before."""
         replay(self._shard, key, value)
 
@@ -114,6 +121,8 @@ class GroupCoordinator:
                     classic_rebalance.keep_alive(step, group, member)
                 if group.needs_rebalance:
                     self._shard.timers.start(TimerKey(TimerKind.RESUME, group.group_id), now_ms)
+            elif isinstance(group, ShareGroup):
+                share_heartbeat.start_timers(step, group)
             else:
                 consumer_departure.start_timers(step, group)
         self._shard.schedule_expiry(now_ms)
@@ -350,8 +359,7 @@ class GroupCoordinator:
     def summaries(self) -> Iterator[GroupSummary]:
         """All groups, for metrics, which may take their time over them."""
         for group_id, group in list(self._shard.groups.items()):
-            kind = "classic" if isinstance(group, ClassicGroup) else "consumer"
-            yield GroupSummary(group_id, kind, group.state, len(group.members))
+            yield GroupSummary(group_id, group_admin.type_of(group), group.state, len(group.members))
 
     def _step(self, call: Call) -> Step:
         return Step(self._shard, Outcome(), call.now_ms, call.wall_ms)
@@ -364,6 +372,8 @@ class GroupCoordinator:
             self._resume(step, group_id, keys)
         elif isinstance(group, ConsumerGroup):
             consumer_departure.on_timers(step, group, keys)
+        elif isinstance(group, ShareGroup):
+            share_heartbeat.on_timers(step, group, keys)
         elif group is not None:
             for key in keys:
                 classic_rebalance.on_timer(step, group, key)

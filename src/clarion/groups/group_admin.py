@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from clarion.groups import records as r
+from clarion.groups import share_heartbeat
 from clarion.groups.classic_group import ClassicGroup, ClassicMember, ClassicState
 from clarion.groups.consumer_draft import assignor_of
 from clarion.groups.consumer_group import ConsumerGroup
@@ -14,6 +15,7 @@ from clarion.groups.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 from clarion.groups.offset_requests import drop
 from clarion.groups.partitions import Partitions
 from clarion.groups.shard import Group, Shard, Step
+from clarion.groups.share_group import ShareGroup
 from clarion.model.errors import ErrorCode
 from clarion.wire.messages.groups import (
     DeletableGroupResult,
@@ -102,20 +104,31 @@ def erase_membership(step: Step, group: Group) -> None:
     if isinstance(group, ClassicGroup):
         bury(r.CLASSIC_GROUP_TYPE)
         return
+    if isinstance(group, ShareGroup):
+        share_heartbeat.erase(step, group)
+        return
     for regex in group.regexes:
         bury(r.REGEX_TYPE, regex)
     bury(r.TARGET_EPOCH_TYPE)
     bury(r.CONSUMER_GROUP_TYPE)
 
 
+def type_of(group: Group) -> str:
+    if isinstance(group, ClassicGroup):
+        return "classic"
+    return "share" if isinstance(group, ShareGroup) else "consumer"
+
+
 def _listed(group: Group) -> ListedGroup:
-    is_classic = isinstance(group, ClassicGroup)
-    protocol_type = group.protocol_type or "" if isinstance(group, ClassicGroup) else CONSUMER_PROTOCOL_TYPE
+    if isinstance(group, ClassicGroup):
+        protocol_type = group.protocol_type or ""
+    else:
+        protocol_type = "share" if isinstance(group, ShareGroup) else CONSUMER_PROTOCOL_TYPE
     return ListedGroup(
         group_id=group.group_id,
         protocol_type=protocol_type,
         group_state=group.state,
-        group_type="classic" if is_classic else "consumer",
+        group_type=type_of(group),
     )
 
 
@@ -143,14 +156,14 @@ def _described_consumer(group: ConsumerGroup, member_id: str, names: Mapping[UUI
     return DescribedConsumer(
         member_id=member_id,
         member_epoch=current.member_epoch,
-        assignment=_assignment(current.assigned, names),
-        target_assignment=_assignment(group.target(member_id), names),
+        assignment=described_partitions(current.assigned, names),
+        target_assignment=described_partitions(group.target(member_id), names),
         member_type=MEMBER_IS_CONSUMER if member.classic is None else MEMBER_IS_CLASSIC,
         **told,
     )
 
 
-def _assignment(partitions: Partitions, names: Mapping[UUID, str]) -> DescribedAssignment:
+def described_partitions(partitions: Partitions, names: Mapping[UUID, str]) -> DescribedAssignment:
     return DescribedAssignment(
         topic_partitions=tuple(
             DescribedTopicPartitions(topic_id=topic_id, topic_name=names[topic_id], partitions=tuple(sorted(numbers)))

@@ -27,6 +27,7 @@ from clarion.groups.consumer_protocol import (
 from clarion.groups.group_admin import erase_membership
 from clarion.groups.outcome import Call
 from clarion.groups.partitions import NOTHING, Partitions, collect
+from clarion.groups.share_group import ShareGroup
 from clarion.groups.shard import Step
 from clarion.groups.timers import TimerKey, TimerKind
 from clarion.groups.topics import TopicsView
@@ -43,7 +44,7 @@ def modern_group(step: Step, request: ConsumerGroupHeartbeatRequest) -> Consumer
     group = step.shard.groups.get(request.group_id)
     if isinstance(group, ConsumerGroup):
         return group
-    if request.member_epoch != JOIN_EPOCH:
+    if request.member_epoch != JOIN_EPOCH or isinstance(group, ShareGroup):
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no consumer group {request.group_id}")
     if group is None:
         return ConsumerGroup(request.group_id)

@@ -16,6 +16,7 @@ from clarion.groups.group_admin import erase
 from clarion.groups.offset_requests import drop
 from clarion.groups.records import CommittedOffset
 from clarion.groups.shard import Group, Step
+from clarion.groups.share_group import ShareGroup
 
 _LOOKED_AT_PER_STEP: Final = 5_000  # offsets, and groups: a few milliseconds
 _FORGOTTEN_PER_STEP: Final = 500  # the same, since each is written
@@ -39,6 +40,8 @@ def expire(step: Step) -> bool:
 
 def _expire_of(step: Step, group: Group) -> bool:
     """False if not all that is to go would fit into one step."""
+    if isinstance(group, ShareGroup):
+        return True  # its positions are not kept here, and last until somebody deletes the group
     offsets = step.shard.offsets.of(group.group_id)
     expired = [at for at, offset in offsets.items() if _is_expired(step, group, at.topic, offset)]
     if len(expired) == len(offsets) <= _FORGOTTEN_PER_STEP and _is_deletable(group):
@@ -49,7 +52,7 @@ def _expire_of(step: Step, group: Group) -> bool:
     return len(expired) <= _FORGOTTEN_PER_STEP
 
 
-def _is_expired(step: Step, group: Group, topic: str, offset: CommittedOffset) -> bool:
+def _is_expired(step: Step, group: ClassicGroup | ConsumerGroup, topic: str, offset: CommittedOffset) -> bool:
     if _is_needed(group, topic):
         return False
     if offset.expire_timestamp_ms != -1:
@@ -58,7 +61,7 @@ def _is_expired(step: Step, group: Group, topic: str, offset: CommittedOffset) -
     return step.wall_ms - unneeded_since_ms >= step.shard.config.offsets_retention_ms
 
 
-def _is_needed(group: Group, topic: str) -> bool:
+def _is_needed(group: ClassicGroup | ConsumerGroup, topic: str) -> bool:
     if group.is_empty:
         return False
     if isinstance(group, ConsumerGroup):

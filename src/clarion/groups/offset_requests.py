@@ -11,6 +11,7 @@ from clarion.groups.names import check_group_id, check_group_id_of_offsets
 from clarion.groups.outcome import Call
 from clarion.groups.records import OFFSET_TYPES, CommittedOffset, Key, encode_key, encode_offset
 from clarion.groups.shard import Group, Shard, Step
+from clarion.groups.share_group import ShareGroup
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import TopicPartition
 from clarion.model.names import TOPIC_NAME_LENGTH_MAX
@@ -76,6 +77,8 @@ def refused_commit(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommi
 
 def fetch(shard: Shard, request: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
     """The offsets of one group; of all its partitions when no topics are named."""
+    if shard.share(request.group_id) is not None:
+        return OffsetFetchResponseGroup(group_id=request.group_id, error_code=ErrorCode.GROUP_ID_NOT_FOUND)
     group = shard.consumer(request.group_id)
     if group is not None and (request.member_id is not None or request.member_epoch >= 0):
         try:
@@ -117,7 +120,7 @@ def fetch_response(groups: tuple[OffsetFetchResponseGroup, ...], version: int) -
 def delete(step: Step, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
     check_group_id(request.group_id)
     group = step.shard.groups.get(request.group_id)
-    if group is None:
+    if group is None or isinstance(group, ShareGroup):
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
     if isinstance(group, ClassicGroup) and not group.is_empty and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
         raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
@@ -146,6 +149,8 @@ def _check_commit(step: Step, request: OffsetCommitRequest, version: int) -> Non
     check_group_id_of_offsets(request.group_id)
     step.shard.check_room(request.group_id, _more_bytes(step.shard, request))
     group: Group | None = step.shard.groups.get(request.group_id)
+    if isinstance(group, ShareGroup):
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"{request.group_id} is a share group")
     epoch = request.generation_id_or_member_epoch
     if epoch < 0 and (group is None or group.is_empty):
         return  # an admin, or a consumer that assigns its partitions itself; a commit is all that makes such a group

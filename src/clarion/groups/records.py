@@ -1,7 +1,7 @@
 """The records of `__consumer_offsets`, byte for byte as Kafka writes them, so that its tools can read ours.
 
 A key starts with its type. Types 0 and 1 are committed offsets, 2 is a classic group, 3–8 and 16 are KIP-848 groups
-(4, partition metadata, is deprecated and ignored); the others (share and streams groups) are ignored as well. A
+(4, partition metadata, is deprecated and ignored), 10–15 share groups (`share_records`); streams groups are ignored. A
 null value is a tombstone. We read versions 0–4 of offsets and classic groups. Classic groups we write in version 3, as
 Kafka does; offsets in version 4, since its tagged field says which topic of that name was read: one that is deleted and
 made again inherits nothing. Version 4 cannot say when an offset expires: where a client has, version 1 can.
@@ -27,7 +27,7 @@ TARGET_EPOCH_TYPE = 6
 TARGET_MEMBER_TYPE = 7
 CURRENT_TYPE = 8
 REGEX_TYPE = 16
-_NAMED_TYPES = frozenset([*OFFSET_TYPES, MEMBER_TYPE, TARGET_MEMBER_TYPE, CURRENT_TYPE, REGEX_TYPE])
+_NAMED_TYPES = frozenset([*OFFSET_TYPES, MEMBER_TYPE, TARGET_MEMBER_TYPE, CURRENT_TYPE, REGEX_TYPE, 10, 13, 14])
 
 _INT64 = Struct(">q")
 
@@ -134,9 +134,9 @@ def decode_key(data: bytes) -> Key | None:
     match reader.version:
         case 0 | 1:
             return Key(1, reader.string(), reader.string(), reader.int32())
-        case 2 | 3 | 6:
+        case 2 | 3 | 6 | 11 | 12 | 15:
             return Key(reader.version, reader.string())
-        case 5 | 7 | 8 | 16:
+        case 5 | 7 | 8 | 10 | 13 | 14 | 16:
             return Key(reader.version, reader.string(), reader.string())
         case _:
             return None
@@ -152,7 +152,7 @@ def encode_offset(offset: CommittedOffset) -> bytes:
 
 
 def decode_offset(data: bytes) -> CommittedOffset:
-    reader = _open(data, newest=4, flexible_from=4)
+    reader = open_record(data, newest=4, flexible_from=4)
     offset = reader.int64()
     leader_epoch = reader.int32() if reader.version >= 3 else -1
     metadata, committed = reader.string(), reader.int64()
@@ -172,7 +172,7 @@ def encode_classic(group: ClassicSnapshot) -> bytes:
 
 
 def decode_classic(data: bytes) -> ClassicSnapshot:
-    reader = _open(data, newest=4, flexible_from=4)
+    reader = open_record(data, newest=4, flexible_from=4)
     protocol_type, generation = reader.string(), reader.int32()
     protocol_name, leader = reader.nullable_string(), reader.nullable_string()
     timestamp = reader.int64() if reader.version >= 2 else -1
@@ -182,16 +182,16 @@ def decode_classic(data: bytes) -> ClassicSnapshot:
 
 def encode_group_epoch(group: GroupEpoch) -> bytes:
     tags = {0: _INT64.pack(group.metadata_hash)} if group.metadata_hash else {}
-    return _flexible().int32(group.epoch).tags(tags).done()
+    return flexible_writer().int32(group.epoch).tags(tags).done()
 
 
 def decode_group_epoch(data: bytes) -> GroupEpoch:
-    reader = _open(data)
+    reader = open_record(data)
     return GroupEpoch(reader.int32(), _tagged_int64(reader))
 
 
 def encode_member(member: MemberMetadata) -> bytes:
-    writer = _flexible().string(member.instance_id).string(member.rack_id).string(member.client_id)
+    writer = flexible_writer().string(member.instance_id).string(member.rack_id).string(member.client_id)
     writer.string(member.client_host).count(len(member.subscribed_topic_names))
     for name in member.subscribed_topic_names:
         writer.string(name)
@@ -200,7 +200,7 @@ def encode_member(member: MemberMetadata) -> bytes:
 
 
 def decode_member(data: bytes) -> MemberMetadata:
-    reader = _open(data)
+    reader = open_record(data)
     return MemberMetadata(
         instance_id=reader.nullable_string(),
         rack_id=reader.nullable_string(),
@@ -241,54 +241,54 @@ def _protocol(reader: FieldReader) -> tuple[str, bytes]:
 
 
 def encode_target_epoch(target: TargetEpoch) -> bytes:
-    return _flexible().int32(target.epoch).tags({0: _INT64.pack(target.timestamp_ms)}).done()
+    return flexible_writer().int32(target.epoch).tags({0: _INT64.pack(target.timestamp_ms)}).done()
 
 
 def decode_target_epoch(data: bytes) -> TargetEpoch:
-    reader = _open(data)
+    reader = open_record(data)
     return TargetEpoch(reader.int32(), _tagged_int64(reader))
 
 
 def encode_target(partitions: Partitions) -> bytes:
-    writer = _flexible()
-    _write_partitions(writer, partitions)
+    writer = flexible_writer()
+    write_partitions(writer, partitions)
     return writer.tags().done()
 
 
 def decode_target(data: bytes) -> Partitions:
-    return _read_partitions(_open(data))
+    return read_partitions(open_record(data))
 
 
 def encode_current(current: CurrentAssignment) -> bytes:
-    writer = _flexible().int32(current.member_epoch).int32(current.previous_member_epoch).int8(current.state)
-    _write_partitions(writer, current.assigned)
-    _write_partitions(writer, current.pending_revocation)
+    writer = flexible_writer().int32(current.member_epoch).int32(current.previous_member_epoch).int8(current.state)
+    write_partitions(writer, current.assigned)
+    write_partitions(writer, current.pending_revocation)
     return writer.tags().done()
 
 
 def decode_current(data: bytes) -> CurrentAssignment:
-    reader = _open(data)
+    reader = open_record(data)
     epoch, previous, state = reader.int32(), reader.int32(), reader.int8()
-    return CurrentAssignment(epoch, previous, state, _read_partitions(reader), _read_partitions(reader))
+    return CurrentAssignment(epoch, previous, state, read_partitions(reader), read_partitions(reader))
 
 
 def encode_regex(regex: ResolvedRegex) -> bytes:
-    writer = _flexible().count(len(regex.topics))
+    writer = flexible_writer().count(len(regex.topics))
     for topic in regex.topics:
         writer.string(topic)
     return writer.int64(regex.version).int64(regex.timestamp_ms).tags().done()
 
 
 def decode_regex(data: bytes) -> ResolvedRegex:
-    reader = _open(data)
+    reader = open_record(data)
     return ResolvedRegex(tuple(reader.string() for _ in range(reader.count())), reader.int64(), reader.int64())
 
 
-def _flexible() -> FieldWriter:
+def flexible_writer() -> FieldWriter:
     return FieldWriter(flexible=True).int16(0)
 
 
-def _open(data: bytes, *, newest: int = 0, flexible_from: int = 0) -> FieldReader:
+def open_record(data: bytes, *, newest: int = 0, flexible_from: int = 0) -> FieldReader:
     reader = FieldReader(data).with_version()
     if not 0 <= reader.version <= newest:
         raise MalformedError(f"a group record of version {reader.version}, newest known is {newest}")
@@ -328,7 +328,7 @@ def _classic_member(reader: FieldReader) -> ClassicMemberSnapshot:
     )
 
 
-def _write_partitions(writer: FieldWriter, partitions: Partitions) -> None:
+def write_partitions(writer: FieldWriter, partitions: Partitions) -> None:
     writer.count(len(partitions))
     for topic_id, numbers in sorted(partitions.items()):
         writer.uuid(topic_id).count(len(numbers))
@@ -337,7 +337,7 @@ def _write_partitions(writer: FieldWriter, partitions: Partitions) -> None:
         writer.tags()
 
 
-def _read_partitions(reader: FieldReader) -> Partitions:
+def read_partitions(reader: FieldReader) -> Partitions:
     pairs = []
     for _ in range(reader.count()):
         topic_id = reader.uuid()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from clarion.groups import records as r
+from clarion.groups import share_records as s
 from clarion.groups.classic_group import ClassicGroup
 from clarion.groups.consumer_group import ConsumerGroup
 from clarion.groups.shard import Shard
+from clarion.groups.share_group import ShareGroup
 from clarion.groups.timers import TimerKey, TimerKind
 from clarion.model.ids import TopicPartition
 
@@ -20,6 +22,8 @@ def replay(shard: Shard, key_bytes: bytes, value: bytes | None) -> None:
         return
     if key.type == r.CLASSIC_GROUP_TYPE:
         _replay_classic(shard, key, value)
+    elif key.type in s.SHARE_TYPES:
+        _replay_share(shard, key, value)
     elif value is None:
         _replay_consumer_tombstone(shard, key)
     else:
@@ -90,6 +94,31 @@ def _replay_consumer_tombstone(shard: Shard, key: r.Key) -> None:
             group.replay_current(key.name, None)
         case r.REGEX_TYPE:
             group.replay_regex(key.name, None)
+
+
+def _replay_share(shard: Shard, key: r.Key, value: bytes | None) -> None:
+    group = shard.share(key.group_id)
+    if group is None:
+        if value is None:
+            return
+        group = shard.groups[key.group_id] = ShareGroup(key.group_id)
+    match key.type:
+        case s.SHARE_GROUP_TYPE if value is None:
+            _forget(shard, key.group_id)
+        case s.SHARE_GROUP_TYPE if value is not None:
+            group.replay_epoch(s.decode_share_epoch(value))
+        case s.SHARE_MEMBER_TYPE:
+            group.replay_member(key.name, None if value is None else s.decode_share_member(value))
+            if value is None:
+                shard.timers.cancel(TimerKey(TimerKind.SESSION, key.group_id, key.name))
+        case s.SHARE_TARGET_EPOCH_TYPE:
+            group.replay_target_epoch(None if value is None else r.decode_target_epoch(value))
+        case s.SHARE_TARGET_MEMBER_TYPE:
+            group.replay_target(key.name, None if value is None else r.decode_target(value))
+        case s.SHARE_CURRENT_TYPE:
+            group.replay_current(key.name, None if value is None else s.decode_share_current(value))
+        case s.SHARE_STATE_TYPE:
+            group.replay_initialized(None if value is None else s.decode_initialized(value))
 
 
 def _cancel_classic_timers(shard: Shard, group: ClassicGroup) -> None:

@@ -14,12 +14,13 @@ from clarion.groups.memory import GROUP_BYTES, Ledger, Share
 from clarion.groups.names import check_group_id
 from clarion.groups.offset_store import OffsetStore
 from clarion.groups.outcome import Call, Outcome
+from clarion.groups.share_group import ShareGroup
 from clarion.groups.timers import TimerKey, TimerKind, Timers
 from clarion.groups.topics import NO_TOPICS, TopicsView
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.wire.messages.groups import JoinGroupRequest
 
-Group = ClassicGroup | ConsumerGroup
+Group = ClassicGroup | ConsumerGroup | ShareGroup
 
 
 class Step(NamedTuple):
@@ -99,3 +100,7 @@ class Shard:
     def consumer(self, group_id: str) -> ConsumerGroup | None:
         group = self.groups.get(group_id)
         return group if isinstance(group, ConsumerGroup) else None
+
+    def share(self, group_id: str) -> ShareGroup | None:
+        group = self.groups.get(group_id)
+        return group if isinstance(group, ShareGroup) else None

@@ -10,10 +10,12 @@ TOPIC_NAME_LENGTH_MAX = 249  # Kafka's limit: "<topic>-<partition>" must still f
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 OFFSETS_TOPIC = "__consumer_offsets"
-# The last two come with transactions and share groups; reserved now, since a client's topic would be in the way then.
+SHARE_STATE_TOPIC = "__share_group_state"
+# The one in the middle comes with transactions; reserved now, since a client's topic would be in the way then.
+COORDINATED_TOPICS = frozenset({OFFSETS_TOPIC, SHARE_STATE_TOPIC})  # what is in them is found by their partition counts
 METADATA_TOPIC = "__cluster_metadata"  # Kafka's own log of topics and settings; here it is a name that tools ask about
 EVENTS_TOPIC = "__cluster_events"  # Clarion's own: what the cluster manager decided, and why
-INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, "__transaction_state", "__share_group_state", EVENTS_TOPIC})
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, "__transaction_state", SHARE_STATE_TOPIC, EVENTS_TOPIC})
 
 
 def check_topic_name(name: str) -> None:
