@@ -18,6 +18,7 @@ ROOMS = (
     *("cli/demo", "cli", "testing"),
     *("pipeline/ready", "pipeline/lake", "pipeline/source", "pipeline/sink", "pipeline/kafka", "pipeline"),
     *("broker/apis", "broker"),
+    "queues",
     *("groups", "replication", "cluster"),
     *("log", "net"),
     *("wire/messages", "wire/tables", "wire"),

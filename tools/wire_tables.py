@@ -26,6 +26,7 @@ GROUPS = {
     *(apis.SYNC_GROUP, apis.DESCRIBE_GROUPS, apis.LIST_GROUPS, apis.DELETE_GROUPS, apis.OFFSET_DELETE),
     *(apis.CONSUMER_GROUP_HEARTBEAT, apis.CONSUMER_GROUP_DESCRIBE),
 }
+SHARES = {*apis.SHARE_APIS}
 DATA = {
     *(apis.PRODUCE, apis.FETCH, apis.LIST_OFFSETS, apis.METADATA, apis.API_VERSIONS, apis.CREATE_TOPICS),
     *(apis.INIT_PRODUCER_ID, apis.OFFSET_FOR_LEADER_EPOCH),
@@ -33,7 +34,8 @@ DATA = {
 AREAS = {
     "data": ("What producers and consumers ask", DATA),
     "groups": ("What group members and those who look after groups ask", GROUPS),
-    "admin": ("What administrators ask", {*apis.APIS} - GROUPS - DATA),
+    "shares": ("What share consumers and those who look after them ask", SHARES),
+    "admin": ("What administrators ask", {*apis.APIS} - GROUPS - SHARES - DATA),
 }
 
 WIRE_FORM = {

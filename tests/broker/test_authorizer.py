@@ -17,12 +17,19 @@ from clarion.broker.authorizer import ANONYMOUS, AllowEverything, Operation, Pri
 from clarion.broker.config import Durability
 from clarion.broker.session import Sessions
 from clarion.model.errors import ErrorCode
-from clarion.wire.apis import APIS, Api
+from clarion.wire.apis import APIS, SHARE_ACKNOWLEDGE, SHARE_APIS, SHARE_FETCH, SHARE_GROUP_HEARTBEAT, Api
+from clarion.wire.messages.share_groups import ShareFetchPartition, ShareFetchTopic
 from tests.broker.harness import Node, running
 from tests.broker.largest import Maker
+from tests.broker.share_words import ShareConsumer
 from tests.broker.talk import batch
 
-QUICK = {"durability": Durability.PAGE_CACHE, "offsets_partitions": 1, "group_initial_rebalance_delay_ms": 0}
+QUICK = {
+    "durability": Durability.PAGE_CACHE,
+    "offsets_partitions": 1,
+    "share_state_partitions": 1,
+    "group_initial_rebalance_delay_ms": 0,
+}
 TOPIC, GROUP, CLUSTER = ResourceKind.TOPIC, ResourceKind.GROUP, ResourceKind.CLUSTER
 NAMES = {TOPIC: "t", GROUP: "g", CLUSTER: "kafka-cluster"}
 TOPIC_REFUSED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -81,6 +88,13 @@ ROWS = {
     "ListConfigResources": Row({(DESCRIBE_CONFIGS, CLUSTER)}, CLUSTER_REFUSED),
     # It always tells which operations are allowed.
     "DescribeTopicPartitions": Row({(one, TOPIC) for one in TOPIC_OPERATIONS}, TOPIC_REFUSED),
+    "ShareGroupHeartbeat": Row({(READ, GROUP), (DESCRIBE, TOPIC)}, GROUP_REFUSED),
+    "ShareGroupDescribe": Row({(DESCRIBE, GROUP)}, GROUP_REFUSED),
+    "ShareFetch": Row({(READ, GROUP), (READ, TOPIC)}, GROUP_REFUSED),
+    "ShareAcknowledge": Row({(READ, GROUP), (READ, TOPIC)}, GROUP_REFUSED),
+    "DescribeShareGroupOffsets": Row({(DESCRIBE, GROUP), (DESCRIBE, TOPIC)}, GROUP_REFUSED),
+    "AlterShareGroupOffsets": Row({(READ, GROUP), (READ, TOPIC)}, GROUP_REFUSED),
+    "DeleteShareGroupOffsets": Row({(DELETE, GROUP), (READ, TOPIC)}, GROUP_REFUSED),
 }
 
 
@@ -139,6 +153,17 @@ async def ask(node: Node, api: Api, topic_id: UUID) -> Any:
     if api.name == "DeleteTopics":
         (topic,) = request.topics
         request = replace(request, topics=(replace(topic, topic_id=UUID(int=0)),), topic_names=())
+    if api.key in (SHARE_FETCH, SHARE_ACKNOWLEDGE):
+        fetch = replace(
+            About(topic_id).make(APIS[SHARE_FETCH].request),
+            topics=(ShareFetchTopic(topic_id=topic_id, partitions=(ShareFetchPartition(partition_index=0),)),),
+            max_records=1,
+            max_bytes=1_000,
+        )
+        answer = await node.client.ask(fetch, APIS[SHARE_FETCH].max_version)
+        if api.key == SHARE_FETCH:
+            return answer
+        request = replace(request, share_session_epoch=1)
     return await node.client.ask(request, api.max_version)
 
 
@@ -171,10 +196,13 @@ async def test_an_api_asks_for_what_it_does_and_refuses_who_may_not(tmp_path, na
         await node.topic()
         await node.broker.groups.runtime.ensure_topic()
         topic_id = node.broker.image.topics["t"].id
+        if api.key in SHARE_APIS - {SHARE_GROUP_HEARTBEAT}:
+            await (await ShareConsumer(node, node).join()).beat(-1)
+        partitions = node.broker.image.partition_total
         node.broker.resolver.authorizer = Recorder(allows=False)
         codes = set(codes_in(await ask(node, api, topic_id)))
         assert row.refusal is None or row.refusal in codes
-        assert (node.partition().next_offset, node.broker.image.partition_total) == (0, 2), "nothing was done"
+        assert (node.partition().next_offset, node.broker.image.partition_total) == (0, partitions), "nothing was done"
         allowing = node.broker.resolver.authorizer = Recorder(allows=True)
         await ask(node, api, topic_id)
         assert allowing.asked == {(operation, kind, NAMES[kind]) for operation, kind in row.asks}

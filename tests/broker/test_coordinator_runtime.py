@@ -45,7 +45,7 @@ class Tally:
         self.waiting.append(call.ticket)
         return Outcome()
 
-    def replay(self, key: bytes, value: bytes | None) -> None:
+    def replay(self, key: bytes, value: bytes | None, offset: int = -1) -> None:
         self.counts[key] = int(value or b"0")
 
     def after_load(self, now_ms: int, wall_ms: int) -> None: ...

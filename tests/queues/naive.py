@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from clarion.model.errors import ErrorCode, KafkaError
+from clarion.queues.acknowledgements import Acknowledgement, AcknowledgeType
 from clarion.queues.share_partition import (
-    Acknowledgement,
-    AcknowledgeType,
     Acquired,
     AcquireMode,
-    Limits,
     Readable,
+    ShareLimits,
 )
 
 
@@ -29,7 +28,7 @@ class Entry:
 
 
 class NaiveSharePartition:
-    def __init__(self, limits: Limits, start: int) -> None:
+    def __init__(self, limits: ShareLimits, start: int) -> None:
         self.limits = limits
         self.start = start
         self.next = start

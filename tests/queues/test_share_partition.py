@@ -5,19 +5,17 @@ from __future__ import annotations
 import pytest
 
 from clarion.model.errors import ErrorCode, KafkaError
+from clarion.queues.acknowledgements import Acknowledgement, AcknowledgeType, check_acknowledgements
 from clarion.queues.share_partition import (
-    Acknowledgement,
-    AcknowledgeType,
     Acquired,
     AcquireMode,
-    Limits,
     Readable,
+    ShareLimits,
     SharePartition,
-    check_acknowledgements,
 )
 from clarion.queues.state_batches import Delta, StateBatch, combined
 
-LIMITS = Limits(lock_duration_ms=1_000, deliveries_max=3, in_flight_max=100)
+LIMITS = ShareLimits(lock_duration_ms=1_000, deliveries_max=3, in_flight_max=100)
 ACCEPT, RELEASE, REJECT, RENEW, GAP = (
     AcknowledgeType.ACCEPT,
     AcknowledgeType.RELEASE,

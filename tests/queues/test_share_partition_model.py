@@ -10,18 +10,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
 from clarion.model.errors import ErrorCode, KafkaError
+from clarion.queues.acknowledgements import Acknowledgement, AcknowledgeType
 from clarion.queues.share_partition import (
-    Acknowledgement,
-    AcknowledgeType,
     AcquireMode,
-    Limits,
     Readable,
+    ShareLimits,
     SharePartition,
 )
 from clarion.queues.state_batches import StateBatch, combined
 from tests.queues.naive import NaiveSharePartition, offsets_of
 
-LIMITS = Limits(lock_duration_ms=30, deliveries_max=3, in_flight_max=12)
+LIMITS = ShareLimits(lock_duration_ms=30, deliveries_max=3, in_flight_max=12)
 MEMBERS = st.sampled_from(["a", "b", "c"])
 START = 5
 

@@ -6,8 +6,8 @@ import pytest
 
 from clarion.model.errors import ErrorCode
 from clarion.wire import bridge
-from clarion.wire.api_versions import encode_refusal, encode_reply, names_its_software
-from clarion.wire.apis import ADVERTISED, API_VERSIONS
+from clarion.wire.api_versions import ClusterLevel, encode_refusal, encode_reply, names_its_software
+from clarion.wire.apis import ADVERTISED, API_VERSIONS, SHARE_APIS
 from clarion.wire.messages.metadata import ApiVersionsRequest, ApiVersionsResponse
 from tests.wire import oracle
 
@@ -24,12 +24,20 @@ def test_every_version_tells_every_api(version):
     oracle.read(oracle.schema("api_versions", version, "response").ApiVersionsResponse, body)
 
 
-def test_the_new_group_protocol_is_told_as_a_feature_from_version_3_on():
+def test_the_new_group_protocol_and_share_groups_are_told_as_features_from_version_3_on():
+    names = ["group.version", "share.version"]
     for version in (3, 4):
         reply = read(encode_reply(version), version)
-        assert [(f.name, f.min_version, f.max_version) for f in reply.supported_features] == [("group.version", 1, 1)]
-        assert [(f.name, f.max_version_level) for f in reply.finalized_features] == [("group.version", 1)]
+        assert [(f.name, f.min_version, f.max_version) for f in reply.supported_features] == [(n, 1, 1) for n in names]
+        assert [(f.name, f.max_version_level) for f in reply.finalized_features] == [(name, 1) for name in names]
         assert reply.finalized_features_epoch >= 0
+
+
+def test_brokers_of_a_cluster_which_cannot_serve_share_groups_say_nothing_of_them():
+    reply = read(encode_reply(4, ClusterLevel("cluster.version", 1, 1)), 4)
+    assert [one.name for one in reply.supported_features] == ["group.version", "cluster.version"]
+    assert not SHARE_APIS & {one.api_key for one in reply.api_keys}
+    assert len(reply.api_keys) == len(ADVERTISED) - len(SHARE_APIS)
 
 
 @pytest.mark.parametrize("version", [-1, 5, 99, 32767])

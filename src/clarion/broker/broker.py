@@ -26,7 +26,7 @@ from clarion.log.ballast import Ballast
 from clarion.log.folder import TopicIdMismatch
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import TopicId
-from clarion.model.names import INTERNAL_TOPICS, METADATA_TOPIC, OFFSETS_TOPIC
+from clarion.model.names import COORDINATED_TOPICS, INTERNAL_TOPICS, METADATA_TOPIC
 from clarion.model.topic_settings import parse
 from clarion.replication import Partition
 from clarion.replication.catch_up import Throttle
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from clarion.broker.cleaning import Cleaner
     from clarion.broker.cluster_node import ClusterNode
     from clarion.broker.group_service import GroupService
+    from clarion.broker.share_service import ShareService
     from clarion.log.clock_trust import ClockTrust
 
 log = event_log("broker")
@@ -85,6 +86,7 @@ class Broker:
         # Whether a broker with this id, epoch and secret is in the cluster; None without one, where nobody is.
         self.is_broker: Callable[[int, int, str], bool] | None = None
         self.groups: GroupService  # set by the server, which knows both
+        self.shares: ShareService  # likewise
         self.cleaner: Cleaner  # likewise
         self.checkpoints: CheckpointWriter  # likewise
         self.clock_trust: ClockTrust  # likewise
@@ -169,7 +171,7 @@ class Broker:
     async def delete_topic(self, name: str, topic_id: TopicId | None = None) -> Topic:
         """With `topic_id`, only that topic, not one made under its name meanwhile."""
         async with self._changing:
-            if name == OFFSETS_TOPIC:
+            if name in COORDINATED_TOPICS:
                 raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{name} is internal and cannot be deleted")
             if topic_id is not None and self.image.topic_by_id(topic_id) is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with the id {topic_id}")
@@ -205,7 +207,7 @@ class Broker:
     async def grow_topic(self, name: str, partition_count: int, assignments: Sequence[Replicas] | None = None) -> Topic:
         async with self._changing:
             first = self.registry.known(name).partition_count
-            if name == OFFSETS_TOPIC:
+            if name in COORDINATED_TOPICS:
                 raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"{name} keeps its number of partitions for life")
             draft = self.registry.draft_grown(name, partition_count, assignments)
             if self.node is not None:

@@ -221,6 +221,20 @@ class BrokerConfig:
         check=_ONE,
         old_names=("offsets_partitions",),
     )
+    share_state_partitions: int = setting(
+        "share.coordinator.state.topic.num.partitions",
+        16,
+        Kind.INT,
+        "Partitions of `__share_group_state`; fixed once the topic exists.",
+        check=_ONE,
+    )
+    share_updates_per_snapshot: int = setting(
+        "share.coordinator.snapshot.update.records.per.snapshot",
+        500,
+        Kind.INT,
+        "Changes of one share-partition that are written one by one before a snapshot takes their place.",
+        check=_ONE,
+    )
     retention_check_seconds: float = setting_in_seconds(
         "log.retention.check.interval.ms",
         5.0,

@@ -35,7 +35,7 @@ SAID_AGAIN_SECONDS: Final = 60.0  # on a full disk every client of a group has i
 class Coordinator(Protocol):
     """Pure: events in, outcomes out."""
 
-    def replay(self, key: bytes, value: bytes | None) -> None:
+    def replay(self, key: bytes, value: bytes | None, offset: int = -1) -> None:
         """Apply one record of the log. MalformedError if it cannot be read; the state is then as before."""
         ...
 
@@ -192,7 +192,7 @@ class CoordinatorShard(Generic[C]):
     def _replay_one(self, record: Record, skipped: int) -> bool:
         """One that nobody can read is passed over: what was said before it holds, and all else can work."""
         try:
-            self.coordinator.replay(record.key or b"", record.value)
+            self.coordinator.replay(record.key or b"", record.value, record.offset)
         except MalformedError as error:
             if skipped < _SKIPPED_SHOWN_MAX:
                 tp, offset = self.partition.tp, record.offset
@@ -206,8 +206,9 @@ class CoordinatorShard(Generic[C]):
         wall_ms = self._broker.clock.now_ms()
         batch = encode_batch([(record.key, record.value, (), wall_ms) for record in outcome.records])
         self._last_offset = self.partition.append_own(batch, wall_ms).last_offset
-        for record in outcome.records:
-            self.coordinator.replay(record.key, record.value)
+        first_offset = self._last_offset - len(outcome.records) + 1
+        for offset, record in enumerate(outcome.records, first_offset):
+            self.coordinator.replay(record.key, record.value, offset)
 
     def _reply_when_safe(self, outcome: Outcome) -> None:
         """Also a reply without records waits: what it tells may rest on a change that is not committed yet."""

@@ -21,12 +21,13 @@ from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.group_settings import (
     HEARTBEAT_INTERVAL,
     SESSION_TIMEOUT,
+    SHARE_FIELDS,
     ConsumerTimes,
     consumer_times,
     parse_group_settings,
 )
 from clarion.model.setting_changes import AlterOperation, Edit, changed
-from clarion.model.setting_kinds import Kind
+from clarion.model.setting_kinds import Kind, Value
 from clarion.model.topic_settings import CHECKED_TOGETHER, TopicSettings, parse
 from clarion.world import event_log
 
@@ -213,14 +214,11 @@ class DynamicSettings:
     def _tell_group(self, groups: GroupService, name: str) -> None:
         values = parse_group_settings(self.of_group(name), self._consumer_times)
         times = consumer_times(values, self._consumer_times)
-        if times == self._consumer_times:
-            groups.configure_group(name)
-            return
-        groups.configure_group(
-            name,
-            consumer_session_timeout_ms=times.session_timeout_ms,
-            consumer_heartbeat_interval_ms=times.heartbeat_interval_ms,
-        )
+        own: dict[str, Value] = {field: values[one] for one, field in SHARE_FIELDS.items() if one in values}
+        if times != self._consumer_times:
+            own["consumer_session_timeout_ms"] = times.session_timeout_ms
+            own["consumer_heartbeat_interval_ms"] = times.heartbeat_interval_ms
+        groups.configure_group(name, **own)
 
     @property
     def _consumer_times(self) -> ConsumerTimes:

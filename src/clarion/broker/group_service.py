@@ -80,7 +80,10 @@ class GroupService:
     def is_loading(self, partition: Partition) -> bool:
         return any(shard.partition is partition and shard.is_loading for shard in self.shards)
 
-    def configure_group(self, group_id: str, **settings: int) -> None:
+    def config_of(self, group_id: str) -> GroupConfig:
+        return self._overrides.get(group_id, self._config)
+
+    def configure_group(self, group_id: str, **settings: Any) -> None:
         """Give one group settings of its own (fields of `GroupConfig`); without any it has the broker's again."""
         if settings:
             self._overrides[group_id] = replace(self._config, **settings)
@@ -108,6 +111,7 @@ class GroupService:
             self._broker.resolver.require_group(context.principal, Operation.DELETE, group_id)
             shard = await self.runtime.get(group_id)
             shard.check_loaded()
+            await self._broker.shares.delete_all(group_id, context)
             while outcome := shard.coordinator.delete_some_offsets(group_id, _FORGOTTEN_PER_TURN):
                 if not (shard.is_loaded and shard.perform(outcome)):
                     raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "its offsets could not be removed")

@@ -77,7 +77,7 @@ async def read(
         await _news(partition, offset, wait_ms)
         if partition.is_gone:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{partition.tp} has been deleted")
-    slices = await _slices(partition, offset, bytes_max)
+    slices = await slices_of(partition, offset, bytes_max)
     found = await in_thread(lambda: _read_all(partition, slices)) if slices else b""
     partition.bytes_out_total += len(found)
     return Batches(list(_split(found)), partition.high_watermark.offset, partition.start_offset)
@@ -170,7 +170,7 @@ class _Commit:
 # Reading
 
 
-async def _slices(partition: Partition, offset: int, bytes_max: int) -> list[FileSlice]:
+async def slices_of(partition: Partition, offset: int, bytes_max: int) -> list[FileSlice]:
     """Found without waiting for the disk, or looked for again when a thread has read it."""
     for tries_left in reversed(range(_COLD_TRIES_MAX)):
         if offset >= partition.high_watermark.offset:

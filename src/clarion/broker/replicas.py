@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from clarion.broker.threads import in_thread
 from clarion.cluster import ClusterImage, PartitionState, Topic
 from clarion.cluster.image import EMPTY
 from clarion.cluster.schema import NO_LEADER
 from clarion.log.folder import TopicIdMismatch
-from clarion.model.ids import TopicId
-from clarion.model.names import OFFSETS_TOPIC
+from clarion.model.ids import TopicId, TopicPartition
+from clarion.model.names import COORDINATED_TOPICS, OFFSETS_TOPIC
 from clarion.replication import Partition
 from clarion.world import event_log
 from clarion.world.tasks import start_task
 
 if TYPE_CHECKING:
     from clarion.broker.broker import Broker
+    from clarion.broker.coordinator_runtime import CoordinatorRuntime
 
 log = event_log("broker")
 
@@ -55,7 +56,7 @@ class Replicas:
         self._settled_image = EMPTY
         self._retired: list[tuple[Topic, list[Partition]]] = []
         self._followed: dict[Partition, tuple[int, int]] = {}  # leader and its epoch
-        self._coordinated: dict[int, int] = {}  # partitions of the offsets topic, and the epoch of our term
+        self._coordinated: dict[TopicPartition, int] = {}  # of coordinators' topics, and the epoch of our term
         self._damaged: dict[Partition, None] = {}  # to be filled anew
         self._unsettled: set[TopicId] = set()  # topics with partitions that were removed here to be made anew
         self.not_made: dict[tuple[TopicId, int], str] = {}  # partitions whose files could not be made, and why
@@ -131,12 +132,10 @@ class Replicas:
         self._stop_following(partition)
         self._count_in_sync(partition, state)
         partition.lead(state, self._broker.clock.now_ms())
-        if partition.tp.topic == OFFSETS_TOPIC:
-            index = partition.tp.partition
-            if self._coordinated.get(index) != state.leader_epoch:
-                self._stop_coordinating(partition)
-                self._coordinated[index] = state.leader_epoch
-                self._broker.groups.runtime.lead(partition)
+        if partition.tp.topic in COORDINATED_TOPICS and self._coordinated.get(partition.tp) != state.leader_epoch:
+            self._stop_coordinating(partition)
+            self._coordinated[partition.tp] = state.leader_epoch
+            self._runtime_of(partition).lead(partition)
 
     def _count_in_sync(self, partition: Partition, now: PartitionState) -> None:
         before = partition.state
@@ -158,8 +157,12 @@ class Replicas:
             self._fetchers.forget(partition)
 
     def _stop_coordinating(self, partition: Partition) -> None:
-        if partition.tp.topic == OFFSETS_TOPIC and self._coordinated.pop(partition.tp.partition, None) is not None:
-            self._broker.groups.runtime.resign(partition.tp.partition)
+        if self._coordinated.pop(partition.tp, None) is not None:
+            self._runtime_of(partition).resign(partition.tp.partition)
+
+    def _runtime_of(self, partition: Partition) -> CoordinatorRuntime[Any]:
+        is_of_groups = partition.tp.topic == OFFSETS_TOPIC
+        return self._broker.groups.runtime if is_of_groups else self._broker.shares.states.runtime
 
     def _retire(self, topic: Topic) -> None:
         self._retired.append((topic, self._let_go(self._broker.partitions.retire(topic))))

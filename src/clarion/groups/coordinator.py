@@ -46,7 +46,6 @@ from clarion.groups.memory import Ledger, Share
 from clarion.groups.outcome import Call, Outcome
 from clarion.groups.replay import replay
 from clarion.groups.shard import Shard, Step
-from clarion.groups.share_group import ShareGroup
 from clarion.groups.timers import TimerKey, TimerKind
 from clarion.groups.topics import TopicsView
 from clarion.model.errors import ErrorCode, KafkaError
@@ -101,11 +100,6 @@ class GroupCoordinator:
         ledger = ledger or Ledger(config.memory_bytes_max)
         self._shard = Shard(config, new_uuid, overrides if overrides is not None else {}, ledger)
 
-    @property
-    def shard(self) -> Shard:
-        """For `share_requests`, which are this coordinator's too."""
-        return self._shard
-
     # Life
 
     def replay(self, key: bytes, value: bytes | None, offset: int = -1) -> None:
@@ -121,10 +115,10 @@ class GroupCoordinator:
                     classic_rebalance.keep_alive(step, group, member)
                 if group.needs_rebalance:
                     self._shard.timers.start(TimerKey(TimerKind.RESUME, group.group_id), now_ms)
-            elif isinstance(group, ShareGroup):
-                share_heartbeat.start_timers(step, group)
-            else:
+            elif isinstance(group, ConsumerGroup):
                 consumer_departure.start_timers(step, group)
+            else:
+                share_heartbeat.start_timers(step, group)
         self._shard.schedule_expiry(now_ms)
 
     def next_deadline_ms(self) -> int | None:
@@ -372,13 +366,13 @@ class GroupCoordinator:
             self._resume(step, group_id, keys)
         elif isinstance(group, ConsumerGroup):
             consumer_departure.on_timers(step, group, keys)
-        elif isinstance(group, ShareGroup):
-            share_heartbeat.on_timers(step, group, keys)
-        elif group is not None:
+        elif isinstance(group, ClassicGroup):
             for key in keys:
                 classic_rebalance.on_timer(step, group, key)
             self._shard.drop_if_void(group_id)
             self._shard.weigh(group_id)
+        elif group is not None:
+            share_heartbeat.on_timers(step, group, keys)
 
     def _resume(self, step: Step, group_id: str, keys: list[TimerKey]) -> None:
         """One step at a time: what else is due, and the next of those who wait, come after its records."""

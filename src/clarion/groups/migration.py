@@ -27,8 +27,8 @@ from clarion.groups.consumer_protocol import (
 from clarion.groups.group_admin import erase_membership
 from clarion.groups.outcome import Call
 from clarion.groups.partitions import NOTHING, Partitions, collect
-from clarion.groups.share_group import ShareGroup
 from clarion.groups.shard import Step
+from clarion.groups.share_group import ShareGroup
 from clarion.groups.timers import TimerKey, TimerKind
 from clarion.groups.topics import TopicsView
 from clarion.model.errors import ErrorCode, KafkaError, MalformedError

@@ -20,7 +20,7 @@ from clarion.groups.share_records import Initialized
 from clarion.groups.topics import TopicsView
 
 
-class ShareState(StrEnum):
+class ShareGroupState(StrEnum):
     EMPTY = "Empty"
     STABLE = "Stable"
 
@@ -44,8 +44,8 @@ class ShareGroup:
         return not self.members
 
     @property
-    def state(self) -> ShareState:
-        return ShareState.EMPTY if self.is_empty else ShareState.STABLE
+    def state(self) -> ShareGroupState:
+        return ShareGroupState.EMPTY if self.is_empty else ShareGroupState.STABLE
 
     def current(self, member_id: str) -> CurrentAssignment:
         return self.currents.get(member_id, NEWCOMER)

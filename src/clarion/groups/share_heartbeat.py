@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from clarion.groups import records as r
 from clarion.groups import share_records as s
-from clarion.groups.consumer_group import JOIN_EPOCH, LEAVE_EPOCH, MemberState
+from clarion.groups.consumer_group import JOIN_EPOCH, MemberState
 from clarion.groups.memory import weight_of_member
 from clarion.groups.names import check_names
 from clarion.groups.outcome import Call
@@ -28,6 +28,7 @@ from clarion.wire.messages.share_groups import (
     ShareGroupHeartbeatResponse,
 )
 
+LEAVE_EPOCH = -1
 LOST_APPEND_RETRY_MS = 1_000  # as for members of KIP-848 groups: a member that could not be removed is tried again
 
 

@@ -25,7 +25,7 @@ class RecordState(IntEnum):
         return self >= RecordState.ACKNOWLEDGED
 
 
-class Run:
+class RecordRun:
     """Offsets `first` to `last`, both included."""
 
     __slots__ = ("deliveries", "first", "last", "member", "state", "until_ms")
@@ -46,7 +46,7 @@ class Run:
     def __repr__(self) -> str:
         return f"<{self.first}-{self.last} {self.state.name} x{self.deliveries} {self.member}>"
 
-    def is_like(self, other: Run) -> bool:
+    def is_like(self, other: RecordRun) -> bool:
         return (
             self.state is other.state
             and self.deliveries == other.deliveries
@@ -60,10 +60,10 @@ class Runs:
 
     def __init__(self, start: int) -> None:
         self.next = start
-        self._runs: list[Run] = []
+        self._runs: list[RecordRun] = []
         self._firsts: list[int] = []
 
-    def __iter__(self) -> Iterator[Run]:
+    def __iter__(self) -> Iterator[RecordRun]:
         return iter(self._runs)
 
     def __len__(self) -> int:
@@ -73,7 +73,7 @@ class Runs:
     def start(self) -> int:
         return self._firsts[0] if self._firsts else self.next
 
-    def within(self, first: int, last: int) -> list[Run]:
+    def within(self, first: int, last: int) -> list[RecordRun]:
         """The runs that have an offset of these; at the edges they may reach beyond."""
         if first > last:
             return []
@@ -81,13 +81,13 @@ class Runs:
         found = self._runs[at : bisect_right(self._firsts, last)]
         return found if not found or found[0].last >= first else found[1:]
 
-    def cut(self, first: int, last: int) -> list[Run]:
+    def cut(self, first: int, last: int) -> list[RecordRun]:
         """The same, cut to these offsets: whoever changes one changes only what is asked for. `join` afterwards."""
         self._cut_before(first)
         self._cut_before(last + 1)
         return self.within(first, last)
 
-    def append(self, run: Run) -> None:
+    def append(self, run: RecordRun) -> None:
         assert run.first == self.next, f"{run} does not follow {self.next}"
         self.next = run.last + 1
         if self._runs and self._runs[-1].is_like(run):
@@ -120,7 +120,7 @@ class Runs:
             at += 1
         return self._drop(at)
 
-    def drop_below(self, offset: int) -> list[Run]:
+    def drop_below(self, offset: int) -> list[RecordRun]:
         """What is before an offset goes, whatever its state; it is returned."""
         if offset > self.next:
             self.next = offset
@@ -145,7 +145,7 @@ class Runs:
         run = self._runs[at]
         if run.first == offset or run.last < offset:
             return
-        tail = Run(offset, run.last, run.state, run.deliveries, run.member, run.until_ms)
+        tail = RecordRun(offset, run.last, run.state, run.deliveries, run.member, run.until_ms)
         run.last = offset - 1
         self._runs.insert(at + 1, tail)
         self._firsts.insert(at + 1, offset)

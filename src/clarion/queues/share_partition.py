@@ -20,26 +20,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from clarion.model.errors import ErrorCode, KafkaError
-from clarion.queues.runs import RecordState, Run, Runs
+from clarion.queues.acknowledgements import Acknowledgement, AcknowledgeType, by_type
+from clarion.queues.runs import RecordRun, RecordState, Runs
 from clarion.queues.state_batches import Delta, StateBatch
-
-_TYPES_MAX: Final = 50_000  # five times the largest window; as many take some ten milliseconds
 
 AVAILABLE, ACQUIRED = RecordState.AVAILABLE, RecordState.ACQUIRED
 ACKNOWLEDGED, ARCHIVED = RecordState.ACKNOWLEDGED, RecordState.ARCHIVED
-
-
-class AcknowledgeType(IntEnum):
-    """Kafka's numbers."""
-
-    GAP = 0  # there is no record at this offset: compacted, or a transaction's marker
-    ACCEPT = 1
-    RELEASE = 2
-    REJECT = 3
-    RENEW = 4
 
 
 class AcquireMode(IntEnum):
@@ -49,7 +38,7 @@ class AcquireMode(IntEnum):
     RECORD_LIMIT = 1  # never more records than asked for
 
 
-class Limits(NamedTuple):
+class ShareLimits(NamedTuple):
     """The group's settings; they may change while records are in flight."""
 
     lock_duration_ms: int
@@ -71,17 +60,8 @@ class Acquired(NamedTuple):
     deliveries: int
 
 
-class Acknowledgement(NamedTuple):
-    """One type for all offsets from first to last, or one for each."""
-
-    first: int
-    last: int
-    types: Sequence[int]
-    delay_ms: int = 0  # what is released comes again no earlier
-
-
 class SharePartition:
-    def __init__(self, limits: Limits, start_offset: int, batches: Iterable[StateBatch] = ()) -> None:
+    def __init__(self, limits: ShareLimits, start_offset: int, batches: Iterable[StateBatch] = ()) -> None:
         """`batches`: the state as it was persisted; where they say nothing, nobody has had the records yet."""
         self.limits = limits
         self._runs = Runs(start_offset)
@@ -115,7 +95,7 @@ class SharePartition:
     def run_count(self) -> int:
         return len(self._runs)
 
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[RecordRun]:
         return list(self._runs)
 
     # Acquiring
@@ -161,7 +141,7 @@ class SharePartition:
             return
         if taker.mode is AcquireMode.RECORD_LIMIT:
             last = min(last, first + min(taker.left, self.limits.in_flight_max - self._open) - 1)
-        self._runs.append(Run(first, last, ACQUIRED, 1, taker.member, taker.until_ms))
+        self._runs.append(RecordRun(first, last, ACQUIRED, 1, taker.member, taker.until_ms))
         self._open += last - first + 1
         self._dirty.append((first, last))
         taker.got(first, last, 1)
@@ -188,7 +168,7 @@ class SharePartition:
                 self._finish(max(run.first, first), min(run.last, last), ARCHIVED)
         if first <= self._runs.next <= last:
             self._dirty.append((self._runs.next, last))
-            self._runs.append(Run(self._runs.next, last, ARCHIVED))
+            self._runs.append(RecordRun(self._runs.next, last, ARCHIVED))
 
     # Acknowledging
 
@@ -199,7 +179,7 @@ class SharePartition:
             self._check_held(member, one.first, one.last)
         start = self._runs.start
         for one in acknowledgements:
-            for first, last, kind in _by_type(one):
+            for first, last, kind in by_type(one):
                 self._apply(max(first, start), last, kind, now_ms, one.delay_ms)
         self._runs.drop_done()
 
@@ -352,13 +332,13 @@ class SharePartition:
             return
         if first > self._runs.next:
             self._open += first - self._runs.next
-            self._runs.append(Run(self._runs.next, first - 1, AVAILABLE))
+            self._runs.append(RecordRun(self._runs.next, first - 1, AVAILABLE))
         state = RecordState(batch.state)
         is_spent = state is AVAILABLE and batch.deliveries >= self.limits.deliveries_max
         if is_spent:  # its last delivery was under way when the leader before this one ended
             state = ARCHIVED
             self._dirty.append((first, batch.last))
-        self._runs.append(Run(first, batch.last, state, batch.deliveries))
+        self._runs.append(RecordRun(first, batch.last, state, batch.deliveries))
         if not state.is_done:
             self._open += batch.last - first + 1
 
@@ -391,33 +371,6 @@ class _Taker:
             self.acquired.append(Acquired(first, last, deliveries))
 
 
-def check_acknowledgements(acknowledgements: Sequence[Acknowledgement], *, may_renew: bool) -> None:
-    """What is wrong with them whatever the state is: INVALID_REQUEST."""
-    is_short = len(acknowledgements) <= _TYPES_MAX and sum(len(one.types) for one in acknowledgements) <= _TYPES_MAX
-    _require(is_short, f"more than {_TYPES_MAX} acknowledgements of one partition in one request")
-    last = -1
-    for one in acknowledgements:
-        _require(last < one.first <= one.last, "acknowledgements must be in order, and must not overlap")
-        _require(len(one.types) in (1, one.last - one.first + 1), "one type for all records, or one for each")
-        newest = AcknowledgeType.RENEW if may_renew else AcknowledgeType.REJECT
-        _require(all(0 <= kind <= newest for kind in one.types), "no such type of acknowledgement")
-        last = one.last
-
-
-def _by_type(one: Acknowledgement) -> list[tuple[int, int, int]]:
-    """Ranges of the same type."""
-    if len(one.types) == 1:
-        return [(one.first, one.last, one.types[0])]
-    ranges = []
-    first = one.first
-    for offset, kind in enumerate(one.types[1:], one.first + 1):
-        if kind != one.types[first - one.first]:
-            ranges.append((first, offset - 1, one.types[first - one.first]))
-            first = offset
-    ranges.append((first, one.last, one.types[first - one.first]))
-    return ranges
-
-
 def _merged(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
     merged: list[tuple[int, int]] = []
     for first, last in sorted(ranges):
@@ -430,8 +383,3 @@ def _merged(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 def _persisted(state: RecordState) -> RecordState:
     return AVAILABLE if state is ACQUIRED else state
-
-
-def _require(condition: bool, message: str) -> None:
-    if not condition:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, message)

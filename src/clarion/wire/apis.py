@@ -52,6 +52,13 @@ CONSUMER_GROUP_HEARTBEAT: Final = 68
 CONSUMER_GROUP_DESCRIBE: Final = 69
 LIST_CONFIG_RESOURCES: Final = 74
 DESCRIBE_TOPIC_PARTITIONS: Final = 75
+SHARE_GROUP_HEARTBEAT: Final = 76
+SHARE_GROUP_DESCRIBE: Final = 77
+SHARE_FETCH: Final = 78
+SHARE_ACKNOWLEDGE: Final = 79
+DESCRIBE_SHARE_GROUP_OFFSETS: Final = 90
+ALTER_SHARE_GROUP_OFFSETS: Final = 91
+DELETE_SHARE_GROUP_OFFSETS: Final = 92
 
 
 class Api:
@@ -146,6 +153,13 @@ _TABLE: Final = (
     Api(CONSUMER_GROUP_DESCRIBE, "ConsumerGroupDescribe", 0, 1, 0, messages="groups"),
     Api(LIST_CONFIG_RESOURCES, "ListConfigResources", 0, 1, 0, messages="configs"),
     Api(DESCRIBE_TOPIC_PARTITIONS, "DescribeTopicPartitions", 0, 0, 0, messages="metadata"),
+    Api(SHARE_GROUP_HEARTBEAT, "ShareGroupHeartbeat", 1, 1, 0, messages="share_groups"),
+    Api(SHARE_GROUP_DESCRIBE, "ShareGroupDescribe", 1, 1, 0, messages="share_groups"),
+    Api(SHARE_FETCH, "ShareFetch", 1, 2, 0, messages="share_groups"),
+    Api(SHARE_ACKNOWLEDGE, "ShareAcknowledge", 1, 2, 0, messages="share_groups"),
+    Api(DESCRIBE_SHARE_GROUP_OFFSETS, "DescribeShareGroupOffsets", 0, 1, 0, messages="share_groups"),
+    Api(ALTER_SHARE_GROUP_OFFSETS, "AlterShareGroupOffsets", 0, 0, 0, messages="share_groups"),
+    Api(DELETE_SHARE_GROUP_OFFSETS, "DeleteShareGroupOffsets", 0, 0, 0, messages="share_groups"),
 )
 
 APIS: Final[dict[int, Api]] = {api.key: api for api in _TABLE}
@@ -153,5 +167,11 @@ ADVERTISED: Final[tuple[tuple[int, int, int], ...]] = tuple(
     (api.key, api.advertised_min, api.max_version) for api in _TABLE
 )
 """(key, min, max) as ApiVersions tells it."""
+
+SHARE_APIS: Final = frozenset({
+    *(SHARE_GROUP_HEARTBEAT, SHARE_GROUP_DESCRIBE, SHARE_FETCH, SHARE_ACKNOWLEDGE),
+    *(DESCRIBE_SHARE_GROUP_OFFSETS, ALTER_SHARE_GROUP_OFFSETS, DELETE_SHARE_GROUP_OFFSETS),
+})  # fmt: skip
+"""Of share groups (KIP-932)."""
 
 FIRST_FLEXIBLE: Final[dict[int, int]] = {api.key: api.first_flexible for api in _TABLE}

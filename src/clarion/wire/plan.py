@@ -44,7 +44,7 @@ FIXED: Final[dict[str, tuple[str, int]]] = {
 """Kinds of one `struct` format character, with their size."""
 
 _UUID_BYTES: Final = 16
-_AREAS: Final = ("data", "groups", "admin")  # modules of `wire.tables`; the first serves every client
+_AREAS: Final = ("data", "groups", "shares", "admin")  # modules of `wire.tables`; the first serves every client
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -108,13 +108,13 @@ async def _find(broker: Broker, partition: Partition, timestamp: int) -> FoundOf
             return FoundOffset(-1, partition.start_offset, partition.epoch_at(partition.start_offset))
         case -5 | -6:  # LATEST_TIERED, EARLIEST_PENDING_UPLOAD
             return NOTHING
-    found = await _search(broker, partition, timestamp)
+    found = await search_time(broker, partition, timestamp)
     if found is None or found[1] < 0:
         return NOTHING
     return FoundOffset(found[0], found[1], partition.epoch_at(found[1]))
 
 
-async def _search(broker: Broker, partition: Partition, timestamp: int) -> tuple[int, int] | None:
+async def search_time(broker: Broker, partition: Partition, timestamp: int) -> tuple[int, int] | None:
     """In a thread, a few at a time: a search reads from the disk, and may unpack a batch."""
     for tries_left in reversed(range(_SEARCH_TRIES)):
         async with broker.time_searches:

@@ -17,7 +17,7 @@ from clarion.broker.broker import Broker, RequestContext
 from clarion.broker.dynamic_settings import ALL_BROKERS
 from clarion.cluster import Topic
 from clarion.model.errors import ErrorCode, KafkaError
-from clarion.model.names import OFFSETS_TOPIC
+from clarion.model.names import OFFSETS_TOPIC, SHARE_STATE_TOPIC
 from clarion.model.setting_changes import AlterOperation, Edit, SettingChange, change_overrides
 from clarion.model.topic_settings import TOPIC_SETTINGS, parse
 from clarion.world import event_log
@@ -131,6 +131,11 @@ def _check_topic(broker: Broker, topic: Topic, overrides: Mapping[str, str]) -> 
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,
             f"cleanup.policy of {topic.name} stays 'compact': it holds what groups have committed",
+        )
+    if topic.name == SHARE_STATE_TOPIC and (settings.is_compacted or overrides.get("retention.ms") != "-1"):
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"cleanup.policy of {topic.name} stays 'delete' and retention.ms -1: the broker deletes what is not needed",
         )
 
 

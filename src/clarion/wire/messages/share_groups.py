@@ -122,7 +122,7 @@ class ShareFetchRequest:
 
 
 @message
-class ShareLeader:
+class ShareCurrentLeader:
     leader_id: int = -1
     leader_epoch: int = -1
 
@@ -141,7 +141,7 @@ class ShareFetchPartitionData:
     error_message: str | None = None
     acknowledge_error_code: int = 0
     acknowledge_error_message: str | None = None
-    current_leader: ShareLeader = ShareLeader()
+    current_leader: ShareCurrentLeader = ShareCurrentLeader()
     records: bytes | None = None
     acquired_records: tuple[AcquiredRecords, ...] = ()
 
@@ -187,7 +187,7 @@ class ShareAcknowledgePartitionData:
     partition_index: int
     error_code: int = 0
     error_message: str | None = None
-    current_leader: ShareLeader = ShareLeader()
+    current_leader: ShareCurrentLeader = ShareCurrentLeader()
 
 
 @message
