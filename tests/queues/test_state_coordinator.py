@@ -209,9 +209,9 @@ OFFSET = st.integers(-1, 2**62)
 def test_snapshots_and_updates_are_read_as_they_were_written(
     snapshot_epoch: int, state_epoch: int, leader_epoch: int, start: int, done: int, batches: tuple[StateBatch, ...]
 ) -> None:
-    snapshot = r.Snapshot(snapshot_epoch, state_epoch, leader_epoch, start, done, 5, 6, batches)
+    snapshot = r.ShareSnapshot(snapshot_epoch, state_epoch, leader_epoch, start, done, 5, 6, batches)
     assert r.decode_snapshot(r.encode_snapshot(snapshot)) == snapshot
-    update = r.Update(snapshot_epoch, leader_epoch, start, done, batches)
+    update = r.ShareUpdate(snapshot_epoch, leader_epoch, start, done, batches)
     assert r.decode_update(r.encode_update(update)) == update
 
 
@@ -223,7 +223,7 @@ def test_a_key_is_written_as_kafka_writes_it() -> None:
 
 
 def test_an_update_is_written_as_kafka_writes_it() -> None:
-    encoded = r.encode_update(r.Update(1, 2, 3, 4, (StateBatch(5, 6, 2, 7),)))
+    encoded = r.encode_update(r.ShareUpdate(1, 2, 3, 4, (StateBatch(5, 6, 2, 7),)))
     head = b"\0\0\0\0\0\1\0\0\0\2\0\0\0\0\0\0\0\3"
     batch = b"\2\0\0\0\0\0\0\0\5\0\0\0\0\0\0\0\6\2\0\7\0"
     assert encoded == head + batch + b"\1\0\4\0\0\0\4"

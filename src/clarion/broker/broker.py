@@ -86,7 +86,7 @@ class Broker:
         # Whether a broker with this id, epoch and secret is in the cluster; None without one, where nobody is.
         self.is_broker: Callable[[int, int, str], bool] | None = None
         self.groups: GroupService  # set by the server, which knows both
-        self.shares: ShareService  # likewise
+        self.shares: ShareService  # by the groups
         self.cleaner: Cleaner  # likewise
         self.checkpoints: CheckpointWriter  # likewise
         self.clock_trust: ClockTrust  # likewise

@@ -16,6 +16,7 @@ from clarion.broker.authorizer import Operation
 from clarion.broker.broker import RequestContext
 from clarion.broker.coordinator_runtime import CoordinatorRuntime, InternalTopic
 from clarion.broker.coordinator_shard import CoordinatorShard
+from clarion.broker.share_service import ShareService
 from clarion.cluster import Topic
 from clarion.groups.config import GroupConfig
 from clarion.groups.coordinator import GroupCoordinator, GroupSummary
@@ -63,14 +64,17 @@ class GroupService:
         self._forgetting = asyncio.Lock()
         self._deleting: set[str] = set()  # groups
         broker.on_topics_changed(self._on_topics_changed)
+        broker.shares = self._shares = ShareService(broker)  # share groups are groups, and their state is theirs
 
     def start(self) -> None:
         """Begin to load the groups; until then they answer COORDINATOR_LOAD_IN_PROGRESS."""
         self.runtime.start()
+        self._shares.start()
 
     async def stop(self) -> None:
         if self._telling is not None:
             self._telling.cancel()
+        await self._shares.stop()
         await self.runtime.stop()
 
     @property
@@ -111,7 +115,7 @@ class GroupService:
             self._broker.resolver.require_group(context.principal, Operation.DELETE, group_id)
             shard = await self.runtime.get(group_id)
             shard.check_loaded()
-            await self._broker.shares.delete_all(group_id, context)
+            await self._shares.delete_all(group_id, context)
             while outcome := shard.coordinator.delete_some_offsets(group_id, _FORGOTTEN_PER_TURN):
                 if not (shard.is_loaded and shard.perform(outcome)):
                     raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "its offsets could not be removed")

@@ -28,7 +28,6 @@ from clarion.broker.limits import Limits
 from clarion.broker.metrics import MetricsEndpoint
 from clarion.broker.partitions import Partitions
 from clarion.broker.reloading import Reloaded, reloaded
-from clarion.broker.share_service import ShareService
 from clarion.broker.tls import tls_for_clients
 from clarion.cluster import CoordinationStore, Endpoint, ProducerIds, SettingsRegistry, SqliteStore, TopicRegistry
 from clarion.cluster.features import check_level
@@ -157,7 +156,6 @@ class BrokerServer:
         self.net.abort()
         if self.node is not None:
             self.node.abandon()
-        await self.broker.shares.stop()
         await self.groups.stop()
         self._flushers.abandon()
         await self.store.close()
@@ -287,13 +285,10 @@ class BrokerServer:
         self._taken.push_async_callback(self.dispatch.stop)
         self.groups = self.broker.groups = GroupService(self.broker, self.config.groups, self._randomness)
         self._taken.push_async_callback(self.groups.stop)
-        self.broker.shares = ShareService(self.broker)
-        self._taken.push_async_callback(self.broker.shares.stop)
         self._dynamic.tell_groups(self.groups)
         if self.node is not None:
             self._dynamic.follow(self.broker)
         self.groups.start()
-        self.broker.shares.start()
         self.housekeeping = Housekeeping(self.broker, self._disk)
         self._taken.push_async_callback(self.housekeeping.stop)
         self.housekeeping.start()

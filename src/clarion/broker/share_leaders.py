@@ -69,7 +69,7 @@ class Waiter:
             leader.leave_line(self)
 
 
-class Fetched:
+class ShareFetched:
     """Records that a member was given, and the bytes they are in."""
 
     __slots__ = ("acquired", "records")
@@ -123,7 +123,7 @@ class ShareLeader:
 
     async def fetch(
         self, member: str, limits: ShareLimits, records_max: int, bytes_max: int, mode: AcquireMode
-    ) -> Fetched | None:
+    ) -> ShareFetched | None:
         """What there is for a member now; None if nothing is. One reads at a time, and nobody waits for another."""
         self.share.limits = limits
         self.share.delete_before(self.partition.start_offset)
@@ -148,7 +148,7 @@ class ShareLeader:
         if not acquired:
             self.tell()  # gaps may have been passed over; who is next in line looks again
             return None
-        return Fetched(acquired, _holding(found, batches, acquired))
+        return ShareFetched(acquired, _holding(found, batches, acquired))
 
     def acknowledge(self, member: str, limits: ShareLimits, batches: list[Acknowledgement]) -> None:
         self.share.limits = limits

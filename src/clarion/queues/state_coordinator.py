@@ -37,7 +37,7 @@ class ShareState:
     batches: list[StateBatch] = field(default_factory=list)
     updates: int = 0  # since the snapshot
 
-    def apply(self, update: r.Update) -> None:
+    def apply(self, update: r.ShareUpdate) -> None:
         self.updates += 1
         self.leader_epoch = max(self.leader_epoch, update.leader_epoch)
         if update.start_offset != r.NOT_UPDATED:
@@ -120,7 +120,7 @@ class ShareStateCoordinator:
         self._snapshot_offsets.pop(key, None)
         self._snapshot_offsets[key] = offset
 
-    def _replay_update(self, key: ShareKey, update: r.Update) -> None:
+    def _replay_update(self, key: ShareKey, update: r.ShareUpdate) -> None:
         state = self._states.get(key)
         if state is not None and state.snapshot_epoch == update.snapshot_epoch:
             state.apply(update)
@@ -173,7 +173,7 @@ class ShareStateCoordinator:
             return _refused(call, refusal.code, refusal.message)
         out = Outcome(replies=[(call.ticket, _reply(state))])
         if request.leader_epoch > state.leader_epoch:
-            update = r.Update(state.snapshot_epoch, request.leader_epoch, r.NOT_UPDATED, r.UNINITIALIZED, ())
+            update = r.ShareUpdate(state.snapshot_epoch, request.leader_epoch, r.NOT_UPDATED, r.UNINITIALIZED, ())
             out.write(r.encode_key(r.UPDATE_TYPE, request.key), r.encode_update(update))
         return out
 
@@ -192,7 +192,7 @@ class ShareStateCoordinator:
             return _refused(call, refusal.code, refusal.message)
         out = Outcome(replies=[(call.ticket, StateReply())])
         delta = request.delta
-        update = r.Update(
+        update = r.ShareUpdate(
             state.snapshot_epoch, request.leader_epoch, delta.start_offset, delta.done_count, delta.batches
         )
         if state.updates + 1 < self.updates_per_snapshot:
@@ -224,7 +224,7 @@ class ShareStateCoordinator:
             self._write_snapshot(out, key, _updated(self._states[key], None), wall_ms)
 
     def _write_snapshot(self, out: Outcome, key: ShareKey, state: ShareState, wall_ms: int) -> None:
-        snapshot = r.Snapshot(
+        snapshot = r.ShareSnapshot(
             state.snapshot_epoch,
             state.state_epoch,
             state.leader_epoch,
@@ -237,7 +237,7 @@ class ShareStateCoordinator:
         out.write(r.encode_key(r.SNAPSHOT_TYPE, key), r.encode_snapshot(snapshot))
 
 
-def _updated(state: ShareState, update: r.Update | None) -> ShareState:
+def _updated(state: ShareState, update: r.ShareUpdate | None) -> ShareState:
     """As it will be in its next snapshot."""
     after = ShareState(
         state.snapshot_epoch + 1,

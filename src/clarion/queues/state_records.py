@@ -35,7 +35,7 @@ class ShareKey(NamedTuple):
         return f"{self.group_id}:{kafka_uuid(self.topic_id)}:{self.partition}"
 
 
-class Snapshot(NamedTuple):
+class ShareSnapshot(NamedTuple):
     snapshot_epoch: int
     state_epoch: int
     leader_epoch: int
@@ -46,7 +46,7 @@ class Snapshot(NamedTuple):
     batches: tuple[StateBatch, ...]
 
 
-class Update(NamedTuple):
+class ShareUpdate(NamedTuple):
     snapshot_epoch: int
     leader_epoch: int
     start_offset: int
@@ -73,32 +73,32 @@ def decode_key(data: bytes) -> tuple[int, ShareKey] | None:
     return reader.version, ShareKey(reader.string(), reader.uuid(), reader.int32())
 
 
-def encode_snapshot(one: Snapshot) -> bytes:
+def encode_snapshot(one: ShareSnapshot) -> bytes:
     writer = FieldWriter(flexible=True).int16(0).int32(one.snapshot_epoch).int32(one.state_epoch)
     writer.int32(one.leader_epoch).int64(one.start_offset).int64(one.created_ms).int64(one.written_ms)
     return _end(writer, one.batches, one.done_count)
 
 
-def decode_snapshot(data: bytes) -> Snapshot:
+def decode_snapshot(data: bytes) -> ShareSnapshot:
     reader = _open(data)
     snapshot_epoch, state_epoch, leader_epoch = reader.int32(), reader.int32(), reader.int32()
     start_offset, created_ms, written_ms = reader.int64(), reader.int64(), reader.int64()
     batches, done_count = _read_end(reader)
-    return Snapshot(
+    return ShareSnapshot(
         snapshot_epoch, state_epoch, leader_epoch, start_offset, done_count, created_ms, written_ms, batches
     )
 
 
-def encode_update(one: Update) -> bytes:
+def encode_update(one: ShareUpdate) -> bytes:
     writer = FieldWriter(flexible=True).int16(0).int32(one.snapshot_epoch).int32(one.leader_epoch)
     return _end(writer.int64(one.start_offset), one.batches, one.done_count)
 
 
-def decode_update(data: bytes) -> Update:
+def decode_update(data: bytes) -> ShareUpdate:
     reader = _open(data)
     snapshot_epoch, leader_epoch, start_offset = reader.int32(), reader.int32(), reader.int64()
     batches, done_count = _read_end(reader)
-    return Update(snapshot_epoch, leader_epoch, start_offset, done_count, batches)
+    return ShareUpdate(snapshot_epoch, leader_epoch, start_offset, done_count, batches)
 
 
 def _end(writer: FieldWriter, batches: tuple[StateBatch, ...], done_count: int) -> bytes:

@@ -25,7 +25,7 @@ from clarion.broker.apis.share_pieces import (
     member_of,
 )
 from clarion.broker.broker import Broker, RequestContext
-from clarion.broker.share_leaders import Fetched, ShareLeader, Waiter, limits_of
+from clarion.broker.share_leaders import ShareFetched, ShareLeader, Waiter, limits_of
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.queues.sessions import FINAL_EPOCH, SharedPartition, ShareSession
 from clarion.queues.share_partition import AcquireMode
@@ -139,7 +139,7 @@ class _Reply:
             told["acknowledge_error_message"] = error.message or None
             told["current_leader"] = leader_told(self._member, error.code, one)
 
-    def found(self, one: SharedPartition, fetched: Fetched) -> None:
+    def found(self, one: SharedPartition, fetched: ShareFetched) -> None:
         told = self._partitions.setdefault(one, {})
         told["records"] = fetched.records
         told["acquired_records"] = tuple(

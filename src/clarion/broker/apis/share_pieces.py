@@ -89,7 +89,7 @@ def give_back(broker: Broker, session: ShareSession) -> None:
 
 def leader_told(member: Member, code: int, partition: SharedPartition) -> ShareCurrentLeader:
     """Where else to ask (KIP-951)."""
-    found = member.broker.resolver.leader_instead(code, "", *partition)
+    found = member.broker.resolver.leader_instead(code, "", *partition, member.listener)
     return ShareCurrentLeader() if found is None else ShareCurrentLeader(leader_id=found[0], leader_epoch=found[1])
 
 
