@@ -93,3 +93,19 @@ async def alter_rate(pair: Pair, rate: int) -> None:
     name = "leader.replication.throttled.rate"
     assert await alter(pair.node, BROKER, ONE, (name, SET, str(rate))) == (0, None)
     assert pair.node.broker.config.leader_throttled_rate == rate
+
+
+async def test_after_its_first_piece_a_replica_asks_for_small_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is in sync shares its connection, and waits behind every piece."""
+    pauses = Pauses(monkeypatch)
+    async with two_replicas(tmp_path) as pair:
+        for _ in range(40):
+            await pair.node.client.produce({("t", 0): batch(b"x" * 100_000)}, acks=1)
+        pair.follow()
+        await until(lambda: pair.follower.next_offset == 40)
+        first, *others = [size for size, _ in pauses.of]
+        assert first > catch_up.PIECE_BYTES_MAX
+        assert others
+        assert max(others) <= catch_up.PIECE_BYTES_MAX

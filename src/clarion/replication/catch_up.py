@@ -16,7 +16,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-PIECE_BYTES_MIN: Final = 256 * 1024  # who gets less than this at once has nearly everything
+PIECE_BYTES_MAX: Final = 256 * 1024  # what is in sync waits behind it, on the same connection
+PIECE_BYTES_MIN: Final = 64 * 1024  # who gets less than this at once has nearly everything
 _WINDOW_SECONDS: Final = 2.0  # between two looks at whether a replica gains
 _FINISHED_SECONDS: Final = 1800.0  # it gains if it would be there by then
 _HOLD_MIN: Final = 1 / 16  # of a pause; less is none

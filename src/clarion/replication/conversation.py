@@ -22,7 +22,7 @@ from uuid import UUID
 from clarion.model.errors import ErrorCode, KafkaError, MalformedError
 from clarion.model.ids import TopicId
 from clarion.net.channel import Channel, ChannelLostError, ChannelUnusableError, LastingChannel
-from clarion.replication.catch_up import PIECE_BYTES_MIN, CatchUp, Filling
+from clarion.replication.catch_up import PIECE_BYTES_MAX, PIECE_BYTES_MIN, CatchUp, Filling
 from clarion.replication.follower import FETCHES_IN_FLIGHT_MAX, Follower, Position
 from clarion.replication.partition import Partition
 from clarion.wire.apis import FETCH
@@ -246,7 +246,7 @@ class Conversation:
             at.next_offset,
             at.last_epoch,
             at.start_offset,
-            _PARTITION_BYTES_MAX,
+            _PARTITION_BYTES_MAX if followed.filling is None else PIECE_BYTES_MAX,
             at.flushed_offset,
         )
 
