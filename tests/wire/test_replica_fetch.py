@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from clarion.model.errors import MalformedError
 from clarion.wire.current_leader import CurrentLeader
-from clarion.wire.fetch import decode_request
+from clarion.wire.fetch import FetchRequest, _decode_flexible, _decode_follower, decode_request
 from clarion.wire.fetch_response import PartitionFetched, encode_response
+from clarion.wire.fields import UNREADABLE
 from clarion.wire.replica_fetch import AskedPartition, FetchedPartition, ReplicaRequest, decode_reply, encode_request
 
 ONE, TWO = UUID(int=1), UUID(int=2)
@@ -43,6 +44,35 @@ def test_a_request_without_news_names_nothing(version: int) -> None:
     assert read.replica_id == 2
     assert not read.topics
     assert not read.forgotten
+
+
+def read_the_long_way(body: bytes, version: int) -> FetchRequest | None:
+    try:
+        request, end = _decode_flexible(body, version)
+    except (MalformedError, *UNREADABLE):
+        return None
+    return request if end == len(body) else None
+
+
+@pytest.mark.parametrize("secret", [b"", b"s", b"s" * 64])
+def test_news_of_one_partition_are_read_in_one_look_as_in_many(secret: bytes) -> None:
+    body = encode_request(REQUEST._replace(asked={ONE: ASKED[ONE]}, forgotten={}, secret=secret))
+    read = _decode_follower(memoryview(body))
+    assert read is not None
+    assert read == read_the_long_way(body, 18)
+    assert (read.replica_id, read.broker_epoch, read.secret) == (2, 77, secret)
+    assert [tuple(one) for one in read.topics[0].partitions] == [tuple(one) for one in ASKED[ONE]]
+
+
+@given(st.integers(0, 110), st.integers(0, 255), st.sampled_from(VERSIONS))
+def test_what_only_looks_like_news_of_one_partition_is_read_the_long_way(at: int, byte: int, version: int) -> None:
+    body = bytearray(encode_request(REQUEST._replace(asked={ONE: ASKED[ONE]}, forgotten={})))
+    body[at] = byte
+    try:
+        read = decode_request(bytes(body), version)
+    except MalformedError:
+        read = None
+    assert read == read_the_long_way(bytes(body), version)
 
 
 ROWS = st.lists(

@@ -30,6 +30,7 @@ from clarion.wire.fields import (
     read_uuid,
     read_uvarint,
     skip_tags,
+    uvarint,
 )
 from clarion.wire.limits import FETCH_ELEMENTS_MAX, TAGGED_FIELDS_MAX
 
@@ -82,6 +83,10 @@ def decode_request(body: Body, version: int) -> FetchRequest:
         single = _decode_single(body)
         if single is not None:
             return single
+    elif version >= FIRST_WITH_REPLICA_STATE and 0 <= len(body) - _FOLLOWER.size <= _SECRET_BYTES_MAX:
+        single = _decode_follower(body)
+        if single is not None:
+            return single
     try:
         request, end = _decode_flexible(body, version) if version >= FIRST_FLEXIBLE else _decode_plain(body, version)
     except UNREADABLE as unreadable:
@@ -117,6 +122,23 @@ def _decode_single(body: Body) -> FetchRequest | None:
         return None
     topic = _make(FetchTopic, ("", known_uuid(values[7]), [_make(FetchPartition, (*values[9:15], -1))]))
     return _make(FetchRequest, (_NO_REPLICA, *values[:6], [topic], [], "", -1, b""))
+
+
+# And what a follower sends for every message, when one partition is written to: `replica_fetch` with all of its tagged
+# fields, in their order; at the end the length of the secret, which follows.
+_FOLLOWER = Struct(">iiibii B16sB iiqiqi 4sqB BBB BBiqB 2sB")
+_FLUSHED_HEAD: Final = b"\x01" + uvarint(FLUSHED_TAG) + b"\x08"
+_FOLLOWER_COUNTS: Final = (2, 2, _FLUSHED_HEAD, 0, 1, 1, 2, _REPLICA_STATE_TAG, 13, 0, uvarint(SECRET_TAG))
+
+
+def _decode_follower(body: Body) -> FetchRequest | None:
+    values = _FOLLOWER.unpack_from(body)
+    counts = (values[6], values[8], values[15], *values[17:23], values[25], values[26])
+    if counts != _FOLLOWER_COUNTS or values[27] != len(body) - _FOLLOWER.size:
+        return None
+    topic = _make(FetchTopic, ("", known_uuid(values[7]), [_make(FetchPartition, (*values[9:15], values[16]))]))
+    head = (values[23], *values[:6])
+    return _make(FetchRequest, (*head, [topic], [], "", values[24], bytes(body[_FOLLOWER.size :])))
 
 
 def _decode_flexible(body: Body, version: int) -> tuple[FetchRequest, int]:
