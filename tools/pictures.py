@@ -35,7 +35,7 @@ def clarion(*words: str) -> str:
 
 def top() -> str:
     """One look at a broker with something to do: messages come, and two groups of three keep up."""
-    with embedded(topics=_TOPICS) as broker:
+    with embedded(topics=_TOPICS, durability="fsync", metrics_port=0) as broker:
         producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 5})
         for number in range(60_000):
             producer.produce([*_TOPICS][number % len(_TOPICS)], b"x" * (100 + number % 400))
@@ -45,14 +45,16 @@ def top() -> str:
         while not all(member.assignment() for member in members):
             for member in members:
                 member.consume(10, timeout=0.05)
-        words = ["--bootstrap", broker.bootstrap, "top", "--count", "1"]
+        host, port = broker._life.server.metrics_address  # type: ignore[union-attr, misc]
+        words = ["--bootstrap", broker.bootstrap, "top", "--count", "1", "--metrics", f"{host}:{port}"]
         environment = {**os.environ, "COLUMNS": str(COLUMNS)}
         looking = subprocess.Popen(
             [sys.executable, "-m", "clarion", *words], stdout=subprocess.PIPE, text=True, env=environment
         )
         while looking.poll() is None:
-            for topic in _TOPICS:
-                producer.produce(topic, b"x" * 300)
+            for topic, partitions in _TOPICS.items():
+                for _ in range(5 * partitions * partitions):
+                    producer.produce(topic, b"x" * 300)
             producer.flush()
             for member in members:
                 if member.consume(2_000, timeout=0.05):

@@ -5,7 +5,7 @@ import pytest
 from clarion.model.histogram import BOUNDS_SECONDS, Histogram
 from clarion.net import Latencies
 
-PRODUCE, FETCH = 0, 1
+PRODUCE, FETCH, METADATA = 0, 1, 3
 
 
 class Watch:
@@ -47,35 +47,48 @@ def test_what_is_answered_in_one_turn_has_taken_as_long_as_the_turn() -> None:
     watch.looks = 0
     for _ in range(50):  # connections that were read in the same turn
         latencies.begin_turn(7.0)
-        latencies.at_once[PRODUCE] = latencies.at_once.get(PRODUCE, 0) + 1
-    latencies.at_once[FETCH] = 1
+        latencies.produces.total += 1
+    latencies.fetches.total += 1
     watch.seconds += 0.004
     latencies.end_turn()
-    assert bucket(latencies.histograms[PRODUCE]) == {0.005: 50}
-    assert bucket(latencies.histograms[FETCH]) == {0.005: 1}
+    assert bucket(latencies.produces.histogram) == {0.005: 50}
+    assert bucket(latencies.fetches.histogram) == {0.005: 1}
     assert watch.looks == 2, "the clock is looked at twice in a turn, however many requests it served"
+    latencies.end_turn()
+    assert bucket(latencies.produces.histogram) == {0.005: 50}, "each is counted once"
 
 
 def test_a_turn_begins_anew_when_the_one_before_has_ended_even_in_the_same_millisecond() -> None:
     watch = Watch()
     latencies = Latencies(watch)
-    latencies.begin_turn(7.0)
-    latencies.at_once[PRODUCE] = 1
-    latencies.end_turn()
-    watch.seconds += 0.3
-    latencies.begin_turn(7.0)
-    latencies.at_once[PRODUCE] = 1
-    latencies.end_turn()
-    assert bucket(latencies.histograms[PRODUCE]) == {0.0005: 2}
+    for _ in range(2):
+        latencies.begin_turn(7.0)
+        latencies.produces.total += 1
+        latencies.end_turn()
+        watch.seconds += 0.3
+    assert bucket(latencies.produces.histogram) == {0.0005: 2}
 
 
 def test_one_that_waits_has_taken_as_long_as_its_client_waited() -> None:
     watch = Watch()
     latencies = Latencies(watch)
     latencies.begin_turn(7.0)
+    latencies.produces.total += 1
+    latencies.produces.set_apart()
     came = latencies.began
     for now in (8.0, 9.0):
         watch.seconds += 0.9
         latencies.begin_turn(now)
-    latencies.note_answered(PRODUCE, came)
-    assert bucket(latencies.histograms[PRODUCE]) == {2.5: 1}
+        latencies.end_turn()
+    assert bucket(latencies.produces.histogram) == {}
+    latencies.note_answered(latencies.produces.histogram, came)
+    assert bucket(latencies.produces.histogram) == {2.5: 1}
+    latencies.end_turn()
+    assert bucket(latencies.produces.histogram) == {2.5: 1}
+
+
+def test_every_api_has_a_histogram_of_its_own() -> None:
+    latencies = Latencies(Watch())
+    latencies.note_answered(latencies.of(METADATA), latencies.began)
+    found = latencies.histograms(PRODUCE, FETCH)
+    assert {key: sum(one.counts) for key, one in found.items()} == {PRODUCE: 0, FETCH: 0, METADATA: 1}

@@ -23,7 +23,7 @@ from clarion.broker.broker import Broker, RequestContext
 from clarion.broker.request_limits import frame_bytes_max, is_answered_alone
 from clarion.broker.session import Session
 from clarion.model.errors import ErrorCode, KafkaError, MalformedError
-from clarion.net import Connection, Latencies, PendingReply, Reply
+from clarion.net import Connection, Latencies, PendingReply, Quick, Reply
 from clarion.wire.apis import API_VERSIONS, APIS, FETCH, JOIN_GROUP, PRODUCE, SYNC_GROUP, Api
 from clarion.wire.bridge import decode, encode, has_more_elements
 from clarion.wire.frames import RequestHeader, parse_request_header, reply_head
@@ -50,7 +50,7 @@ class Dispatch:
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._limits = broker.config.limits
         self._long = asyncio.Semaphore(_LONG_AT_A_TIME)
-        self.requests_total: dict[int, int] = dict.fromkeys(APIS, 0)
+        self._others_total: dict[int, int] = dict.fromkeys(APIS, 0)  # requests of all APIs but the quick ones
         self.errors_total = 0
         self.latencies = Latencies()
 
@@ -61,7 +61,7 @@ class Dispatch:
         if session.template_at:
             reply = k00_produce.serve_again(self._broker, connection, session, frame)
             if reply is not None:
-                return self._counted(PRODUCE, reply)
+                return self._counted(self.latencies.produces, reply)
         header = parse_request_header(frame)
         key = header.api_key
         if not connection.client_id:
@@ -69,20 +69,31 @@ class Dispatch:
         if key == PRODUCE and header.api_version >= 3:
             if header.api_version > APIS[PRODUCE].max_version:
                 raise MalformedError(f"Produce v{header.api_version} is not supported")
-            return self._counted(PRODUCE, k00_produce.serve(self._broker, connection, session, header, frame))
+            return self._counted(
+                self.latencies.produces, k00_produce.serve(self._broker, connection, session, header, frame)
+            )
         if key == FETCH and APIS[FETCH].speaks(header.api_version):
             body = frame[header.body_at :]
-            return self._counted(FETCH, k01_fetch.serve(self._broker, connection, session, header, body))
+            return self._counted(
+                self.latencies.fetches, k01_fetch.serve(self._broker, connection, session, header, body)
+            )
         return self._dispatch(connection, session, header, frame)
 
-    def _counted(self, api_key: int, reply: Reply | PendingReply | None) -> Reply | PendingReply | None:
-        self.requests_total[api_key] += 1
-        if isinstance(reply, PendingReply) and reply.parts is None:
-            reply.time_as(api_key, self.latencies)
-        elif reply is not None:
-            at_once = self.latencies.at_once
-            at_once[api_key] = at_once.get(api_key, 0) + 1
+    def _counted(self, quick: Quick, reply: Reply | PendingReply | None) -> Reply | PendingReply | None:
+        quick.total += 1
+        if type(reply) is bytes:
+            return reply
+        if isinstance(reply, PendingReply):
+            if reply.parts is None:
+                quick.set_apart()
+                reply.time_in(quick.histogram, self.latencies)
+        elif reply is None:
+            quick.set_apart()  # nobody waits for an answer
         return reply
+
+    def requests_total(self) -> dict[int, int]:
+        """By API."""
+        return {**self._others_total, PRODUCE: self.latencies.produces.total, FETCH: self.latencies.fetches.total}
 
     def _dispatch(
         self, connection: Connection, session: Session, header: RequestHeader, frame: memoryview
@@ -95,7 +106,7 @@ class Dispatch:
         bytes_max = frame_bytes_max(api.key, self._limits.small_frame_bytes_max, self._limits.frame_bytes_max)
         if len(frame) > bytes_max:
             raise MalformedError(f"{api.name} of {len(frame)} bytes; at most {bytes_max} are taken")
-        self.requests_total[api.key] += 1
+        self._others_total[api.key] += 1
         body = frame[header.body_at :]
         is_long = len(body) > _DECODED_AT_ONCE_BYTES
         request = bytes(body) if is_long else decode(api.request, api.key, header.api_version, "request", body)
@@ -104,7 +115,7 @@ class Dispatch:
             header.api_version, header.client_id or "", connection.peer, connection.listener, session.principal
         )
         pending = PendingReply(connection)
-        pending.time_as(api.key, self.latencies)
+        pending.time_in(self.latencies.of(api.key), self.latencies)
         if is_long:
             connection.hold(pending, len(request))
             handling = self._handle_long(connection, api, header, request, context, pending)

@@ -16,7 +16,7 @@ from clarion.broker.metrics_page import LEFT_OUT, Metric, MetricsPage, Sample
 from clarion.cluster import Endpoint
 from clarion.net.http import HttpServer, Page
 from clarion.replication import Partition
-from clarion.wire.apis import APIS
+from clarion.wire.apis import APIS, FETCH, PRODUCE
 
 if TYPE_CHECKING:
     from clarion.broker.server import BrokerServer
@@ -223,9 +223,9 @@ def _samples(server: BrokerServer) -> Iterator[Sample]:
     for metric, of_broker in OF_THE_BROKER:
         yield metric.name, (), of_broker(server)
     yield from cluster_samples(server.broker)
-    for key, count in server.dispatch.requests_total.items():
+    for key, count in server.dispatch.requests_total().items():
         yield REQUESTS.name, (APIS[key].name,), count
-    for key, histogram in list(server.dispatch.latencies.histograms.items()):
+    for key, histogram in server.dispatch.latencies.histograms(PRODUCE, FETCH).items():
         yield REQUEST_SECONDS.name, (APIS[key].name,), histogram.copy()
     yield FLUSH_SECONDS.name, (), server.commits.durations.copy()
     for topic in list(server.broker.image.topics.values()):

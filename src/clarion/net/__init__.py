@@ -7,8 +7,8 @@ frame: what the bytes mean is the service's business. Only on the way to another
 """
 
 from clarion.net.connection import Connection
-from clarion.net.latencies import Latencies
+from clarion.net.latencies import Latencies, Quick
 from clarion.net.replies import PendingReply, Reply, Service
 from clarion.net.server import NetLimits, Server
 
-__all__ = ["Connection", "Latencies", "NetLimits", "PendingReply", "Reply", "Server", "Service"]
+__all__ = ["Connection", "Latencies", "NetLimits", "PendingReply", "Quick", "Reply", "Server", "Service"]

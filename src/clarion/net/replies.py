@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from clarion.model.histogram import Histogram
 from clarion.net.latencies import Latencies
 from clarion.world import DiskFile
 
@@ -37,7 +38,7 @@ def memory_bytes(parts: Reply | Iterable[Part]) -> int:
 class PendingReply:
     """The place of a reply that is not ready yet. `resolve` is called once, also when the client has gone by then."""
 
-    __slots__ = ("_api_key", "_began", "_connection", "_latencies", "is_end", "on_abandon", "parts", "queued_bytes")
+    __slots__ = ("_began", "_connection", "_histogram", "_latencies", "is_end", "on_abandon", "parts", "queued_bytes")
 
     def __init__(self, connection: Replies) -> None:
         self._connection: Replies | None = connection
@@ -46,19 +47,19 @@ class PendingReply:
         self.is_end = False  # there is no reply: when those before it are sent, the connection ends
         self.on_abandon: Callable[[], None] | None = None  # called when the client has gone before the reply came
         self._latencies: Latencies | None = None
-        self._api_key = 0
+        self._histogram: Histogram | None = None
         self._began = 0.0
 
-    def time_as(self, api_key: int, latencies: Latencies) -> None:
-        """How long the client waits for it is to be counted."""
-        self._latencies, self._api_key, self._began = latencies, api_key, latencies.began
+    def time_in(self, histogram: Histogram, latencies: Latencies) -> None:
+        """How long the client waits for it is to be counted there."""
+        self._latencies, self._histogram, self._began = latencies, histogram, latencies.began
 
     def resolve(self, parts: Reply) -> None:
         assert self.parts is None, "a reply is given once"
         self.parts = parts
         self.on_abandon = None
-        if self._latencies is not None:
-            self._latencies.note_answered(self._api_key, self._began)
+        if self._latencies is not None and self._histogram is not None:
+            self._latencies.note_answered(self._histogram, self._began)
         if self._connection is not None:
             self._connection.reply_is_ready(self)
 
