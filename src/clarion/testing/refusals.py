@@ -182,6 +182,8 @@ _PLACES: Final[dict[int, tuple[str, str]]] = {  # the answer's list, and the lis
     apis.DESCRIBE_PRODUCERS: ("topics", "topics"),
     apis.CONSUMER_GROUP_DESCRIBE: ("groups", "group_ids"),
     apis.DESCRIBE_TOPIC_PARTITIONS: ("topics", "topics"),
+    apis.SHARE_GROUP_DESCRIBE: ("groups", "group_ids"),
+    apis.DESCRIBE_SHARE_GROUP_OFFSETS: ("groups", "groups"),
 }
 
 
