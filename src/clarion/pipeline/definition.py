@@ -110,7 +110,7 @@ class PipelineSource(Protocol):
     def description(self) -> str: ...
 
     def missing(self, run: RunSettings) -> str | None:
-        """Make what reading needs (a quarantine topic); then what it still waits for, or None if it can be read."""
+        """What it still waits for; None if it can be read, and then what that needs (a quarantine topic) is there."""
         ...
 
     def load(self, spark: SparkSession, run: RunSettings, *, streaming: bool) -> DataFrame:
@@ -162,6 +162,12 @@ class Pipeline:
 
     def __call__(self, *frames: DataFrame) -> DataFrame:
         return self.function(*frames)
+
+    @property
+    def may_wait_for_more(self) -> bool:
+        """Whether a source may say that there is nothing new while there is too little for a batch."""
+        options = (name.lower() for each in self.reads for name in getattr(each, "options", ()))
+        return "minoffsetspertrigger" in options
 
     def frame(self, spark: SparkSession, run: RunSettings, *, streaming: bool) -> DataFrame:
         """The function applied to its sources."""

@@ -44,7 +44,6 @@ _LAST_REPORT_SECONDS_MAX = 10.0
 _GONE = "Spark has died; spark.log may say of what"
 _OVER = ("stopped", "ended", "failed")
 
-
 ProgressListener = Callable[[Sequence[PipelineProgress]], None]
 OpenSession = Callable[[Mapping[str, str]], "SparkSession"]
 _End = TypeVar("_End", TopicReference, TableReference)
@@ -54,6 +53,7 @@ class Runner:
     def __init__(self, pipelines: Sequence[Pipeline], plan: Plan, tell: ProgressListener) -> None:
         self._plan = plan
         self._tell = tell
+        self._has_begun = False
         self.is_stopping = False
         self.runs = [PipelineRun(each, plan) for each in pipelines]
 
@@ -66,7 +66,14 @@ class Runner:
         self.is_stopping = True
 
     def run(self, open_session: OpenSession) -> bool:
-        """Run all pipelines to their end; whether none has failed."""
+        """Run all pipelines to their end; whether none has failed. What is refused without Spark leaves nothing."""
+        try:
+            return self._run(open_session)
+        finally:
+            for each in () if self._has_begun else self.runs:
+                each.folder.remove_if_new()
+
+    def _run(self, open_session: OpenSession) -> bool:
         with ExitStack() as stack:
             for each in self.runs:
                 each.check()
@@ -94,6 +101,7 @@ class Runner:
     def _run_all(self, open_session: OpenSession) -> None:
         """Until everybody is done. A Spark that died on the way is replaced, if there is somebody to go on."""
         log, is_first = self.runs[0].folder.log, True
+        self._has_begun = True
         while not self._is_over:
             with quiet_spark(log, keep=not is_first):
                 spark = open_session(self._config())
@@ -154,7 +162,7 @@ class PipelineRun:
     def __init__(self, pipeline: Pipeline, plan: Plan) -> None:
         self.pipeline = pipeline
         tables = tuple(each.path for each in _parts(pipeline.writes, TableReference, "table"))
-        self.progress = PipelineProgress(pipeline.name, may_wait_for_more=_waits_for_more(pipeline), tables=tables)
+        self.progress = PipelineProgress(pipeline.name, may_wait_for_more=pipeline.may_wait_for_more, tables=tables)
         self.folder = StateFolder(plan.state_dir, pipeline.name, plan.checkpoints)
         self._plan = plan
         self._run = RunSettings(
@@ -355,7 +363,6 @@ class PipelineRun:
     def _fail(self, error: Exception) -> None:
         self.has_lost_spark = self._has_spark and self.folder.spark() is None
         self.progress.last_error = _GONE if self.has_lost_spark else told(error, self.pipeline)
-        self.folder.log.parent.mkdir(parents=True, exist_ok=True)
         with self.folder.log.open("a") as log:
             log.write("".join(traceback.format_exception(error)))
         may_go_on = self._plan.restarts and self.progress.state != "stopping"
@@ -387,8 +394,3 @@ class PipelineRun:
 def _parts(ends: Sequence[Any], kind: type[_End], name: str) -> list[_End]:
     """The topics or tables of a pipeline, also where a ready-made one has wrapped them under this name."""
     return [found for each in ends if isinstance(found := getattr(each, name, each), kind)]
-
-
-def _waits_for_more(pipeline: Pipeline) -> bool:
-    options = (name.lower() for each in pipeline.reads for name in getattr(each, "options", ()))
-    return "minoffsetspertrigger" in options

@@ -17,7 +17,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -51,6 +51,7 @@ class StateFolder:
         self._stop = self.path / "stop-requested"
         self._spark = self.path / "spark.pid"
         self._places: SparkPlaces | None = None
+        self._made = [each for each in (self.path, self.path.parent) if not each.exists()]  # by us, if anybody does
 
     def look_through(self, spark: SparkSession) -> None:
         """Checkpoints that are not on this machine's own file system are seen with Spark's eyes from here on."""
@@ -90,6 +91,14 @@ class StateFolder:
         except OSError:
             return None
         return int(text) if text.isdigit() else None
+
+    def remove_if_new(self) -> None:
+        """Leave nothing of a first run that could not begin."""
+        if self.path in self._made:
+            shutil.rmtree(self.path, ignore_errors=True)
+        if self.path.parent in self._made:
+            with suppress(OSError):  # another pipeline has its folder there
+                self.path.parent.rmdir()
 
     def note_spark(self, pid: int) -> None:
         self._spark.write_text(str(pid))

@@ -100,15 +100,16 @@ class TopicReference:
         return {**run.client, "bootstrap.servers": self.bootstrap or run.bootstrap}
 
     def missing(self, run: RunSettings) -> str | None:
-        """A topic that nobody has made yet; and the quarantine, which is made here."""
+        """A topic that nobody has made yet. If all are there, the quarantine is made."""
         from clarion.pipeline.broker_link import BrokerLink
 
         link = BrokerLink(self.connection(run))
         there = link.topics()
+        if absent := [each for each in self.names if each not in there]:
+            return f"topic {', '.join(absent)} does not exist at {link.bootstrap}"
         if (quarantine := self.quarantine_for(run.name)) and quarantine not in there:
             link.make_quarantine(quarantine)
-        absent = [each for each in self.names if each not in there]
-        return f"topic {', '.join(absent)} does not exist at {link.bootstrap}" if absent else None
+        return None
 
     def load(self, spark: SparkSession, run: RunSettings, *, streaming: bool) -> DataFrame:
         from clarion.pipeline.source.options import SHORT_POLL_MS

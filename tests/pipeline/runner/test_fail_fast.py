@@ -22,8 +22,10 @@ def refused(tmp_path: Path, bootstrap: str, *pipelines) -> list[str]:
     def no_spark(config):
         raise AssertionError("Spark was started")
 
-    runner = Runner(pipelines, Plan(bootstrap, ONCE, state_dir=tmp_path, must_wait=False), lambda progresses: None)
+    state = tmp_path / "state"
+    runner = Runner(pipelines, Plan(bootstrap, ONCE, state_dir=state, must_wait=False), lambda progresses: None)
     assert not runner.run(no_spark)
+    assert not state.exists(), "something was left behind"
     assert [each.state for each in runner.progresses] == ["failed"] * len(pipelines)
     return [each.last_error for each in runner.progresses]
 
@@ -55,12 +57,15 @@ def test_what_can_be_refused_at_once_is_refused_without_the_weight_of_spark(tmp_
     words = ["archive", "--topic", "t", "--table", str(tmp_path / "t"), "--once", "--state-dir", str(tmp_path / "s")]
     done = command("pipeline", "run", *words, "-b", NOBODY, before=f"exec({LOADED!r})")
     assert (done.returncode, done.stdout) == (1, "[]\n")
+    assert list(tmp_path.iterdir()) == [], "something was left behind"
 
 
 def test_a_topic_that_does_not_exist(tmp_path, broker, unique):
-    assert refused(tmp_path, broker.bootstrap, copying(reads=topic(unique))) == [
+    reads = topic(unique, json="a int", quarantine=f"{unique}-bad")
+    assert refused(tmp_path, broker.bootstrap, copying(reads=reads)) == [
         f"topic {unique} does not exist at {broker.bootstrap}"
     ]
+    assert f"{unique}-bad" not in BrokerLink({"bootstrap.servers": broker.bootstrap}).topics()
 
 
 def test_a_table_that_does_not_exist(tmp_path, broker, unique):
