@@ -42,6 +42,7 @@ async def fill_leader(pair: Pair) -> None:
         await pair.node.client.produce({("t", 0): batch(b"x" * (MEGABYTE - 1000))}, acks=1)
 
 
+@pytest.mark.uncompiled
 async def test_a_replica_that_lacks_much_pauses_after_every_piece_and_gets_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -56,6 +57,7 @@ async def test_a_replica_that_lacks_much_pauses_after_every_piece_and_gets_there
         assert pair.bytes_of(pair.follower) == pair.bytes_of(pair.leader)
 
 
+@pytest.mark.uncompiled
 async def test_a_replica_in_sync_never_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pauses = Pauses(monkeypatch)
     async with two_replicas(tmp_path, in_sync=(1, FOLLOWER)) as pair:
@@ -95,6 +97,7 @@ async def alter_rate(pair: Pair, rate: int) -> None:
     assert pair.node.broker.config.leader_throttled_rate == rate
 
 
+@pytest.mark.uncompiled
 async def test_after_its_first_piece_a_replica_asks_for_small_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

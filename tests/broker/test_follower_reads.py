@@ -127,6 +127,7 @@ async def test_who_comes_back_is_served_for_a_minute_and_then_sent_away_again(
     assert (await fetch(client, 0, rack)).preferred_read_replica == follower
 
 
+@pytest.mark.uncompiled
 async def test_the_watermark_does_not_fall_for_who_is_sent_away(
     three: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
