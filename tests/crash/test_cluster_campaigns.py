@@ -47,8 +47,9 @@ class Member(Client):
 
     def work(self) -> None:
         settings = {**QUIET, "socket.timeout.ms": 3000, "bootstrap.servers": self._bootstrap, "group.id": "members"}
-        how = {"auto.offset.reset": "earliest", "session.timeout.ms": 6000, "heartbeat.interval.ms": 1000}
-        consumer = Consumer({**settings, **how})
+        # Its session is as long as clients have it, 45 s: one of six ends while a frozen coordinator is replaced, and a
+        # member that joins anew then waits for its own former self to be given up.
+        consumer = Consumer({**settings, "auto.offset.reset": "earliest"})
         consumer.subscribe([TOPIC])
         last = None
         while not self._stopping.is_set():
