@@ -15,7 +15,7 @@ from clarion.broker.broker import RequestContext
 from clarion.broker.config import Durability
 from clarion.cluster import BrokerRegistration, ClusterImage, Endpoint, PartitionState, Topic
 from clarion.cluster.coordination import Put
-from clarion.cluster.schema import NO_LEADER, partition_key, write_partition
+from clarion.cluster.schema import CONTROLLER, NO_LEADER, partition_key, write_partition
 from clarion.model.errors import ErrorCode
 from clarion.model.names import OFFSETS_TOPIC
 from clarion.wire.apis import FETCH, METADATA, PRODUCE
@@ -169,7 +169,8 @@ async def test_a_controller_that_is_gone_is_named_by_nobody(tmp_path: Path):
     async with cluster_of(tmp_path, 1) as cluster:
         broker = cluster[1].broker
         await until(lambda: broker.image.controller == 1)
-        broker.registry.image = replace(broker.image, controller=9)
+        await cluster[1].server.store.transact((), [Put(CONTROLLER, b"9")])
+        await until(lambda: broker.image.controller == 9)
         told = await cluster[1].ask(MetadataRequest(topics=()), 12)
         described = await cluster[1].ask(DescribeClusterRequest(include_cluster_authorized_operations=False), 1)
         assert (told.controller_id, described.controller_id) == (NO_LEADER, NO_LEADER)
