@@ -164,7 +164,7 @@ async def test_who_closes_its_session_gives_back_what_it_holds(tmp_path: Path) -
 async def test_a_lock_ends_and_a_renewal_begins_it_anew(tmp_path: Path) -> None:
     async with running(tmp_path, **QUICK) as node:
         await node.topic("t", 1)
-        await earliest(node, share_record_lock_duration_ms=300)
+        await earliest(node, share_record_lock_duration_ms=3_000)
         await produce(node, b"one")
         first, second = await joined(node, "a"), await joined(node, "b")
         await first.fetch()
@@ -351,7 +351,7 @@ async def test_the_state_topic_is_the_brokers_own(tmp_path: Path) -> None:
 async def test_fifty_of_a_hundred_consumers_die_and_nothing_is_lost(tmp_path: Path) -> None:
     async with running(tmp_path, **QUICK) as node:
         await node.topic("t", 3)
-        await earliest(node, share_record_lock_duration_ms=1_000)
+        await earliest(node, share_record_lock_duration_ms=3_000, share_delivery_count_limit=10)
         for partition in range(3):
             for number in range(100):
                 await produce(node, b"%d-%d" % (partition, number), partition=partition)
