@@ -116,6 +116,7 @@ async def test_nobody_is_sent_to_a_broker_that_is_gone(three: Cluster) -> None:
     assert (await fetch(three[leader].client, 0, RACKS[follower])).records
 
 
+@pytest.mark.uncompiled
 async def test_who_comes_back_is_served_for_a_minute_and_then_sent_away_again(
     three: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
