@@ -144,6 +144,17 @@ def test_a_backup_of_a_broker_that_does_not_run(backup, tmp_path):
     assert {each.name for each in tmp_path.iterdir()} == {"data", "copy", "empty"}  # nothing is left lying about
 
 
+def test_a_data_directory_that_is_named_relative_to_where_one_is(backup, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert Shell(None)("backup", "relative", "--data-dir", "data").status == 0
+    assert _paths_in(tmp_path / "relative") == _paths_in(backup)
+    assert "t-0/00000000000000000000.log" in _paths_in(tmp_path / "relative")
+
+
+def _paths_in(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
 def test_what_was_changed_since_is_not_restored(backup, tmp_path):
     log = backup / "t-0" / "00000000000000000000.log"
     good = log.read_bytes()
@@ -159,13 +170,22 @@ def test_a_mistake_is_one_line(backup, tmp_path):
     assert "is not a broker's data directory" in shell("backup", "x", "--data-dir", str(tmp_path)).one_line_error(1)
     assert "not empty" in shell("backup", str(backup), "--data-dir", str(tmp_path / "data")).one_line_error(1)
     assert "not empty" in shell("restore", str(backup), "--data-dir", str(tmp_path / "data")).one_line_error(1)
+    assert "is inside" in shell("backup", str(tmp_path / "data" / "x"), "--data-dir", str(tmp_path / "data")).err
     assert "is not a backup" in shell("restore", str(tmp_path), "--data-dir", "x").one_line_error(1)
+    assert "is not a backup" in shell("restore", str(backup / "backup.json"), "--data-dir", "x").one_line_error(1)
     nowhere = shell("backup", "/proc/x", "--data-dir", str(tmp_path / "data")).one_line_error(1)
     assert nowhere.startswith("cannot back up")
     manifest = json.loads((backup / "backup.json").read_text())
     for change in ({"format": 2}, {"files": [{"path": "../x", "size": 0, "crc32c": 0}]}, {"files": 3}):
         (backup / "backup.json").write_text(json.dumps({**manifest, **change}))
         shell("restore", str(backup), "--data-dir", str(tmp_path / "again")).one_line_error(1)
+
+
+def test_a_broker_of_a_cluster_is_not_backed_up_alone(backup, tmp_path):
+    (tmp_path / "data" / "registry.db").unlink()
+    refused = Shell(None)("backup", str(tmp_path / "z"), "--data-dir", str(tmp_path / "data")).one_line_error(1)
+    assert "no registry.db" in refused
+    assert "cluster" in refused
 
 
 def test_a_registry_that_is_damaged_is_not_backed_up(backup, tmp_path):

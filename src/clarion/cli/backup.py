@@ -41,13 +41,13 @@ def backup(
 
         clarion backup nightly --data-dir clarion-data
     """
-    from clarion.cli.backup_files import IDENTITY, REGISTRY, copy_data_dir
+    from clarion.cli.backup_files import copy_data_dir
 
     source = Path(data_dir)
-    for name in (IDENTITY, REGISTRY):
-        if not (source / name).is_file():
-            raise CliError(f"{data_dir} is not a broker's data directory: there is no {name} in it")
+    _refuse_other_than_a_single_broker(source)
     _refuse_existing(to)
+    if to.resolve().is_relative_to(source.resolve()):
+        raise CliError(f"{to} is inside {data_dir}, which belongs to the broker; choose a folder elsewhere")
     _take_all_descriptors()
     aside = _aside(to)
     try:
@@ -103,8 +103,10 @@ def _manifest(source: Path) -> list[tuple[str, int, int]]:
         if told["format"] != _FORMAT:
             raise CliError(f"{source} was made by another version of Clarion (format {told['format']})")
         found = [(str(each["path"]), int(each["size"]), int(each["crc32c"])) for each in told["files"]]
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise CliError(f"{source} is not a backup: there is no {MANIFEST} in it") from error
+    except OSError as error:
+        raise CliError(f"cannot read {source / MANIFEST}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError) as error:
         raise CliError(f"{source / MANIFEST} cannot be read: it is damaged") from error
     for path, _, _ in found:
@@ -119,6 +121,18 @@ def _take_all_descriptors() -> None:
 
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _refuse_other_than_a_single_broker(folder: Path) -> None:
+    from clarion.cli.backup_files import IDENTITY, REGISTRY
+
+    if not (folder / IDENTITY).is_file():
+        raise CliError(f"{folder} is not a broker's data directory: there is no {IDENTITY} in it")
+    if not (folder / REGISTRY).is_file():
+        raise CliError(
+            f"{folder} has no {REGISTRY}: if its broker belongs to a cluster, the cluster's store says which topics "
+            "there are, and a copy of one broker is no backup"
+        )
 
 
 def _refuse_existing(folder: Path) -> None:

@@ -147,7 +147,7 @@ def _copy_whole(source: Path, target: Path, name: str) -> Iterator[Copied]:
 
 
 def _partition_folders(data_dir: Path) -> list[str]:
-    return [each.name for each in os.scandir(data_dir) if each.is_dir() and (data_dir / each / METADATA).exists()]
+    return [each.name for each in data_dir.iterdir() if (each / METADATA).exists()]
 
 
 def _opened(folder: Path, stack: ExitStack) -> dict[str, int]:
