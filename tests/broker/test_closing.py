@@ -11,6 +11,7 @@ from uuid import UUID
 from clarion.broker.partitions import Partitions
 from clarion.cluster import PartitionState, Topic
 from clarion.log.files import FileCache
+from clarion.log.offset_files import OffsetFiles
 from clarion.log.producer_snapshot import snapshot_offsets
 from clarion.model.topic_settings import TopicSettings
 from clarion.replication import GroupCommit, Partition
@@ -26,7 +27,7 @@ TOPIC = Topic("t", UUID(int=7), (LED, LED), {"clarion.durability": "page-cache"}
 def opened(disk: SimDisk, *, was_clean: bool = True, count: int = 2) -> Partitions:
     topic = Topic(TOPIC.name, TOPIC.id, (LED,) * count, TOPIC.overrides)
     partitions = Partitions(disk, SystemClock(), "/data", FileCache(disk), TopicSettings(), GroupCommit())
-    partitions.open_all([topic], {}, was_clean=was_clean)
+    partitions.open_all([topic], OffsetFiles(disk, "/data"), was_clean=was_clean)
     partitions.lead([topic])
     return partitions
 
@@ -91,11 +92,13 @@ async def test_a_stop_leaves_partitions_alone_in_which_nothing_was_ever_written(
 async def test_partitions_are_closed_side_by_side_and_only_their_flushes_leave_the_loop():
     class Crowd(SimDisk):
         inside = most = 0
+        is_closing = False
 
         def sync_folder(self, path: str) -> None:
             self.inside += 1
             self.most = max(self.most, self.inside)
-            barrier.wait(10)
+            if self.is_closing:
+                barrier.wait(60)
             self.inside -= 1
             super().sync_folder(path)
 
@@ -105,6 +108,7 @@ async def test_partitions_are_closed_side_by_side_and_only_their_flushes_leave_t
     partitions = opened(disk)
     for partition in partitions:
         append(partition, 0)
+    disk.is_closing = True
     await partitions.close_all()
     assert disk.most == 2
     barrier.reset()

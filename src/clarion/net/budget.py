@@ -10,7 +10,8 @@ from waiting on itself:
                and sends little cannot take it from those who work.
     one lane   when nothing fits, one frame is nevertheless read to its end, whatever the budget says. So somebody
                always goes on, and the budget is exceeded by one frame at most.
-    fast first of those who wait, the proven go first, and then those who have sent fastest.
+    fast first of those who wait, the proven go first, and then those who have sent fastest; but every other time the
+               lane is free it goes to who has waited longest.
     too slow   who has not reached the minimum rate for `slow_seconds_max` is closed; while somebody waits for room, a
                tenth of that is enough. Time in which we did not read counts for nobody's slowness.
 
@@ -51,6 +52,7 @@ class ByteBudget(Generic[Holder]):
         self._wishes: dict[Holder, _Wish] = {}
         self._wishes_total = 0
         self._in_lane: Holder | None = None
+        self._is_oldest_next = False
 
     @property
     def is_short(self) -> bool:
@@ -155,17 +157,23 @@ class ByteBudget(Generic[Holder]):
         while self._waiting:
             _, _, number, holder = self._waiting[0]
             wish = self._wishes.get(holder)
-            if wish is not None and wish.number == number:
-                account = self._accounts[holder]
-                if not self._fits(account, wish.more_bytes):
-                    if self._in_lane is not None:
-                        break
-                    self._enter_lane(holder)
-                self._set(account, account.held_bytes + wish.more_bytes)
-                del self._wishes[holder]
-                granted.append(holder)
-            heappop(self._waiting)
+            if wish is None or wish.number != number:
+                heappop(self._waiting)
+                continue
+            if not self._fits(self._accounts[holder], wish.more_bytes):
+                if self._in_lane is not None:
+                    break
+                holder = self._next_in_lane(holder)
+                self._enter_lane(holder)
+            account = self._accounts[holder]
+            self._set(account, account.held_bytes + self._wishes.pop(holder).more_bytes)
+            granted.append(holder)
         return granted
+
+    def _next_in_lane(self, first: Holder) -> Holder:
+        """By turns the first of those who wait and the one who has waited longest, so that nobody waits for ever."""
+        self._is_oldest_next = not self._is_oldest_next
+        return first if self._is_oldest_next else next(iter(self._wishes))
 
     # Too slow
 
