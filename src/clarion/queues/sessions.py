@@ -6,7 +6,7 @@ it. What does not fit is refused: SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 from uuid import UUID
 
@@ -17,6 +17,7 @@ FINAL_EPOCH: Final = -1
 _EPOCH_MAX: Final = 2**31 - 1
 IDLE_MS: Final = 120_000  # twice the longest lock: who says nothing for so long holds nothing, and may have died
 PARTITIONS_MAX: Final = 10_000  # of one session; a member is given a few
+ALL_PARTITIONS_MAX: Final = 500_000  # of all sessions together: some hundred megabytes, whoever opens them
 
 SharedPartition = tuple[UUID, int]
 
@@ -28,14 +29,6 @@ class ShareSession:
         self.epoch = OPENING_EPOCH + 1  # of the next request
         self.used_ms = 0
         self.partitions: dict[SharedPartition, None] = {}
-
-    def change(self, added: Iterable[SharedPartition], forgotten: Iterable[SharedPartition]) -> None:
-        for one in forgotten:
-            self.partitions.pop(one, None)
-        for one in added:
-            self.partitions[one] = None
-        if len(self.partitions) > PARTITIONS_MAX:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"a share session has at most {PARTITIONS_MAX} partitions")
 
     def in_turn(self) -> Iterator[SharedPartition]:
         """All partitions; who was served goes to the end (`served`), so that each gets its turn."""
@@ -84,6 +77,20 @@ class ShareSessions:
         session.epoch = 1 if epoch == _EPOCH_MAX else epoch + 1
         self._use(session, now_ms)
         return session
+
+    def change(
+        self, session: ShareSession, added: Collection[SharedPartition], forgotten: Iterable[SharedPartition]
+    ) -> None:
+        """What is refused is not kept: else a session would grow with every request that it is refused for."""
+        for one in forgotten:
+            session.partitions.pop(one, None)
+        new = sum(one not in session.partitions for one in added)
+        if new and len(session.partitions) + new > PARTITIONS_MAX:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"a share session has at most {PARTITIONS_MAX} partitions")
+        if new and sum(len(one.partitions) for one in self._sessions.values()) + new > ALL_PARTITIONS_MAX:
+            refused = f"share sessions have {ALL_PARTITIONS_MAX} partitions at most, all together"
+            raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED, refused)
+        session.partitions |= dict.fromkeys(added)
 
     def _use(self, session: ShareSession, now_ms: int) -> None:
         session.used_ms = now_ms

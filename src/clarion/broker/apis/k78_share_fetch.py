@@ -55,7 +55,8 @@ async def handle(broker: Broker, request: ShareFetchRequest, context: RequestCon
         int(asyncio.get_running_loop().time() * 1000),
         acknowledges=bool(acknowledged),
     )
-    session.change(asked, ((one.topic_id, index) for one in request.forgotten_topics_data for index in one.partitions))
+    forgotten = ((one.topic_id, index) for one in request.forgotten_topics_data for index in one.partitions)
+    broker.shares.sessions.change(session, asked, forgotten)
     reply = _Reply(member)
     async for one, what in broker.turns.each(acknowledged.items()):
         await reply.acknowledge(one, what, may_renew=request.is_renew_ack)
