@@ -33,6 +33,7 @@ class NaiveSharePartition:
         self.start = start
         self.next = start
         self.entries: dict[int, Entry] = {}
+        self.deleted_before = 0
         self.accepted: list[int] = []
 
     @property
@@ -94,7 +95,7 @@ class NaiveSharePartition:
             for offset in range(one.first, one.last + 1)
         }
         for offset in types:
-            if offset >= self.start and not self._is_held(offset, member):
+            if offset >= self.deleted_before and not self._is_held(offset, member):
                 raise KafkaError(ErrorCode.INVALID_RECORD_STATE)
         for offset, (kind, delay_ms) in types.items():
             if offset >= self.start:
@@ -135,6 +136,7 @@ class NaiveSharePartition:
 
     def delete_before(self, offset: int) -> None:
         if offset > self.start:
+            self.deleted_before = offset
             self.entries = {at: entry for at, entry in self.entries.items() if at >= offset}
             self.start, self.next = offset, max(offset, self.next)
             self._move_start()

@@ -156,12 +156,25 @@ def test_a_record_is_accepted_once() -> None:
         tell(one, "a", ACCEPT, 2)
 
 
-def test_who_acknowledges_what_is_long_done_comes_late_and_does_no_harm() -> None:
+@pytest.mark.parametrize("last", [0, 1])
+def test_who_accepts_what_another_has_done_since_is_refused_also_when_it_is_forgotten(last: int) -> None:
     one = SharePartition(LIMITS, 0)
+    take(one, "slow", log((0, 0)))
+    take(one, "quick", log((0, 0)), now_ms=1_000)  # the lock of the slow one has ended
+    take(one, "slow", log((1, 1)), now_ms=1_000)
+    tell(one, "quick", ACCEPT, 0, now_ms=1_001)
+    assert one.start_offset == 1
+    with pytest.raises(KafkaError) as refused:
+        tell(one, "slow", ACCEPT, 0, last, now_ms=1_002)
+    assert refused.value.code == ErrorCode.INVALID_RECORD_STATE
+    assert states(one) == [(1, 1, "ACQUIRED", 1)]
+
+
+def test_who_accepts_after_the_last_delivery_was_given_up_is_refused() -> None:
+    one = SharePartition(LIMITS._replace(deliveries_max=1), 0)
     take(one, "a", log((0, 4)))
-    tell(one, "a", ACCEPT, 0, 2)
-    tell(one, "a", ACCEPT, 0, 3)
-    assert one.start_offset == 4
+    with pytest.raises(KafkaError):
+        tell(one, "a", ACCEPT, 0, 4, now_ms=1_000)
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,7 @@ class SharePartition:
         self._runs = Runs(start_offset)
         self._open = 0  # records in the window that are not done
         self._dirty: list[tuple[int, int]] = []
+        self._deleted_before = 0  # the log has dropped what is before, whoever held it
         self._available_from = start_offset  # no AVAILABLE run begins before
         self._deadline_ms: int | None = None  # no lock ends earlier, no delay either
         for batch in batches:
@@ -184,9 +185,12 @@ class SharePartition:
         self._runs.drop_done()
 
     def _check_held(self, member: str, first: int, last: int) -> None:
-        """What is before the start is done, or was deleted: who acknowledges it comes late, and does no harm."""
+        """What the log has dropped meanwhile does no harm. What else is before the start is done, and by another one."""
         if last >= self._runs.next:
             raise KafkaError(ErrorCode.INVALID_RECORD_STATE, f"offset {last} was never acquired")
+        first = max(first, self._deleted_before)
+        if first <= last and first < self._runs.start:
+            raise KafkaError(ErrorCode.INVALID_RECORD_STATE, f"offset {first} is done already")
         for run in self._runs.within(max(first, self._runs.start), last):
             if run.state is not ACQUIRED or run.member != member:
                 refused = f"offset {max(first, run.first)} is not acquired by this member"
@@ -254,6 +258,7 @@ class SharePartition:
         """The log has dropped its oldest records."""
         if log_start_offset <= self._runs.start:
             return
+        self._deleted_before = log_start_offset
         gone = self._runs.drop_below(log_start_offset)
         self._open -= sum(len(run) for run in gone if not run.state.is_done)
         self._runs.drop_done()
