@@ -13,6 +13,7 @@ from clarion.model.names import SHARE_STATE_TOPIC
 from clarion.wire.messages.groups import DeleteGroupsRequest, ListGroupsRequest
 from clarion.wire.messages.metadata import FindCoordinatorRequest
 from clarion.wire.messages.share_groups import (
+    AcknowledgementBatch,
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,
     AlterShareGroupOffsetsRequestTopic,
@@ -20,6 +21,9 @@ from clarion.wire.messages.share_groups import (
     DeleteShareGroupOffsetsRequestTopic,
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
+    ShareAcknowledgeRequest,
+    ShareFetchPartition,
+    ShareFetchTopic,
     ShareGroupDescribeRequest,
 )
 from clarion.wire.records import encode_batch
@@ -221,6 +225,35 @@ async def test_what_cannot_be_is_refused_partition_by_partition(tmp_path: Path) 
         stranger = ShareConsumer(node, node, "m", "never-joined")
         stranger.partitions = (0,)
         assert fetch_codes(await stranger.ask(epoch=0)) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+async def test_a_topic_named_many_times_is_answered_once_and_acknowledgements_that_come_twice_are_refused(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic("t", 1)
+        await earliest(node)
+        await produce(node, b"one", b"two")
+        consumer = await joined(node)
+        await consumer.fetch()
+
+        def named(*at: int, index: int = 0) -> ShareFetchTopic:
+            acks = [AcknowledgementBatch(first_offset=one, last_offset=one, acknowledge_types=(1,)) for one in at]
+            one = ShareFetchPartition(partition_index=index, acknowledgement_batches=tuple(acks))
+            return ShareFetchTopic(topic_id=consumer.topic_id, partitions=(one,))
+
+        async def say(*topics: ShareFetchTopic):
+            epoch = consumer.session_epoch
+            return await node.ask(
+                ShareAcknowledgeRequest(group_id="g", member_id="m", share_session_epoch=epoch, topics=topics), 2
+            )
+
+        assert (await say(named(0), named(1))).error_code == ErrorCode.INVALID_REQUEST
+        many = [named(0, index=index) for index in range(1, 100)]
+        (told,) = (await say(named(), *many, named(0))).responses
+        assert [one.partition_index for one in told.partitions] == list(range(100))
+        assert told.partitions[0].error_code == ErrorCode.NONE
+        assert (await offsets(node))["t", 0].start_offset == 1
 
 
 async def test_a_record_limit_is_never_exceeded_and_whole_batches_are_by_default(tmp_path: Path) -> None:

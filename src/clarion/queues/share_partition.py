@@ -185,7 +185,7 @@ class SharePartition:
         self._runs.drop_done()
 
     def _check_held(self, member: str, first: int, last: int) -> None:
-        """What the log has dropped meanwhile does no harm. What else is before the start is done, and by another one."""
+        """What the log has dropped meanwhile does no harm; what else is before the start is done already."""
         if last >= self._runs.next:
             raise KafkaError(ErrorCode.INVALID_RECORD_STATE, f"offset {last} was never acquired")
         first = max(first, self._deleted_before)

@@ -19,6 +19,7 @@ from clarion.broker.apis.share_pieces import (
 )
 from clarion.broker.broker import Broker, RequestContext
 from clarion.model.errors import KafkaError
+from clarion.model.ids import TopicId
 from clarion.queues.sessions import FINAL_EPOCH, SharedPartition
 from clarion.wire.messages.share_groups import (
     ShareAcknowledgePartitionData,
@@ -32,10 +33,10 @@ from clarion.wire.messages.share_groups import (
 async def handle(broker: Broker, request: ShareAcknowledgeRequest, context: RequestContext) -> ShareAcknowledgeResponse:
     member = member_of(broker, request.group_id, request.member_id, context)
     now_ms = int(asyncio.get_running_loop().time() * 1000)
+    asked = each_partition(request.topics)
     session = broker.shares.sessions.for_acknowledge(
         member.group_id, member.member_id, request.share_session_epoch, now_ms
     )
-    asked = each_partition(request.topics)
     try:
         told = [
             await _one(member, one, what, request.is_renew_ack) async for one, what in broker.turns.each(asked.items())
@@ -43,18 +44,15 @@ async def handle(broker: Broker, request: ShareAcknowledgeRequest, context: Requ
     finally:
         if request.share_session_epoch == FINAL_EPOCH:
             give_back(broker, session)
-    topics = [
-        ShareAcknowledgeTopicResponse(
-            topic_id=topic.topic_id,
-            partitions=tuple(
-                data for (topic_id, _), data in zip(asked, told, strict=True) if topic_id == topic.topic_id
-            ),
-        )
-        for topic in request.topics
-    ]
+    topics: dict[TopicId, list[ShareAcknowledgePartitionData]] = {topic.topic_id: [] for topic in request.topics}
+    for (topic_id, _), data in zip(asked, told, strict=True):
+        topics[topic_id].append(data)
     return ShareAcknowledgeResponse(
         acquisition_lock_timeout=member.config.share_record_lock_duration_ms,
-        responses=tuple(topics),
+        responses=tuple(
+            ShareAcknowledgeTopicResponse(topic_id=topic_id, partitions=tuple(partitions))
+            for topic_id, partitions in topics.items()
+        ),
         node_endpoints=endpoints(member, (data.current_leader for data in told)),
     )
 

@@ -52,8 +52,17 @@ def member_of(broker: Broker, group_id: str | None, member_id: str | None, conte
 
 
 def each_partition(topics: Sequence[ShareFetchTopic]) -> dict[SharedPartition, ShareFetchPartition]:
+    """Named twice it is asked once; but two lists of acknowledgements are refused: none is passed over in silence."""
     check_count(topics)
-    return {(topic.topic_id, one.partition_index): one for topic in topics for one in topic.partitions}
+    asked: dict[SharedPartition, ShareFetchPartition] = {}
+    for topic in topics:
+        for one in topic.partitions:
+            before = asked.setdefault((topic.topic_id, one.partition_index), one)
+            if before is not one and one.acknowledgement_batches:
+                if before.acknowledgement_batches:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "a partition's acknowledgements come twice")
+                asked[topic.topic_id, one.partition_index] = one
+    return asked
 
 
 def check_count(topics: Sequence[ShareFetchTopic | ForgottenShareTopic]) -> None:
