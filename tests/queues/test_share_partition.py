@@ -7,6 +7,7 @@ import pytest
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.queues.acknowledgements import Acknowledgement, AcknowledgeType, check_acknowledgements
 from clarion.queues.share_partition import (
+    BATCH_MAX,
     Acquired,
     AcquireMode,
     Readable,
@@ -14,6 +15,7 @@ from clarion.queues.share_partition import (
     SharePartition,
 )
 from clarion.queues.state_batches import Delta, StateBatch, combined
+from clarion.queues.state_records import ShareUpdate, encode_update
 
 LIMITS = ShareLimits(lock_duration_ms=1_000, deliveries_max=3, in_flight_max=100)
 ACCEPT, RELEASE, REJECT, RENEW, GAP = (
@@ -251,6 +253,24 @@ def test_the_window_is_full_with_records_that_are_not_done_and_a_stuck_one_holds
 def test_the_record_limit_stops_at_the_window() -> None:
     one = SharePartition(LIMITS._replace(in_flight_max=5), 0)
     assert one.acquire("a", log((0, 9)), 100, EXACT, 0) == [(0, 4, 1)]
+
+
+def test_of_a_batch_with_a_million_records_no_more_are_open_than_can_be_kept_apart() -> None:
+    for limits in (LIMITS, LIMITS._replace(in_flight_max=1_000_000)):
+        one = SharePartition(limits, 0)
+        read = log((0, 999_999), (1_000_000, 1_000_009))
+        assert take(one, "a", read) == [(0, BATCH_MAX - 1, 1)]
+        tell(one, "a", ACCEPT, 0, BATCH_MAX - 1)
+        assert take(one, "a", read._replace(first=BATCH_MAX)) == [(BATCH_MAX, 2 * BATCH_MAX - 1, 1)]
+
+
+def test_what_is_done_behind_a_stuck_record_is_counted_as_far_as_an_int32_goes() -> None:
+    one = SharePartition(LIMITS, 0)
+    take(one, "a", log((0, 0)))
+    take(one, "b", Readable(1, 2**32, [(2**32 - 1, 2**32 - 1)]))  # all between was compacted
+    delta = one.take_delta()
+    assert delta is not None
+    assert encode_update(ShareUpdate(0, 0, *delta))
 
 
 def test_records_that_the_log_has_dropped_are_gone_here_too() -> None:

@@ -20,12 +20,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.queues.acknowledgements import Acknowledgement, AcknowledgeType, by_type
 from clarion.queues.runs import RecordRun, RecordState, Runs
 from clarion.queues.state_batches import Delta, StateBatch
+
+_DONE_MAX: Final = 2**31 - 1
+BATCH_MAX: Final = 10_000  # of a longer batch no more are taken at a time: as many as the largest window of a group
 
 AVAILABLE, ACQUIRED = RecordState.AVAILABLE, RecordState.ACQUIRED
 ACKNOWLEDGED, ARCHIVED = RecordState.ACKNOWLEDGED, RecordState.ARCHIVED
@@ -34,7 +37,7 @@ ACKNOWLEDGED, ARCHIVED = RecordState.ACKNOWLEDGED, RecordState.ARCHIVED
 class AcquireMode(IntEnum):
     """Kafka's numbers."""
 
-    BATCH_OPTIMIZED = 0  # whole batches of the log; the last may go beyond the number asked for
+    BATCH_OPTIMIZED = 0  # whole batches of the log (up to BATCH_MAX); the last may go beyond the number asked for
     RECORD_LIMIT = 1  # never more records than asked for
 
 
@@ -89,8 +92,8 @@ class SharePartition:
 
     @property
     def done_count(self) -> int:
-        """Offsets in the window that are done (KIP-1226: what the lag leaves out)."""
-        return self._runs.next - self._runs.start - self._open
+        """Offsets in the window that are done (KIP-1226: what the lag leaves out); elsewhere it is an int32."""
+        return min(self._runs.next - self._runs.start - self._open, _DONE_MAX)
 
     @property
     def run_count(self) -> int:
@@ -121,6 +124,8 @@ class SharePartition:
                 break
             self._archive_absent(at, first - 1)
             self._take(taker, max(first, at), last)
+            if self._runs.next <= last:
+                break  # some of it is left for the next
             at = last + 1
         else:
             self._archive_absent(at, read.next - 1)
@@ -142,6 +147,7 @@ class SharePartition:
             return
         if taker.mode is AcquireMode.RECORD_LIMIT:
             last = min(last, first + min(taker.left, self.limits.in_flight_max - self._open) - 1)
+        last = min(last, first + BATCH_MAX - 1)
         self._runs.append(RecordRun(first, last, ACQUIRED, 1, taker.member, taker.until_ms))
         self._open += last - first + 1
         self._dirty.append((first, last))
