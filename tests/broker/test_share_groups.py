@@ -26,8 +26,9 @@ from clarion.wire.messages.share_groups import (
     ShareFetchTopic,
     ShareGroupDescribeRequest,
 )
-from clarion.wire.records import encode_batch
+from clarion.wire.records import decode_batch, encode_batch
 from tests.broker.harness import Node, running, until
+from tests.broker.kept import settle
 from tests.broker.share_words import (
     ACCEPT,
     REJECT,
@@ -343,6 +344,44 @@ async def test_records_that_retention_took_away_are_not_waited_for(tmp_path: Pat
         node.partition().raise_start(2)
         assert await consumer.fetch() == {2: 1}
         assert await consumer.acknowledge((0, 0, ACCEPT)) is ErrorCode.NONE
+
+
+async def test_what_compaction_has_emptied_is_passed_over(tmp_path: Path) -> None:
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic("t", 1, cleanup_policy="compact", segment_bytes="1024", min_cleanable_dirty_ratio="0.01")
+        await earliest(node)
+        for _ in range(2):
+            for number in range(50):
+                batch = encode_batch([(b"%d" % number, b"x" * 100, (), node.broker.clock.now_ms())])
+                await node.client.produce({("t", 0): bytes(batch)})
+        await settle(node)
+        await node.server.housekeeping.compact()
+        consumer = await joined(node)
+        given = await consumer.fetch()
+        reply = await consumer.fetch()
+        held = {record.offset for batch in node.partition().batches() for record in decode_batch(batch)}
+        assert len(held) < 100
+        assert {**given, **reply} == dict.fromkeys(held, 1)
+
+
+async def test_a_fetch_reads_no_more_than_it_needs_at_a_time(tmp_path: Path) -> None:
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic("t", 2)
+        await earliest(node, share_partition_max_record_locks=10_000)
+        now_ms = node.broker.clock.now_ms()
+        for _ in range(30):
+            node.partition("t", 0).append_own(encode_batch([(None, b"x" * 100_000, (), now_ms)]), now_ms)
+        for _ in range(2_500):
+            node.partition("t", 1).append_own(encode_batch([(None, b"", (), now_ms)]), now_ms)
+        await until(lambda: node.partition("t", 1).high_watermark.offset == 2_500)
+        consumer = await joined(node)
+        all_of_it = {"max_records": 100_000, "max_bytes": 50_000_000}
+        (told,) = (await consumer.ask(**all_of_it)).responses
+        large, many = sorted(told.partitions, key=lambda one: one.partition_index)
+        assert len(large.records) <= 1_048_576
+        assert many.acquired_records[-1].last_offset == 1_999
+        (told,) = (await consumer.ask(**all_of_it)).responses
+        assert {one.partition_index: one.acquired_records[-1].last_offset for one in told.partitions}[1] == 2_499
 
 
 async def test_share_coordinators_are_found(tmp_path: Path) -> None:

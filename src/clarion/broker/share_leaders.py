@@ -26,13 +26,7 @@ from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.group_settings import reset_duration_ms
 from clarion.model.ids import TopicId
 from clarion.queues.acknowledgements import Acknowledgement
-from clarion.queues.share_partition import (
-    Acquired,
-    AcquireMode,
-    Readable,
-    ShareLimits,
-    SharePartition,
-)
+from clarion.queues.share_partition import Acquired, AcquireMode, Readable, ShareLimits, SharePartition
 from clarion.queues.state_records import UNINITIALIZED, ShareKey
 from clarion.replication import Partition
 from clarion.wire.batch import HEADER_BYTES, read_header
@@ -44,6 +38,8 @@ if TYPE_CHECKING:
 log = event_log("broker")
 
 _LEADERS_MAX: Final = 100_000  # share-partitions in memory; each takes a few kilobytes while it is idle
+_READ_BYTES_MAX: Final = 1024 * 1024  # at a time, as `max.partition.fetch.bytes`: it is for some hundred records
+_BATCHES_MAX: Final = 2_000  # looked at after a read, in a few milliseconds
 _FENCED: Final = (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.FENCED_STATE_EPOCH)
 
 
@@ -141,7 +137,7 @@ class ShareLeader:
         if not batches:
             self.tell()
             return None
-        data = [(first, last) for first, last, _at, is_control in batches if not is_control]
+        data = [(first, last) for first, last, _at, is_empty in batches if not is_empty]
         read = Readable(offset, batches[-1][1] + 1, data)
         acquired = self.share.acquire(member, read, records_max, mode, self._now_ms())
         self.changed()
@@ -180,7 +176,7 @@ class ShareLeader:
 
     async def _read(self, offset: int, bytes_max: int) -> bytes:
         check_offset(self.partition, offset)
-        slices: list[FileSlice] = await slices_of(self.partition, offset, bytes_max)
+        slices: list[FileSlice] = await slices_of(self.partition, offset, min(bytes_max, _READ_BYTES_MAX))
         found: bytes = await in_thread(lambda: b"".join([one.read() for one in slices])) if slices else b""
         return found
 
@@ -377,16 +373,17 @@ def _for_clients(error: KafkaError) -> KafkaError:
 
 
 def _batches(found: bytes) -> list[tuple[int, int, int, bool]]:
-    """First and last offset, where it ends in what was read, and whether it is a transaction's marker."""
-    batches = []
+    """First and last offset, where it ends in what was read, and whether it has nothing for readers: a transaction's
+    marker, or a batch that compaction has emptied."""
+    batches: list[tuple[int, int, int, bool]] = []
     at = 0
-    while len(found) - at >= HEADER_BYTES:
+    while len(found) - at >= HEADER_BYTES and len(batches) < _BATCHES_MAX:
         header = read_header(found, at)
         at += header.size_bytes
         if at > len(found):
             break  # cut off by the limit
         last = header.base_offset + header.last_offset_delta
-        batches.append((header.base_offset, last, at, header.is_control))
+        batches.append((header.base_offset, last, at, header.is_control or header.record_count == 0))
     return batches
 
 
