@@ -9,7 +9,7 @@ import pytest
 
 from clarion.broker.config import BrokerConfig, Durability, ListenerConfig, TlsConfig
 from clarion.broker.settings import BROKER_SETTINGS, OLD_NAMES
-from clarion.cli.errors import CliError
+from clarion.cli.errors import CliError, UsageError
 from clarion.cli.flags import FLAGS, parse_flags
 from clarion.cli.settings import env_name, load
 
@@ -166,7 +166,7 @@ def test_flags_repeat_for_several_listeners():
         (["--metrics", "0.0.0.0:9100"], "--insecure"),
         (["--listen", "0.0.0.0:9092", "--insecure"], "--advertise"),
         (["--listen", "nine"], "HOST:PORT"),
-        (["--listen", "127.0.0.1:99999"], "HOST:PORT"),
+        (["--listen", "127.0.0.1:99999"], "HOST:PORT, e.g. 127.0.0.1:9092, with a port up to 65535"),
         (["--listen", "no-such-host.invalid:1"], "no host called"),
         (["--advertise", "a:1", "--advertise", "b:1"], "one for each"),
         (["--durability", "maybe"], "must be one of: fsync, page-cache"),
@@ -180,8 +180,9 @@ def test_flags_repeat_for_several_listeners():
         (["--set", "limits.conections_max=5"], "did you mean max.connections?"),
         (["--set", "max.connections=0"], "at least 1"),
         (["--set", "limits.idle_seconds_max=nan"], "Not a number"),
-        (["--set", "connections.max.idle.ms=1fortnight"], "Not a number"),
-        (["--set", "offsets.retention.minutes=90s"], "Not a number"),
+        (["--set", "connections.max.idle.ms=1fortnight"], "write milliseconds, or for example 90s"),
+        (["--set", "offsets.retention.minutes=90s"], "write minutes, or for example 90m"),
+        (["--set", "message.max.bytes=2QB"], "write bytes, or for example 64MiB"),
         (["--set", "auto.create.topics.enable=perhaps"], "true or false"),
         (["--set", "group.min.session.timeout.ms=99999999"], "group.max.session.timeout.ms"),
         (["--set", "default.replication.factor=0"], "at least 1"),
@@ -221,6 +222,17 @@ def test_a_senseless_file_is_refused_by_name(tmp_path, toml, complaint):
     with pytest.raises(CliError) as refused:
         settings(toml, folder=tmp_path)
     assert complaint in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "flags", [["--set", "nonsense"], ["--set", "max.conections=5"], ["--durability", "maybe"], ["--node-id", "x"]]
+)
+def test_wrong_words_on_the_command_line_are_a_usage_error_and_a_wrong_file_is_not(tmp_path, flags):
+    with pytest.raises(UsageError):
+        settings(flags=flags)
+    with pytest.raises(CliError) as refused:
+        settings("max.conections = 5", folder=tmp_path)
+    assert not isinstance(refused.value, UsageError)
 
 
 def test_an_unknown_variable_is_refused_but_those_of_other_commands_are_not():

@@ -53,6 +53,8 @@ def test_deleting_asks_first(clarion, topic):
         (["alter", "x", "--partitions", "99999999"], "from 1 to 100,000"),
         (["alter", "x", "--partitions", "0"], "from 1 to 100,000"),
         (["create", "x", "-c", "retention.ms"], "NAME=VALUE"),
+        (["create", "x", "-c", "retention.ms=1x"], "write milliseconds, or for example 90s"),
+        (["alter", "x", "-c", "segment.bytes=1QB"], "write bytes, or for example 64MiB"),
         (["create", "x", "-c", "retention.mss=1"], "retention.ms"),
         (["create"], "Missing argument"),
         (["alter", "no-such-topic", "-c", "retention.ms=1"], "there is no topic"),

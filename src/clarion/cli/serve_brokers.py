@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from clarion.broker.config import BrokerConfig, ListenerConfig
 from clarion.cli import service_manager
-from clarion.cli.errors import CliError
+from clarion.cli.errors import CliError, UsageError
 from clarion.cli.flags import FLAGS, REPEATABLE, SWITCHES, parameter
 from clarion.cli.listeners import HostPort
 from clarion.cli.serve import SUPERVISED
@@ -53,18 +53,18 @@ def run(flags: dict[str, Any], config: BrokerConfig) -> None:
 
 def _count(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= BROKERS_MAX):
-        raise CliError(f"--brokers {text}: a number from 1 to {BROKERS_MAX}")
+        raise UsageError(f"--brokers {text}: a number from 1 to {BROKERS_MAX}")
     return int(text)
 
 
 def _check_flags(flags: Mapping[str, Any], config: BrokerConfig, count: int) -> None:
     """What makes no sense for several brokers, said once and not by each of them."""
     if flags.get("node_id") is not None:
-        raise CliError(f"--node-id does not go with --brokers: they are numbered from 1 to {count}")
+        raise UsageError(f"--node-id does not go with --brokers: they are numbered from 1 to {count}")
     for listener in config.listeners:
         if listener.port + count - 1 > _PORT_MAX:
             place = HostPort(listener.host, listener.port)
-            raise CliError(
+            raise UsageError(
                 f"--listen {place}: {count} brokers need the ports from there on, and the last is {_PORT_MAX}"
             )
 

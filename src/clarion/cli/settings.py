@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from clarion.broker.config import BrokerConfig, Durability
 from clarion.broker.settings import BROKER_SETTINGS, OLD_NAMES, OWN_SETTINGS
-from clarion.cli.errors import CliError
+from clarion.cli.errors import CliError, UsageError
 from clarion.cli.flags import FLAGS, parameter
 from clarion.cli.listeners import (
     LISTENER_KEYS,
@@ -25,7 +25,7 @@ from clarion.cli.listeners import (
     parse_address,
     require_loopback,
 )
-from clarion.cli.units import setting_text
+from clarion.cli.units import setting_hint, setting_text
 from clarion.model.broker_defaults import BROKER_SYNONYMS, in_topic_names
 from clarion.model.errors import KafkaError
 from clarion.model.topic_settings import TOPIC_SETTINGS, TopicSettings, parse
@@ -69,7 +69,8 @@ class Given:
                 in_topic_names({new: text})
                 self.topic_defaults[new] = text
         except KafkaError as error:
-            raise CliError(f"{where}: {error.message}") from error
+            hint = setting_hint(new, text)
+            raise CliError(f"{where}: {error.message}{f'; {hint}' if hint else ''}") from error
 
 
 def _is_number(raw: Any) -> bool:
@@ -243,7 +244,16 @@ def _topic_default_names() -> Iterator[str]:
 
 
 def _from_flags(flags: Mapping[str, Any]) -> Given:
+    """UsageError, not CliError: what was typed is wrong, as with an option that does not exist."""
     given = Given()
+    try:
+        _take_flags(given, flags)
+    except CliError as error:
+        raise UsageError(str(error)) from error
+    return given
+
+
+def _take_flags(given: Given, flags: Mapping[str, Any]) -> None:
     for text in flags.get("set") or ():
         name, equals, raw = text.partition("=")
         if not equals:
@@ -253,7 +263,6 @@ def _from_flags(flags: Mapping[str, Any]) -> Given:
         raw = flags.get(parameter(flag))
         if raw is not None and raw is not False and raw != []:
             given.take(flag, name, raw)
-    return given
 
 
 # ------------------------------------------------------------------------------------------------ names

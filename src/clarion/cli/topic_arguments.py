@@ -9,7 +9,7 @@ import typer
 
 from clarion.cli import completion
 from clarion.cli.errors import UsageError
-from clarion.cli.units import setting_text
+from clarion.cli.units import setting_hint, setting_text
 
 NameArgument = Annotated[
     str, typer.Argument(metavar="TOPIC", help="The topic's name.", autocompletion=completion.topics)
@@ -39,7 +39,11 @@ UnsetOption = Annotated[
 def settings_of(config: Sequence[str] | None) -> dict[str, str]:
     """As Kafka writes them: `retention.ms=1d` is told to the broker in milliseconds."""
     pairs = (setting_pair("--config", each) for each in config or ())
-    return {name: setting_text(name, value) for name, value in pairs}
+    settings = {name: setting_text(name, value) for name, value in pairs}
+    for name, text in settings.items():
+        if hint := setting_hint(name, text):
+            raise UsageError(f"--config {name}={text}: {hint}")
+    return settings
 
 
 def setting_pair(flag: str, text: str) -> tuple[str, str]:

@@ -42,6 +42,20 @@ def setting_text(name: str, raw: Any) -> str:
 
 
 _ENDING_MS = {".ms": 1, ".seconds": 1_000, ".minutes": 60_000, ".hours": 3_600_000}
+_ENDING_WORDS = {
+    ".ms": "milliseconds, or for example 90s, 1h30m or 7d",
+    ".seconds": "seconds, or for example 90s, 1h30m or 7d",
+    ".minutes": "minutes, or for example 90m, 12h or 7d",
+    ".hours": "hours, or for example 12h or 7d",
+    ".bytes": "bytes, or for example 64MiB or 10GB",
+}
+
+
+def setting_hint(name: str, text: str) -> str:
+    """What to write instead of a text that is no time or no size, where the setting's name says that it is one."""
+    if re.fullmatch(r"-?\d+", text.strip(), re.ASCII):
+        return ""
+    return next((f"write {words}" for ending, words in _ENDING_WORDS.items() if name.endswith(ending)), "")
 
 
 def _whole(count: float, text: str) -> str:
