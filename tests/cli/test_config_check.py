@@ -60,6 +60,7 @@ def test_what_is_no_toml_is_a_problem(tmp_path: Path, content: str) -> None:
 
 def test_a_file_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
     assert "there is no such file" in Shell(None)("config", "check", str(tmp_path / "nothing")).one_line_error(2)
+    assert "is a folder" in Shell(None)("config", "check", str(tmp_path)).one_line_error(2)
 
 
 def test_a_certificate_that_does_not_belong_to_its_key_is_a_problem(tmp_path: Path) -> None:
@@ -76,7 +77,18 @@ def test_a_certificate_that_does_not_belong_to_its_key_is_a_problem(tmp_path: Pa
     assert with_key("one").status == 0
     wrong = with_key("two")
     assert wrong.status == 1
-    assert "KEY_VALUES_MISMATCH" in wrong.out
+    assert f"{tmp_path}/two.key is not the key of {tmp_path}/one.pem" in wrong.out
+
+    words = ["genpkey", "-algorithm", "ed25519", "-aes-128-cbc", "-pass", "pass:secret", "-out", "secret.key"]
+    subprocess.run(["openssl", *words], cwd=tmp_path, check=True, capture_output=True)
+    assert "is encrypted" in with_key("secret").out  # and nobody was asked for the pass phrase
+    (tmp_path / "junk.key").write_text("junk")
+    assert f"{tmp_path}/junk.key not a private key" in with_key("junk").out
+
+    (tmp_path / "one.key").chmod(0o644)
+    careless = with_key("one")
+    assert (careless.status, careless.err) == (0, "")
+    assert f"everybody on this machine can read {tmp_path}/one.key" in careless.out
 
 
 def test_programs_get_json(tmp_path: Path) -> None:

@@ -143,7 +143,7 @@ def test_a_certificate_that_is_none_is_refused(tmp_path):
     (tmp_path / "x.pem").write_text("not a certificate")
     pem = str(tmp_path / "x.pem")
     flags = ["--data-dir", str(tmp_path / "d"), "--listen", "127.0.0.1:0", "--tls-certificate", pem, "--tls-key", pem]
-    assert "TLS certificate" in refused(*flags)
+    assert f"TLS: {pem} is not a certificate" in refused(*flags)
 
 
 def test_an_unknown_setting_is_refused_at_start():

@@ -30,17 +30,19 @@ def check(
 
     Example:
 
-        echo 'log.retention.ms = "7d"' > clarion.toml && clarion config check clarion.toml
+        echo 'log.retention.ms = "7d"' > my.toml && clarion config check my.toml
     """
     from clarion.cli.settings import check_file
 
     if not file.is_file():
-        raise UsageError(f"{file}: there is no such file")
+        raise UsageError(f"{file} is a folder, not a file" if file.is_dir() else f"{file}: there is no such file")
     found = check_file(str(file))
     if as_json:
-        show_json({"file": str(file), "problems": list(found.problems), "renamed": dict(found.renamed)})
+        told = {"problems": list(found.problems), "remarks": list(found.remarks), "renamed": dict(found.renamed)}
+        show_json({"file": str(file), **told})
     else:
-        for line in (*found.problems, *(f"{file}: {old} is called {new} now" for old, new in found.renamed.items())):
+        renamed = (f"{file}: {old} is called {new} now" for old, new in found.renamed.items())
+        for line in (*found.problems, *found.remarks, *renamed):
             print(clean(line))
         if not found.problems:
             print(f"{clean(str(file))}: {plural(found.settings, 'setting')}, nothing wrong")

@@ -7,7 +7,6 @@ even where no setting has changed: whoever renews them puts the new files in the
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -60,6 +59,4 @@ class Reloader:
 
 
 def _why(error: Exception) -> str:
-    if isinstance(error, ssl.SSLError):
-        return f"the TLS certificate, key or client CA cannot be used: {error.reason or error}"
     return error.message if isinstance(error, KafkaError) else str(error)

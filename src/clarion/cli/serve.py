@@ -159,18 +159,19 @@ def _settle_memory() -> None:
 
 async def _start(server: BrokerServer) -> None:
     """What can go wrong before the first client, in plain words."""
-    import ssl
-
+    from clarion.broker.tls import TlsFilesError
     from clarion.cluster import StoreError
     from clarion.log.data_directory import WrongFolderError
     from clarion.world.lock import FolderTakenError
 
     try:
         await server.start()
-    except (FolderTakenError, WrongFolderError, StoreError) as error:
+    except (FolderTakenError, WrongFolderError) as error:
         raise CliError(str(error)) from error
-    except ssl.SSLError as error:
-        raise CliError(f"the TLS certificate, key or client CA cannot be used: {error.reason or error}") from error
+    except StoreError as error:
+        raise CliError(f"--cluster {server.config.cluster}: {error}") from error
+    except TlsFilesError as error:
+        raise CliError(f"TLS: {error}") from error
     except OSError as error:
         raise CliError(_os_error(error, server)) from error
 

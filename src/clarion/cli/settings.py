@@ -91,35 +91,36 @@ def load(config_file: str | None, environment: Mapping[str, str], flags: Mapping
 
 class CheckedFile(NamedTuple):
     problems: tuple[str, ...]
+    remarks: tuple[str, ...]  # what a broker starts with, and warns of
     renamed: Mapping[str, str]
     settings: int  # how many there are
 
 
 def check_file(path: str) -> CheckedFile:
     """All that is wrong with a file, where `load` would complain of the first thing."""
-    given, problems = Given(), []
+    given, problems, remarks = Given(), [], []
     try:
         problems = [str(problem) for problem in _take_file(given, path)]
-        _check_tls(_assemble(_together([given])))
+        remarks = [f"{path}: {remark}" for remark in _check_tls(_assemble(_together([given])))]
     except CliError as error:
         problems.append(str(error) if str(error).startswith(path) else f"{path}: {error}")
     count = len(given.own) + len(given.topic_defaults) + len(given.listeners)
-    return CheckedFile(tuple(dict.fromkeys(problems)), given.renamed, count)
+    return CheckedFile(tuple(dict.fromkeys(problems)), tuple(dict.fromkeys(remarks)), given.renamed, count)
 
 
-def _check_tls(config: BrokerConfig) -> None:
-    """Whether certificates and keys belong together is known only to who loads them."""
+def _check_tls(config: BrokerConfig) -> Iterator[str]:
+    """Whether certificates and keys belong together is known only to who loads them; comes out: what is unwise."""
     for listener in config.listeners:
         if listener.tls is None:
             continue
-        from ssl import SSLError
-
-        from clarion.broker.tls import tls_for_clients
+        from clarion.broker.tls import TlsFilesError, client_context, is_readable_by_everybody
 
         try:
-            tls_for_clients(listener.tls)
-        except SSLError as error:
-            raise CliError(f"{listener.tls.certificate}, its key or client CA: {error.reason or error}") from error
+            client_context(listener.tls)
+        except TlsFilesError as error:
+            raise CliError(f"TLS: {error}") from error
+        if is_readable_by_everybody(listener.tls.key):
+            yield f"everybody on this machine can read {listener.tls.key}: its mode should be 0600 or 0640"
 
 
 def _together(sources: Iterable[Given]) -> Given:
