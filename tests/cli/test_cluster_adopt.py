@@ -84,7 +84,8 @@ def test_what_is_no_single_broker_or_runs_is_refused(tmp_path: Path):
     )
     with embedded(data_dir=tmp_path / "data"):
         refused = shell("cluster", "adopt", "--data-dir", str(tmp_path / "data")).one_line_error()
-        assert "stop the broker first" in refused
+        assert "is in use by another broker" in refused
+        assert refused.count("stop") == 1
     with embedded(data_dir=tmp_path / "other"):
         pass
     adopt(tmp_path / "data", "--cluster", f"file:{tmp_path / 'store'}")

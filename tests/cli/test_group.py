@@ -6,8 +6,10 @@ import json
 import time
 
 import pytest
+from confluent_kafka import ShareConsumer
 
 from tests.raw_client import RawClient
+from tests.waiting import wait_for
 
 
 @pytest.fixture
@@ -121,3 +123,19 @@ def _bring_member(raw: RawClient, group: str, protocol_type: str, topic: str) ->
         group_instance_id=f"i{STEERING}", assignments=[],
     )  # fmt: skip
     assert synced.error_code == 0
+
+
+def test_a_share_group_has_no_offsets_to_move(clarion, broker, topic):
+    consumer = ShareConsumer({"bootstrap.servers": broker.address, "group.id": f"share-{topic}", "log_level": 0})
+    try:
+        consumer.subscribe([topic])
+
+        def complaint() -> str:
+            consumer.poll(timeout=0.1)  # which joins, sooner or later
+            return clarion("group", "reset", f"share-{topic}", "--to-earliest").one_line_error(1)
+
+        wait_for(
+            lambda: complaint() == f"share-{topic} is no consumer group: it has no offsets (share groups have none)"
+        )
+    finally:
+        consumer.close()

@@ -93,3 +93,8 @@ def test_a_tls_listener_says_who_came_without_tls(tmp_path: Path, certificate: t
     _, log = broker.process.communicate(timeout=20)
     assert "tls_handshake_failed" in log
     assert "did not begin with a TLS handshake" in log, log
+
+
+def test_a_setting_that_the_client_library_does_not_know_is_a_usage_error(broker):
+    complaint = Shell(broker.address)("-X", "nonsense=1", "topic", "list").one_line_error(2)
+    assert complaint == '-X, or the profile: No such configuration property: "nonsense"'

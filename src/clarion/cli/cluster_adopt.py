@@ -53,7 +53,7 @@ def adopt(cluster: ClusterOption = None, data_dir: DataDirOption = "clarion-data
     try:
         lock = FolderLock(folder)
     except FolderTakenError as error:
-        raise CliError(f"{error}; stop the broker first") from error
+        raise CliError(str(error)) from error
     try:
         image = asyncio.run(_copy(folder, _registry_in(folder), address, node_id))
         _put_registry_aside(folder)

@@ -164,7 +164,12 @@ def committed_offsets(admin: AdminClient, link: Link, group: str) -> dict[Place,
     from confluent_kafka import ConsumerGroupTopicPartitions
 
     future = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group]
-    found = result_of(future, link, f"offsets of {group}")
+    try:
+        found = result_of(future, link, f"offsets of {group}")
+    except CliError as error:
+        if _is_not_found(error):
+            raise CliError(f"{group} is no consumer group: it has no offsets (share groups have none)") from error
+        raise
     return {(each.topic, each.partition): each.offset for each in found.topic_partitions if each.offset >= 0}
 
 
@@ -206,18 +211,22 @@ def list_row(admin: AdminClient, link: Link, group: str) -> dict[str, Any]:
 
 
 def _describe(admin: AdminClient, link: Link, group: str) -> Any:
-    from confluent_kafka import KafkaError, KafkaException
-
     try:
         found = result_of(admin.describe_consumer_groups([group])[group], link, f"group {group}")
     except CliError as error:
-        cause = error.__cause__
-        if isinstance(cause, KafkaException) and cause.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
-            raise CliError(f"there is no group {group}; see them with: clarion group list") from cause
+        if _is_not_found(error):
+            raise CliError(f"there is no group {group}; see them with: clarion group list") from error
         raise
     if found.state.name == _NOT_THERE:
         raise CliError(f"there is no group {group}; see them with: clarion group list")
     return found
+
+
+def _is_not_found(error: CliError) -> bool:
+    from confluent_kafka import KafkaError, KafkaException
+
+    cause = error.__cause__
+    return isinstance(cause, KafkaException) and cause.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND
 
 
 def _member_row(member: Any) -> dict[str, Any]:
@@ -268,13 +277,10 @@ def _reset_rows(
 
 def _check_is_empty(admin: AdminClient, link: Link, group: str) -> None:
     """Moving a group under its members' feet would be undone by their next commit; brokers refuse it too."""
-    from confluent_kafka import KafkaError, KafkaException
-
     try:
         found = result_of(admin.describe_consumer_groups([group])[group], link, f"group {group}")
     except CliError as error:
-        cause = error.__cause__
-        if isinstance(cause, KafkaException) and cause.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
+        if _is_not_found(error):
             return  # committing makes it
         raise
     if found.members:

@@ -190,11 +190,13 @@ def result_of(future: Future[T], link: Link, what: str) -> T:
 @contextmanager
 def plain_errors(link: Link, what: str = "") -> Iterator[None]:
     """Turn the client library's errors into words for the person at the keyboard."""
-    from confluent_kafka import KafkaException
+    from confluent_kafka import KafkaError, KafkaException
 
     try:
         yield
     except KafkaException as error:
+        if error.args[0].code() == KafkaError._INVALID_ARG and not what:  # of a client that was to be made
+            raise UsageError(f"-X, or the profile: {explain(error.args[0], link)}") from error
         raise CliError(_sentence(what, explain(error.args[0], link))) from error
     except TimeoutError as error:
         why = _no_tls(link) or f"no answer from {link.bootstrap} in time; {_question(link)}"

@@ -77,7 +77,7 @@ def produce(
 
         echo hello | clarion produce greetings
         echo 4711,paid | clarion produce orders --key-separator ,
-        echo '{"key": "4711", "value": {"paid": true}}' | clarion produce orders --json-lines
+        echo '{"key": "4711", "value": "paid"}' | clarion produce orders --json-lines
     """
     _check_choice("--compression", compression, _COMPRESSIONS)
     _check_choice("--acks", acks, _ACKS)

@@ -127,7 +127,7 @@ def remove(
 
     Example:
 
-        clarion profile add old --bootstrap 127.0.0.1:9092 && clarion profile remove old
+        clarion profile add old -b 127.0.0.1:9092 && clarion profile remove old
     """
     path = profiles_file()
     known = read_profiles(path)

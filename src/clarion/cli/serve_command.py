@@ -24,7 +24,8 @@ def add_to(app: typer.Typer) -> None:
 
             clarion serve
             clarion serve --data-dir cluster --brokers 3
-            clarion serve --durability page-cache --set log.retention.ms=1d --log-level info,net=debug
+            clarion serve --durability page-cache --set log.retention.ms=1d
+            clarion serve --data-dir data --log-level info,net=debug
         """
         run(flags)
 
