@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from clarion.broker.config import Durability
+from clarion.broker.share_states import _OURSELVES
 from clarion.model.errors import ErrorCode
 from clarion.model.names import SHARE_STATE_TOPIC
 from clarion.wire.messages.groups import DeleteGroupsRequest, ListGroupsRequest
@@ -296,6 +297,33 @@ async def test_offsets_are_altered_and_deleted_when_nobody_is_in_the_group(tmp_p
         assert [topic.error_code for topic in reply.responses] == [ErrorCode.NONE]
         assert await offsets(node) == {}
         assert len(await (await joined(node, "last")).fetch()) == 3
+
+
+@pytest.mark.parametrize("what", ["delete", "alter"])
+async def test_a_broker_that_ends_while_offsets_are_deleted_or_altered_leaves_a_group_that_can_read(
+    tmp_path: Path, what: str
+) -> None:
+    async with running(tmp_path, durability=Durability.FSYNC) as node:
+        await node.topic("t", 1)
+        await node.topic("u", 1)
+        await earliest(node)
+        await produce(node, b"one", topic="t")
+        await produce(node, b"one", topic="u")
+        consumer = await joined(node)
+        await consumer.beat(-1)
+        shares, topics = node.broker.shares, node.broker.image.topics
+        if what == "delete":
+            begun = shares.group("g").initialized[topics["t"].id]
+            work = shares.delete("g", topics["t"].id, begun, _OURSELVES)
+        else:
+            work = shares.alter("g", topics["u"], {0: 0}, _OURSELVES)
+        ending = asyncio.create_task(work)
+        await asyncio.sleep(0)  # as far as its first step to the disk, and no further
+        ending.cancel()
+        await asyncio.gather(ending, return_exceptions=True)
+        topic = "t" if what == "delete" else "u"
+        consumer = await ShareConsumer(node, node, "later", topic=topic).join()
+        assert await consumer.fetch() == {0: 1}
 
 
 async def test_groups_are_listed_described_and_deleted_with_all_they_had(tmp_path: Path) -> None:

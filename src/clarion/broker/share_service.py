@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 from clarion.broker.broker import RequestContext
 from clarion.broker.share_leaders import ShareLeaders
@@ -31,7 +32,8 @@ class ShareService:
         self.states = ShareStates(broker)
         self.leaders = ShareLeaders(broker, self.states)
         self.sessions = ShareSessions(broker.config.groups.share_sessions_max)
-        self._beginning: dict[str, asyncio.Lock] = {}  # by group
+        # By group: one at a time has share state begin or end. As long as somebody has the lock or waits for it.
+        self._beginning: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         broker.on_topics_changed(self._on_topics_changed)
 
     def start(self) -> None:
@@ -48,18 +50,16 @@ class ShareService:
         shard = self._broker.groups.runtime.find(group_id)
         if shard is None or not shard.is_loaded or not share_requests.uninitialized(shard.coordinator, group_id):
             return False
-        lock = self._beginning.setdefault(group_id, asyncio.Lock())
-        try:
-            async with lock:
-                missing = share_requests.uninitialized(shard.coordinator, group_id)
-                if missing:
-                    epoch = share_requests.share_group(shard.coordinator, group_id).epoch
-                    await self._initialize(group_id, epoch, missing)
-                    await shard.call(share_requests.begin, Begun(group_id, missing), context)
-        finally:
-            if not lock.locked():
-                self._beginning.pop(group_id, None)
+        async with self._alone(group_id):
+            missing = share_requests.uninitialized(shard.coordinator, group_id)
+            if missing:
+                epoch = share_requests.share_group(shard.coordinator, group_id).epoch
+                await self._initialize(group_id, epoch, missing)
+                await shard.call(share_requests.begin, Begun(group_id, missing), context)
         return True
+
+    def _alone(self, group_id: str) -> asyncio.Lock:
+        return self._beginning.setdefault(group_id, asyncio.Lock())
 
     async def _initialize(self, group_id: str, epoch: int, topics: Named) -> None:
         """Where a state is known already, a broker ended between these two steps: it stays as it is."""
@@ -70,25 +70,34 @@ class ShareService:
                     await self.states.initialize(key, epoch)
 
     async def alter(self, group_id: str, topic: Topic, offsets: dict[int, int], context: RequestContext) -> None:
-        """Begin anew at these offsets; leaders that have the state as it was are fenced."""
+        """Begin anew at these offsets; leaders that have the state as it was are fenced.
+
+        The state first, and then the group: a group that knows of a state which is not there could read nothing, ever.
+        """
         shard = await self._broker.groups.runtime.get(group_id)
-        group = self.empty_group(group_id)
-        partitions = InitializedTopic(topic.name, frozenset(offsets))
-        await shard.call(share_requests.begin, Begun(group_id, {topic.id: partitions}), context)
-        for index, offset in offsets.items():
-            key = ShareKey(group_id, topic.id, index)
-            known = await self.states.summary(key)
-            await self.states.initialize(key, max(group.epoch, known.state_epoch + 1), offset)
-            self.leaders.forget(key)
+        async with self._alone(group_id):
+            group = self.empty_group(group_id)
+            for index, offset in offsets.items():
+                key = ShareKey(group_id, topic.id, index)
+                known = await self.states.summary(key)
+                await self.states.initialize(key, max(group.epoch, known.state_epoch + 1), offset)
+                self.leaders.forget(key)
+            partitions = InitializedTopic(topic.name, frozenset(offsets))
+            await shard.call(share_requests.begin, Begun(group_id, {topic.id: partitions}), context)
 
     async def delete(self, group_id: str, topic_id: TopicId, topic: InitializedTopic, context: RequestContext) -> None:
-        """A topic of a group: its positions are gone, and whoever subscribes again begins as if it were new."""
+        """A topic of a group: its positions are gone, and whoever subscribes again begins as if it were new.
+
+        The group first, and then the state, for the same reason.
+        """
         shard = await self._broker.groups.runtime.get(group_id)
-        for index in sorted(topic.partitions):
-            key = ShareKey(group_id, topic_id, index)
-            self.leaders.forget(key)
-            await self.states.delete(key)
-        await shard.call(share_requests.begin, Begun(group_id, {topic_id: topic}, is_over=True), context)
+        async with self._alone(group_id):
+            self.empty_group(group_id)
+            await shard.call(share_requests.begin, Begun(group_id, {topic_id: topic}, is_over=True), context)
+            for index in sorted(topic.partitions):
+                key = ShareKey(group_id, topic_id, index)
+                self.leaders.forget(key)
+                await self.states.delete(key)
 
     async def delete_all(self, group_id: str, context: RequestContext) -> None:
         """Of a group that is about to be deleted."""
