@@ -11,6 +11,8 @@ from clarion.broker.config import Durability
 from clarion.broker.share_states import _OURSELVES
 from clarion.model.errors import ErrorCode
 from clarion.model.names import SHARE_STATE_TOPIC
+from clarion.queues.state_batches import Delta
+from clarion.queues.state_records import ShareKey
 from clarion.wire.messages.groups import DeleteGroupsRequest, ListGroupsRequest
 from clarion.wire.messages.metadata import FindCoordinatorRequest
 from clarion.wire.messages.share_groups import (
@@ -324,6 +326,28 @@ async def test_a_broker_that_ends_while_offsets_are_deleted_or_altered_leaves_a_
         topic = "t" if what == "delete" else "u"
         consumer = await ShareConsumer(node, node, "later", topic=topic).join()
         assert await consumer.fetch() == {0: 1}
+
+
+async def test_a_state_that_is_deleted_while_it_is_loaded_leads_nobody(tmp_path: Path) -> None:
+    async with running(tmp_path, durability=Durability.FSYNC) as node:
+        await node.topic("t", 1)
+        await earliest(node)
+        await produce(node, b"one", b"two")
+        consumer = await joined(node)
+        await consumer.fetch()
+        assert await consumer.acknowledge((0, 0, ACCEPT)) is ErrorCode.NONE
+        shares, key = node.broker.shares, ShareKey("g", consumer.topic_id, 0)
+        epoch = (await shares.states.summary(key)).state_epoch
+        shares.leaders.forget(key)
+        writing = asyncio.create_task(shares.states.write(key, epoch, 0, Delta(1, 0, ())))
+        loading = asyncio.create_task(shares.leaders.get("g", consumer.topic_id, node.partition()))
+        await asyncio.sleep(0)  # it has read, and waits until what it has read is on disk
+        shares.leaders.forget(key)
+        await shares.states.delete(key)
+        await asyncio.gather(writing, loading, return_exceptions=True)
+        assert shares.leaders.known("g", consumer.topic_id, 0) is None
+        await shares.states.initialize(key, epoch)
+        assert await consumer.fetch(max_wait=60_000) == {0: 1, 1: 1}
 
 
 async def test_groups_are_listed_described_and_deleted_with_all_they_had(tmp_path: Path) -> None:

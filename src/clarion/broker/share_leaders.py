@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
+from weakref import WeakValueDictionary
 
 from clarion.broker.apis.k02_list_offsets import search_time
 from clarion.broker.messages import check_offset, slices_of
@@ -275,7 +276,8 @@ class ShareLeaders:
         self._broker = broker
         self._states = states
         self._leaders: dict[ShareKey, ShareLeader] = {}
-        self._loading: dict[ShareKey, asyncio.Lock] = {}
+        self._locks: WeakValueDictionary[ShareKey, asyncio.Lock] = WeakValueDictionary()  # as long as somebody loads
+        self._loading: set[ShareKey] = set()  # and their state is still what it was when they were read
 
     def __len__(self) -> int:
         return len(self._leaders)
@@ -285,16 +287,11 @@ class ShareLeaders:
         known = self._leaders.get(key)
         if known is not None and known.is_current and known.partition is partition:
             return known
-        lock = self._loading.setdefault(key, asyncio.Lock())
-        try:
-            async with lock:
-                known = self._leaders.get(key)
-                if known is None or not known.is_current or known.partition is not partition:
-                    known = await self._load(key, partition)
-                return known
-        finally:
-            if not lock.locked():
-                self._loading.pop(key, None)
+        async with self._locks.setdefault(key, asyncio.Lock()):
+            known = self._leaders.get(key)
+            if known is None or not known.is_current or known.partition is not partition:
+                known = await self._load(key, partition)
+            return known
 
     def known(self, group_id: str, topic_id: TopicId, index: int) -> ShareLeader | None:
         """One that is loaded: whoever has nothing of it need not load it."""
@@ -303,12 +300,13 @@ class ShareLeaders:
 
     def forget(self, key: ShareKey) -> None:
         """Its state is another's from now on, or nobody's."""
+        self._loading.discard(key)
         leader = self._leaders.pop(key, None)
         if leader is not None:
             leader.stop()
 
     def forget_topic(self, topic_id: TopicId) -> None:
-        for key in [key for key in self._leaders if key.topic_id == topic_id]:
+        for key in [key for key in (*self._leaders, *self._loading) if key.topic_id == topic_id]:
             self.forget(key)
 
     def stop(self) -> None:
@@ -320,13 +318,18 @@ class ShareLeaders:
         if len(self._leaders) >= _LEADERS_MAX:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "too many share-partitions are in use")
         config = self._broker.groups.config_of(key.group_id)
+        self._loading.add(key)
         try:
             state = await self._states.read(key, partition.leader_epoch)
+            start = state.start_offset
+            if start == UNINITIALIZED:
+                start = await first_offset(self._broker, partition, config)
+            if key not in self._loading:
+                raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "its state began anew while it was read")
         except KafkaError as error:
             raise _for_clients(error) from error
-        start = state.start_offset
-        if start == UNINITIALIZED:
-            start = await first_offset(self._broker, partition, config)
+        finally:
+            self._loading.discard(key)
         share = SharePartition(limits_of(config), start, state.batches)
         leader = ShareLeader(self._broker, self._states, key, partition, share, state.state_epoch)
         if state.start_offset == UNINITIALIZED:
