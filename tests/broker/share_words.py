@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 
+from clarion.broker.config import Durability
 from clarion.model.errors import ErrorCode
 from clarion.wire.batch import read_header
 from clarion.wire.messages.share_groups import (
     AcknowledgementBatch,
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
     ShareAcknowledgeRequest,
     ShareFetchPartition,
     ShareFetchRequest,
@@ -17,10 +20,11 @@ from clarion.wire.messages.share_groups import (
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
 )
-from clarion.wire.records import decode_batch
+from clarion.wire.records import decode_batch, encode_batch
 from tests.broker.harness import Client, Node
 
 ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
+QUICK = {"durability": Durability.PAGE_CACHE}
 
 Acks = Sequence[tuple[int, int, int]]  # first, last, type
 
@@ -119,6 +123,26 @@ class ShareConsumer:
         self.session_epoch = asked + 1
         codes = [one.error_code for topic in reply.responses for one in topic.partitions]
         return ErrorCode(codes[0]) if codes else ErrorCode.NONE
+
+
+async def earliest(node: Node, group: str = "g", **more: object) -> None:
+    node.broker.groups.configure_group(group, share_auto_offset_reset="earliest", **more)
+
+
+async def produce(node: Node, *contents: bytes, topic: str = "t", partition: int = 0) -> None:
+    batch = encode_batch([(None, value, (), 1_000) for value in contents])
+    await node.client.produce({(topic, partition): bytes(batch)})
+
+
+async def joined(node: Node, member: str = "m", client=None) -> ShareConsumer:
+    return await ShareConsumer(client or node, node, member).join()
+
+
+async def offsets(node: Node, group: str = "g", version: int = 1):
+    asked = DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=None)
+    (told,) = (await node.ask(DescribeShareGroupOffsetsRequest(groups=(asked,)), version)).groups
+    assert told.error_code == ErrorCode.NONE, told
+    return {(topic.topic_name, one.partition_index): one for topic in told.topics for one in topic.partitions}
 
 
 def acknowledge_codes(reply: ShareFetchResponse) -> list[ErrorCode]:

@@ -8,62 +8,35 @@ from pathlib import Path
 import pytest
 
 from clarion.broker.config import Durability
-from clarion.broker.share_states import _OURSELVES
 from clarion.model.errors import ErrorCode
 from clarion.model.names import SHARE_STATE_TOPIC
-from clarion.queues.state_batches import Delta
-from clarion.queues.state_records import ShareKey
 from clarion.wire.messages.groups import DeleteGroupsRequest, ListGroupsRequest
 from clarion.wire.messages.metadata import FindCoordinatorRequest
 from clarion.wire.messages.share_groups import (
-    AcknowledgementBatch,
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,
     AlterShareGroupOffsetsRequestTopic,
     DeleteShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsRequestTopic,
-    DescribeShareGroupOffsetsRequest,
-    DescribeShareGroupOffsetsRequestGroup,
-    ShareAcknowledgeRequest,
-    ShareFetchPartition,
-    ShareFetchTopic,
     ShareGroupDescribeRequest,
 )
-from clarion.wire.records import decode_batch, encode_batch
-from tests.broker.harness import Node, running, until
-from tests.broker.kept import settle
+from clarion.wire.records import encode_batch
+from tests.broker.harness import running, until
 from tests.broker.share_words import (
     ACCEPT,
+    QUICK,
     REJECT,
     RELEASE,
     RENEW,
     ShareConsumer,
     acknowledge_codes,
+    earliest,
     fetch_codes,
+    joined,
+    offsets,
+    produce,
     values,
 )
-
-QUICK = {"durability": Durability.PAGE_CACHE}
-
-
-async def earliest(node: Node, group: str = "g", **more: object) -> None:
-    node.broker.groups.configure_group(group, share_auto_offset_reset="earliest", **more)
-
-
-async def produce(node: Node, *contents: bytes, topic: str = "t", partition: int = 0) -> None:
-    batch = encode_batch([(None, value, (), 1_000) for value in contents])
-    await node.client.produce({(topic, partition): bytes(batch)})
-
-
-async def joined(node: Node, member: str = "m", client=None) -> ShareConsumer:
-    return await ShareConsumer(client or node, node, member).join()
-
-
-async def offsets(node: Node, group: str = "g", version: int = 1):
-    asked = DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=None)
-    (told,) = (await node.ask(DescribeShareGroupOffsetsRequest(groups=(asked,)), version)).groups
-    assert told.error_code == ErrorCode.NONE, told
-    return {(topic.topic_name, one.partition_index): one for topic in told.topics for one in topic.partitions}
 
 
 async def test_records_are_fetched_acknowledged_and_not_seen_again(tmp_path: Path) -> None:
@@ -231,35 +204,6 @@ async def test_what_cannot_be_is_refused_partition_by_partition(tmp_path: Path) 
         assert fetch_codes(await stranger.ask(epoch=0)) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
-async def test_a_topic_named_many_times_is_answered_once_and_acknowledgements_that_come_twice_are_refused(
-    tmp_path: Path,
-) -> None:
-    async with running(tmp_path, **QUICK) as node:
-        await node.topic("t", 1)
-        await earliest(node)
-        await produce(node, b"one", b"two")
-        consumer = await joined(node)
-        await consumer.fetch()
-
-        def named(*at: int, index: int = 0) -> ShareFetchTopic:
-            acks = [AcknowledgementBatch(first_offset=one, last_offset=one, acknowledge_types=(1,)) for one in at]
-            one = ShareFetchPartition(partition_index=index, acknowledgement_batches=tuple(acks))
-            return ShareFetchTopic(topic_id=consumer.topic_id, partitions=(one,))
-
-        async def say(*topics: ShareFetchTopic):
-            epoch = consumer.session_epoch
-            return await node.ask(
-                ShareAcknowledgeRequest(group_id="g", member_id="m", share_session_epoch=epoch, topics=topics), 2
-            )
-
-        assert (await say(named(0), named(1))).error_code == ErrorCode.INVALID_REQUEST
-        many = [named(0, index=index) for index in range(1, 100)]
-        (told,) = (await say(named(), *many, named(0))).responses
-        assert [one.partition_index for one in told.partitions] == list(range(100))
-        assert told.partitions[0].error_code == ErrorCode.NONE
-        assert (await offsets(node))["t", 0].start_offset == 1
-
-
 async def test_a_record_limit_is_never_exceeded_and_whole_batches_are_by_default(tmp_path: Path) -> None:
     async with running(tmp_path, **QUICK) as node:
         await node.topic("t", 1)
@@ -299,55 +243,6 @@ async def test_offsets_are_altered_and_deleted_when_nobody_is_in_the_group(tmp_p
         assert [topic.error_code for topic in reply.responses] == [ErrorCode.NONE]
         assert await offsets(node) == {}
         assert len(await (await joined(node, "last")).fetch()) == 3
-
-
-@pytest.mark.parametrize("what", ["delete", "alter"])
-async def test_a_broker_that_ends_while_offsets_are_deleted_or_altered_leaves_a_group_that_can_read(
-    tmp_path: Path, what: str
-) -> None:
-    async with running(tmp_path, durability=Durability.FSYNC) as node:
-        await node.topic("t", 1)
-        await node.topic("u", 1)
-        await earliest(node)
-        await produce(node, b"one", topic="t")
-        await produce(node, b"one", topic="u")
-        consumer = await joined(node)
-        await consumer.beat(-1)
-        shares, topics = node.broker.shares, node.broker.image.topics
-        if what == "delete":
-            begun = shares.group("g").initialized[topics["t"].id]
-            work = shares.delete("g", topics["t"].id, begun, _OURSELVES)
-        else:
-            work = shares.alter("g", topics["u"], {0: 0}, _OURSELVES)
-        ending = asyncio.create_task(work)
-        await asyncio.sleep(0)  # as far as its first step to the disk, and no further
-        ending.cancel()
-        await asyncio.gather(ending, return_exceptions=True)
-        topic = "t" if what == "delete" else "u"
-        consumer = await ShareConsumer(node, node, "later", topic=topic).join()
-        assert await consumer.fetch() == {0: 1}
-
-
-async def test_a_state_that_is_deleted_while_it_is_loaded_leads_nobody(tmp_path: Path) -> None:
-    async with running(tmp_path, durability=Durability.FSYNC) as node:
-        await node.topic("t", 1)
-        await earliest(node)
-        await produce(node, b"one", b"two")
-        consumer = await joined(node)
-        await consumer.fetch()
-        assert await consumer.acknowledge((0, 0, ACCEPT)) is ErrorCode.NONE
-        shares, key = node.broker.shares, ShareKey("g", consumer.topic_id, 0)
-        epoch = (await shares.states.summary(key)).state_epoch
-        shares.leaders.forget(key)
-        writing = asyncio.create_task(shares.states.write(key, epoch, 0, Delta(1, 0, ())))
-        loading = asyncio.create_task(shares.leaders.get("g", consumer.topic_id, node.partition()))
-        await asyncio.sleep(0)  # it has read, and waits until what it has read is on disk
-        shares.leaders.forget(key)
-        await shares.states.delete(key)
-        await asyncio.gather(writing, loading, return_exceptions=True)
-        assert shares.leaders.known("g", consumer.topic_id, 0) is None
-        await shares.states.initialize(key, epoch)
-        assert await consumer.fetch(max_wait=60_000) == {0: 1, 1: 1}
 
 
 async def test_groups_are_listed_described_and_deleted_with_all_they_had(tmp_path: Path) -> None:
@@ -396,44 +291,6 @@ async def test_records_that_retention_took_away_are_not_waited_for(tmp_path: Pat
         node.partition().raise_start(2)
         assert await consumer.fetch() == {2: 1}
         assert await consumer.acknowledge((0, 0, ACCEPT)) is ErrorCode.NONE
-
-
-async def test_what_compaction_has_emptied_is_passed_over(tmp_path: Path) -> None:
-    async with running(tmp_path, **QUICK) as node:
-        await node.topic("t", 1, cleanup_policy="compact", segment_bytes="1024", min_cleanable_dirty_ratio="0.01")
-        await earliest(node)
-        for _ in range(2):
-            for number in range(50):
-                batch = encode_batch([(b"%d" % number, b"x" * 100, (), node.broker.clock.now_ms())])
-                await node.client.produce({("t", 0): bytes(batch)})
-        await settle(node)
-        await node.server.housekeeping.compact()
-        consumer = await joined(node)
-        given = await consumer.fetch()
-        reply = await consumer.fetch()
-        held = {record.offset for batch in node.partition().batches() for record in decode_batch(batch)}
-        assert len(held) < 100
-        assert {**given, **reply} == dict.fromkeys(held, 1)
-
-
-async def test_a_fetch_reads_no_more_than_it_needs_at_a_time(tmp_path: Path) -> None:
-    async with running(tmp_path, **QUICK) as node:
-        await node.topic("t", 2)
-        await earliest(node, share_partition_max_record_locks=10_000)
-        now_ms = node.broker.clock.now_ms()
-        for _ in range(30):
-            node.partition("t", 0).append_own(encode_batch([(None, b"x" * 100_000, (), now_ms)]), now_ms)
-        for _ in range(2_500):
-            node.partition("t", 1).append_own(encode_batch([(None, b"", (), now_ms)]), now_ms)
-        await until(lambda: node.partition("t", 1).high_watermark.offset == 2_500)
-        consumer = await joined(node)
-        all_of_it = {"max_records": 100_000, "max_bytes": 50_000_000}
-        (told,) = (await consumer.ask(**all_of_it)).responses
-        large, many = sorted(told.partitions, key=lambda one: one.partition_index)
-        assert len(large.records) <= 1_048_576
-        assert many.acquired_records[-1].last_offset == 1_999
-        (told,) = (await consumer.ask(**all_of_it)).responses
-        assert {one.partition_index: one.acquired_records[-1].last_offset for one in told.partitions}[1] == 2_499
 
 
 async def test_share_coordinators_are_found(tmp_path: Path) -> None:
