@@ -110,6 +110,24 @@ async def test_a_state_that_is_deleted_while_it_is_loaded_leads_nobody(tmp_path:
         assert await consumer.fetch(max_wait=60_000) == {0: 1, 1: 1}
 
 
+async def test_a_consumer_that_has_gone_while_it_waited_takes_nothing_from_the_others(tmp_path: Path) -> None:
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic("t", 1)
+        await earliest(node)
+        consumer = await joined(node, "stays")
+        assert await consumer.fetch() == {}
+        leader = node.broker.shares.leaders.known("g", consumer.topic_id, 0)
+        assert leader is not None
+        async with node.another() as other:
+            gone = await joined(node, "goes", other)
+            waiting = asyncio.create_task(gone.fetch(max_wait=300_000))
+            await until(lambda: leader._line)
+        waiting.cancel()
+        await until(lambda: not leader._line)  # nor does it wait on
+        await produce(node, b"one")
+        assert await consumer.fetch() == {0: 1}
+
+
 async def test_what_compaction_has_emptied_is_passed_over(tmp_path: Path) -> None:
     async with running(tmp_path, **QUICK) as node:
         await node.topic("t", 1, cleanup_policy="compact", segment_bytes="1024", min_cleanable_dirty_ratio="0.01")

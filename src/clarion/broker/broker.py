@@ -58,6 +58,7 @@ class RequestContext(NamedTuple):
     host: str
     listener: int
     principal: Principal = ANONYMOUS
+    has_left: Callable[[], bool] = lambda: False  # whether the client has gone: nobody will hear the answer
 
 
 class Broker:

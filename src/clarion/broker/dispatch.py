@@ -111,8 +111,9 @@ class Dispatch:
         is_long = len(body) > _DECODED_AT_ONCE_BYTES
         request = bytes(body) if is_long else decode(api.request, api.key, header.api_version, "request", body)
         connection.client_id = header.client_id or ""
+        client_id, has_left = header.client_id or "", connection.has_left
         context = RequestContext(
-            header.api_version, header.client_id or "", connection.peer, connection.listener, session.principal
+            header.api_version, client_id, connection.peer, connection.listener, session.principal, has_left
         )
         pending = PendingReply(connection)
         pending.time_in(self.latencies.of(api.key), self.latencies)

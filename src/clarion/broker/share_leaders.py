@@ -13,7 +13,7 @@ wakes the next when it has taken what it wants: a hundred consumers that wait co
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
@@ -41,6 +41,7 @@ log = event_log("broker")
 _LEADERS_MAX: Final = 100_000  # share-partitions in memory; each takes a few kilobytes while it is idle
 _READ_BYTES_MAX: Final = 1024 * 1024  # at a time, as `max.partition.fetch.bytes`: it is for some hundred records
 _BATCHES_MAX: Final = 2_000  # looked at after a read, in a few milliseconds
+_STILL_THERE_SECONDS: Final = 1.0  # after which it is seen that a client has gone that waits for minutes
 _FENCED: Final = (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.FENCED_STATE_EPOCH)
 
 
@@ -57,8 +58,10 @@ class Waiter:
         for leader in self.leaders:
             leader.tell()  # of what has come since it looked
 
-    async def wait(self, seconds: float) -> None:
-        await asyncio.wait([self.woken], timeout=seconds)
+    async def wait(self, seconds: float, has_left: Callable[[], bool]) -> None:
+        while not self.woken.done() and seconds > 0 and not has_left():
+            await asyncio.wait([self.woken], timeout=min(seconds, _STILL_THERE_SECONDS))
+            seconds -= _STILL_THERE_SECONDS
 
     def leave(self) -> None:
         """Others may go on: whoever was woken has what it wants by now, or is tired of waiting."""
@@ -154,10 +157,6 @@ class ShareLeader:
 
     def give_back(self, member: str) -> None:
         self.share.give_back(member)
-        self.changed()
-
-    def release(self, member: str) -> None:
-        self.share.release(member)
         self.changed()
 
     def changed(self) -> None:

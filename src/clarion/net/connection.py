@@ -100,6 +100,10 @@ class Connection(Replies):
         self._will_end = True
         return not self._end_if_nothing_is_owed() and not self._outbox.is_encrypted
 
+    def has_left(self) -> bool:
+        """It has gone, or has ended its half: a client that does that is about to go."""
+        return self._will_end or self.is_closed
+
     def take_no_more(self) -> None:
         """The broker stops: requests under way are answered, further ones are not begun."""
         self._is_ending = True

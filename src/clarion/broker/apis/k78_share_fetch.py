@@ -63,7 +63,7 @@ async def handle(broker: Broker, request: ShareFetchRequest, context: RequestCon
     if request.share_session_epoch == FINAL_EPOCH:
         give_back(broker, session)
     elif request.max_records > 0 and not request.is_renew_ack:
-        await _fetch(member, session, request, reply)
+        await _fetch(member, session, request, reply, context)
     return reply.response()
 
 
@@ -72,7 +72,9 @@ def _check(request: ShareFetchRequest) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no acquire mode {request.share_acquire_mode}")
 
 
-async def _fetch(member: Member, session: ShareSession, request: ShareFetchRequest, reply: _Reply) -> None:
+async def _fetch(
+    member: Member, session: ShareSession, request: ShareFetchRequest, reply: _Reply, context: RequestContext
+) -> None:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + min(max(request.max_wait, 0), _WAIT_MS_MAX) / 1000
     while True:
@@ -82,9 +84,11 @@ async def _fetch(member: Member, session: ShareSession, request: ShareFetchReque
             return
         waiter = Waiter(leaders)
         try:
-            await waiter.wait(min(left, _LOADING_SECONDS) if is_loading else left)
+            await waiter.wait(min(left, _LOADING_SECONDS) if is_loading else left, context.has_left)
         finally:
             waiter.leave()
+        if context.has_left():
+            return  # what it took now, nobody could have until the lock ends
 
 
 async def _look(
