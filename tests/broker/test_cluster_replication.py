@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -117,3 +119,23 @@ async def test_who_asks_the_wrong_broker_hears_which_one_leads(three: Cluster, v
     told = fetched.partitions[place]
     assert told.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert (told.current_leader.leader_id, told.current_leader.leader_epoch) == (leader, epoch)
+
+
+async def test_who_waits_for_files_does_not_wait_for_revisions_in_which_nothing_concerns_files(three):
+    """The store's revision grows with everything in it, such as the events of the cluster manager."""
+    node = three[1].server.node
+    replicas = node._replicas
+
+    def come_to_know_of_something_else() -> None:
+        later = node._registry.image.revision + 1_000_000
+        replicas.on_image(dataclasses.replace(replicas._image, revision=later))
+
+    async with asyncio.timeout(20):  # less than whoever makes a topic waits at most
+        await replicas.settled()
+        come_to_know_of_something_else()
+        await replicas.settled()
+        making = asyncio.create_task(three[1].topic("t"))
+        await until(lambda: "t" in replicas._image.topics)
+        come_to_know_of_something_else()
+        await replicas.settled()
+        await making

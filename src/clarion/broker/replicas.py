@@ -106,6 +106,8 @@ class Replicas:
             self._has_news.set()
         elif image.deleting is not before.deleting:
             self._has_news.set()
+        elif self._settled_image is before:
+            self._settled_image = image  # of a later revision, and with nothing in it that concerns files
 
     def take_roles_again(self) -> None:
         """This broker is in another life: what it was given in the last one is over."""
@@ -194,7 +196,8 @@ class Replicas:
             self._has_news.clear()
             image = self._image
             if await self._settle_or_say_why(image):
-                self._settled_image = image
+                # An image that came meanwhile and was no news differs in its revision, for which somebody may wait.
+                self._settled_image = image if self._has_news.is_set() else self._image
                 async with self._has_settled:
                     self._has_settled.notify_all()
             else:
