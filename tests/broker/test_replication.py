@@ -142,6 +142,23 @@ async def test_a_tail_that_the_new_leader_does_not_have_is_cut_and_replaced(tmp_
         assert pair.follower.log.epochs.entries == pair.leader.log.epochs.entries
 
 
+async def test_a_follower_hears_what_is_committed_also_when_its_log_was_cut_for_it(tmp_path: Path) -> None:
+    """The watermark came with the answer that had it cut its log, and counts for nothing then."""
+    async with two_replicas(tmp_path, **QUICK) as pair:
+        await pair.node.client.produce({PLACE: batch(b"both")}, acks=1)
+        pair.follow()
+        await until(lambda: pair.follower.next_offset == 1)
+        now = pair.agreement.states[-1]
+        pair.fetchers.forget(pair.follower)
+        pair.follower.lead(now._replace(leader=FOLLOWER, leader_epoch=now.leader_epoch + 1, replicas=(FOLLOWER,)))
+        pair.follower.append(memoryview(bytearray(batch(b"lost", at=NOW_MS))), NOW_MS)
+        pair.begin_term(leader_epoch=now.leader_epoch + 2, partition_epoch=now.partition_epoch + 2)
+        pair.follower.restore_watermark(0)  # as after a restart
+        pair.follow()
+        await until(lambda: pair.bytes_of(pair.follower) == pair.bytes_of(pair.leader))
+        await until(lambda: pair.follower.high_watermark.offset == 1)
+
+
 async def test_a_follower_begins_anew_where_the_leaders_log_begins_now(tmp_path: Path) -> None:
     async with two_replicas(tmp_path, **QUICK) as pair:
         for value in (b"a", b"b", b"c"):

@@ -101,6 +101,13 @@ class SessionPartition:
         self.start_offset = asked.log_start_offset  # a follower's
         self.is_fresh = True  # a replica has just said where it is
 
+    def tell_anew(self, asked: FetchPartition) -> None:
+        """A follower that names it may have passed over replies: those that were under way when it paused, cut its log,
+        or heard of another term. In the last two cases it may know of less than it did."""
+        self.reported_watermark = -1
+        if asked.current_leader_epoch != self.leader_epoch or asked.fetch_offset < self.next_offset:
+            self.told = None
+
     def take_growth(self) -> int:
         """About how many bytes have been committed since the last look."""
         partition, seen = self.partition, self.seen
@@ -157,6 +164,8 @@ class FetchSession:
                 if known is None:
                     known = self.partitions[key] = SessionPartition(key, topic.name, topic.topic_id, asked)
                 else:
+                    if self.replica_id >= 0:
+                        known.tell_anew(asked)
                     known.ask(asked)
                 self.ready[key] = known
 

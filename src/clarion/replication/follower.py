@@ -74,6 +74,8 @@ class Follower:
         self.end = end
         self._uncommitted.cut(end)
         self.high_watermark = min(self.high_watermark, end)
+        if self.high_watermark < end:
+            self._uncommitted.add(end)
 
     def on_batch(self, header: BatchHeader, latest_epoch: int) -> bool:
         """False if the log has it already: two fetches under way may bring the same."""
