@@ -57,8 +57,8 @@ class Pair:
         )
         self.follower = self.open_follower()
 
-    def open_follower(self) -> Partition:
-        one, disk = self.leader, RealDisk()
+    def open_follower(self, of: Partition | None = None, disk: RealDisk | None = None) -> Partition:
+        one, disk = of or self.leader, disk or RealDisk()
         log = Log.open(
             disk,
             str(self.folder / str(one.tp)),
@@ -73,6 +73,17 @@ class Pair:
         """From the leader as it is now."""
         self.follower.follow(self.agreement.states[-1])
         self.fetchers.follow(self.follower, self.agreement.states[-1].leader, self.agreement.states[-1].leader_epoch)
+
+    async def follow_another(self) -> None:
+        """A partition of which nothing is told: with it the conversation goes on."""
+        await self.node.topic("another")
+        leader = self.node.partition("another")
+        leader.membership = self.leader.membership
+        term = Term(1, leader.leader_epoch + 1, (1, FOLLOWER), (1, FOLLOWER), 1)
+        leader.lead(term, NOW_MS)
+        follower = self.open_follower(leader)
+        follower.follow(term)
+        self.fetchers.follow(follower, term.leader, term.leader_epoch)
 
     def begin_term(self, **changes: Any) -> None:
         before = self.agreement.states[-1]

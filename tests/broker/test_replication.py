@@ -159,6 +159,21 @@ async def test_a_follower_hears_what_is_committed_also_when_its_log_was_cut_for_
         await until(lambda: pair.follower.high_watermark.offset == 1)
 
 
+async def test_who_follows_no_longer_leaves_the_session_also_when_another_term_had_just_begun(tmp_path: Path) -> None:
+    """Else the leader answers every request at once with what nobody wants, as fast as it is asked."""
+    async with two_replicas(tmp_path, **QUICK) as pair:
+        await pair.follow_another()
+        pair.follow()
+        await pair.node.client.produce({PLACE: batch(b"v")}, acks=1)
+        await until(lambda: pair.follower.next_offset == 1)
+        pair.begin_term()
+        pair.follow()
+        pair.fetchers.forget(pair.follower)  # in the same turn: the leader has not been told of the term
+        session = pair.node.broker.sessions._followers[FOLLOWER]
+        await until(lambda: len(session.partitions) == 1)
+        assert session.id in pair.node.broker.sessions._sessions, "the conversation goes on in the same session"
+
+
 async def test_a_follower_begins_anew_where_the_leaders_log_begins_now(tmp_path: Path) -> None:
     async with two_replicas(tmp_path, **QUICK) as pair:
         for value in (b"a", b"b", b"c"):

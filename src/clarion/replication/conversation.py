@@ -23,7 +23,7 @@ from clarion.model.errors import ErrorCode, KafkaError, MalformedError
 from clarion.model.ids import TopicId
 from clarion.net.channel import Channel, ChannelLostError, ChannelUnusableError, LastingChannel
 from clarion.replication.catch_up import PIECE_BYTES_MAX, PIECE_BYTES_MIN, CatchUp, Filling
-from clarion.replication.follower import FETCHES_IN_FLIGHT_MAX, Follower, Position
+from clarion.replication.follower import FETCHES_IN_FLIGHT_MAX, Follower
 from clarion.replication.partition import Partition
 from clarion.wire.apis import FETCH
 from clarion.wire.replica_fetch import (
@@ -66,12 +66,11 @@ RateOf = Callable[[Partition], float | None]  # bytes per second, if an operator
 class Followed:
     """One partition of a conversation."""
 
-    __slots__ = ("filling", "follower", "leader_watermark", "partition", "told", "valid_from")
+    __slots__ = ("filling", "follower", "leader_watermark", "partition", "valid_from")
 
     def __init__(self, partition: Partition, follower: Follower, valid_from: int) -> None:
         self.partition = partition
         self.follower = follower  # another one means that another term has begun
-        self.told: Position | None = None  # what the leader was told last in this session
         self.valid_from = valid_from  # the first request that speaks of the log as it is: replies to others are stale
         self.leader_watermark = -1
         self.filling: Filling | None = None  # while it lacks much, and is not in sync
@@ -101,6 +100,7 @@ class Conversation:
         self._followed: dict[Key, Followed] = {}
         self._changed: dict[Key, None] = {}  # to be named in the next request
         self._forgotten: dict[Key, None] = {}
+        self._named: set[Key] = set()  # what the leader's session holds when it has all requests
         self._paused: dict[Key, asyncio.TimerHandle] = {}
         self._session_id = 0
         self._session_epoch = _FIRST_EPOCH
@@ -127,7 +127,7 @@ class Conversation:
         if known is not None:
             if known.partition.flush_watcher is self:
                 known.partition.flush_watcher = None
-            self._leave_session(key, known)
+            self._leave_session(key)
             self._unpause(key)
             self._say_soon()
 
@@ -231,6 +231,8 @@ class Conversation:
         forgotten: dict[UUID, list[int]] = {}
         for topic_id, index in self._forgotten:
             forgotten.setdefault(topic_id, []).append(index)
+        self._named.difference_update(self._forgotten)
+        self._named.update(self._changed)
         self._changed, self._forgotten = {}, {}
         session = (self._session_id, self._session_epoch)
         request = ReplicaRequest(*identity, *session, MAX_WAIT_MS, 1, _REPLY_BYTES_MAX, asked, forgotten)
@@ -239,7 +241,7 @@ class Conversation:
         channel.post(FETCH, LAST_VERSION, encode_request(request), partial(self._on_reply, self._number))
 
     def _asked(self, index: int, followed: Followed) -> AskedPartition:
-        at = followed.told = followed.partition.position
+        at = followed.partition.position
         return AskedPartition(
             index,
             at.leader_epoch,
@@ -276,6 +278,7 @@ class Conversation:
         self._session_id = reply.session_id
         if reply.session_id == 0:  # the leader keeps none: everything is named every time
             self._session_epoch = _FIRST_EPOCH
+            self._named.clear()
             self._changed = dict.fromkeys(key for key in self._followed if key not in self._paused)
         self._heard.append((number, reply.partitions))
         if len(self._heard) == 1:
@@ -300,6 +303,7 @@ class Conversation:
         """Everything is to be said anew."""
         self._session_id, self._session_epoch = 0, _FIRST_EPOCH
         self._forgotten = {}
+        self._named.clear()
         for key in list(self._paused):
             self._unpause(key)
         for known in self._followed.values():
@@ -359,14 +363,16 @@ class Conversation:
 
     def _pause(self, key: Key, known: Followed, seconds: float) -> None:
         """Out of the session, which would tell of the same trouble at once."""
-        self._leave_session(key, known)
-        known.valid_from = self._number + 2  # the request after the one that takes it out
+        self._leave_session(key)
+        known.valid_from = self._number + 2  # the request after the one that takes it out, or that ends the pause
         self._paused[key] = self._loop.call_later(seconds, self._end_pause, key)
         self._say_soon()
 
     def _end_pause(self, key: Key) -> None:
         del self._paused[key]
-        if key in self._followed:
+        known = self._followed.get(key)
+        if known is not None:
+            known.valid_from = self._number + 1
             self._forgotten.pop(key, None)
             self._change(key)
 
@@ -375,10 +381,9 @@ class Conversation:
         if timer is not None:
             timer.cancel()
 
-    def _leave_session(self, key: Key, known: Followed) -> None:
+    def _leave_session(self, key: Key) -> None:
         self._changed.pop(key, None)
-        if known.told is not None:
-            known.told = None
+        if key in self._named:
             self._forgotten[key] = None
 
 
