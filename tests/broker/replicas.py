@@ -41,7 +41,9 @@ class Agreement:
 
 
 class Pair:
-    def __init__(self, node: Node, folder: Path, leader: Partition, agreement: Agreement, held: bool) -> None:
+    def __init__(
+        self, node: Node, folder: Path, leader: Partition, agreement: Agreement, held: bool, disk: RealDisk | None
+    ) -> None:
         self.node = node
         self.leader = leader
         self.agreement = agreement
@@ -55,7 +57,7 @@ class Pair:
             lambda: NOW_MS,
             CatchUp(lambda: 0.2, boot_seconds),
         )
-        self.follower = self.open_follower()
+        self.follower = self.open_follower(leader, disk)
 
     def open_follower(self, of: Partition | None = None, disk: RealDisk | None = None) -> Partition:
         one, disk = of or self.leader, disk or RealDisk()
@@ -74,8 +76,8 @@ class Pair:
         self.follower.follow(self.agreement.states[-1])
         self.fetchers.follow(self.follower, self.agreement.states[-1].leader, self.agreement.states[-1].leader_epoch)
 
-    async def follow_another(self) -> None:
-        """A partition of which nothing is told: with it the conversation goes on."""
+    async def follow_another(self) -> Partition:
+        """A partition beside it, in the same conversation."""
         await self.node.topic("another")
         leader = self.node.partition("another")
         leader.membership = self.leader.membership
@@ -84,6 +86,7 @@ class Pair:
         follower = self.open_follower(leader)
         follower.follow(term)
         self.fetchers.follow(follower, term.leader, term.leader_epoch)
+        return follower
 
     def begin_term(self, **changes: Any) -> None:
         before = self.agreement.states[-1]
@@ -101,9 +104,14 @@ class Pair:
 
 @asynccontextmanager
 async def two_replicas(
-    folder: Path, *, held: bool = False, in_sync: tuple[int, ...] = (1,), **settings: str
+    folder: Path,
+    *,
+    held: bool = False,
+    in_sync: tuple[int, ...] = (1,),
+    disk: RealDisk | None = None,
+    **settings: str,
 ) -> AsyncIterator[Pair]:
-    """`held`: the follower's flushes happen when the test says so."""
+    """`held`: the follower's flushes happen when the test says so. `disk`: the follower's."""
     async with running(folder / "leader") as node:
         await node.topic("t", **settings)
         leader, agreement = node.partition("t"), Agreement()
@@ -112,7 +120,7 @@ async def two_replicas(
         agreement.states.append(Term(1, leader.leader_epoch + 1, (1, FOLLOWER), in_sync, 1))
         leader.lead(agreement.states[-1], NOW_MS)
         (folder / "follower").mkdir()
-        pair = Pair(node, folder / "follower", leader, agreement, held)
+        pair = Pair(node, folder / "follower", leader, agreement, held, disk)
         try:
             yield pair
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from clarion.broker.apis.k02_list_offsets import EARLIEST, LATEST
+from clarion.log.producer_snapshot import snapshot_offsets
 from clarion.model.errors import ErrorCode
 from clarion.model.names import OFFSETS_TOPIC
 from clarion.replication import Membership
@@ -17,8 +19,10 @@ from clarion.wire.batch import HEADER_BYTES, stamp
 from clarion.wire.limits import WorkBudget
 from clarion.wire.messages.logs import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from clarion.wire.messages.offsets import OffsetFetchRequest
+from clarion.world import RealDisk
+from tests.broker.disks import StoryDisk
 from tests.broker.harness import Node, running, until
-from tests.broker.replicas import FOLLOWER, LIFE, NOW_MS, Agreement, two_replicas
+from tests.broker.replicas import FOLLOWER, LIFE, NOW_MS, Agreement, Pair, two_replicas
 from tests.broker.talk import batch
 from tests.replication.bench import turns
 
@@ -172,6 +176,54 @@ async def test_who_follows_no_longer_leaves_the_session_also_when_another_term_h
         session = pair.node.broker.sessions._followers[FOLLOWER]
         await until(lambda: len(session.partitions) == 1)
         assert session.id in pair.node.broker.sessions._sessions, "the conversation goes on in the same session"
+
+
+async def lead_alone_and_write(pair: Pair) -> None:
+    """Both have a message of a producer; the follower leads for a term that nobody hears of, and writes another one."""
+    await pair.node.client.produce({PLACE: batch(b"both", producer_id=5, producer_epoch=0, base_sequence=0)}, acks=1)
+    pair.follow()
+    await until(lambda: pair.follower.next_offset == 1)
+    now = pair.agreement.states[-1]
+    pair.fetchers.forget(pair.follower)
+    pair.follower.lead(now._replace(leader=FOLLOWER, leader_epoch=now.leader_epoch + 1, replicas=(FOLLOWER,)))
+    pair.follower.append(memoryview(bytearray(batch(b"lost", at=NOW_MS))), NOW_MS)
+    pair.begin_term(leader_epoch=now.leader_epoch + 2, partition_epoch=now.partition_epoch + 2)
+
+
+async def test_a_follower_without_room_for_a_snapshot_cuts_its_log_and_knows_its_producers(tmp_path: Path) -> None:
+    disk = StoryDisk()
+    async with two_replicas(tmp_path, disk=disk, **QUICK) as pair:
+        await lead_alone_and_write(pair)
+        disk.on_open = lambda path: OSError(errno.ENOSPC, "full") if ".snapshot" in path else None
+        pair.follow()
+        await until(lambda: pair.bytes_of(pair.follower) == pair.bytes_of(pair.leader))
+        assert pair.follower.producers.find(5) is not None
+        assert pair.follower.recovery_point == 0, "the next start reads what no snapshot knows"
+
+
+async def test_a_snapshot_of_producers_whose_batches_were_cut_meanwhile_does_not_stay(tmp_path: Path) -> None:
+    async with two_replicas(tmp_path, held=True, **QUICK) as pair:
+        await lead_alone_and_write(pair)
+        pair.follower.roll(NOW_MS)  # its flush takes a snapshot along
+        await until(lambda: pair.executor.held)
+        pair.follow()
+        await until(lambda: pair.bytes_of(pair.follower) == pair.bytes_of(pair.leader))
+        await pair.executor.run()
+        await until(lambda: pair.executor.held)  # the next one saves what the log knows now
+        await pair.executor.run()
+        assert snapshot_offsets(RealDisk(), pair.follower.log.folder) == [1]
+
+
+async def test_a_disk_that_cannot_be_read_when_a_log_is_cut_stops_this_partition_alone(tmp_path: Path) -> None:
+    disk = StoryDisk()
+    async with two_replicas(tmp_path, disk=disk, **QUICK) as pair:
+        await lead_alone_and_write(pair)
+        another = await pair.follow_another()
+        disk.on_read = lambda _path: OSError(errno.EIO, "broken") if pair.follower.next_offset == 1 else None
+        pair.follow()
+        await until(lambda: pair.follower.unsound)  # without its producers it must not lead
+        await pair.node.client.produce({("another", 0): batch(b"v")}, acks=1)
+        await until(lambda: another.next_offset == 1)
 
 
 async def test_a_follower_begins_anew_where_the_leaders_log_begins_now(tmp_path: Path) -> None:

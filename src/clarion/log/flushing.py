@@ -15,6 +15,7 @@ from clarion.log.config import LogConfig
 from clarion.log.files import FileCache
 from clarion.log.flush import FlushTicket, NameSync
 from clarion.log.folder import Folder, parent_of
+from clarion.log.producer_snapshot import drop_snapshot
 from clarion.log.reading import ReadableLog
 from clarion.log.recovery import Opened
 from clarion.world import NO_DESCRIPTOR, NO_ROOM, event_log
@@ -62,6 +63,10 @@ class FlushableLog(ReadableLog):
             self.flushed = max(self.flushed, ticket.end)
             self._folder.files.trim()
             assert self.flushed <= self.end, "more is flushed than there is"
+        elif ticket.is_snapshot_saved:  # of producers whose last batches are gone
+            ticket.is_snapshot_saved = False
+            with self._failing():
+                drop_snapshot(self._folder.disk, self._folder.path, ticket.snapshot_offset)
 
     def flush(self) -> None:
         """All three steps at once; blocks."""

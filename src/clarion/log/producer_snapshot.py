@@ -86,6 +86,11 @@ def drop_snapshots(disk: Disk, folder: str, above: int) -> None:
         disk.sync_folder(folder)
 
 
+def drop_snapshot(disk: Disk, folder: str, offset: int) -> None:
+    remove_if_there(disk, _path(folder, offset))
+    disk.sync_folder(folder)
+
+
 def snapshot_offsets(disk: Disk, folder: str) -> list[int]:
     return [offset for name in disk.names(folder) if (offset := base_offset_of(name, SNAPSHOT)) is not None]
 

@@ -269,9 +269,9 @@ class CommittingPartition(ReadablePartition):
     def finish_flush(self, ticket: FlushTicket) -> None:
         if self.is_gone:
             return
+        self.log.finish_flush(ticket)
         if ticket.is_snapshot_saved and ticket.snapshot_offset >= self._snapshot_due_at:
             self._snapshot_due_at = self._snapshot_due_from = -1
-        self.log.finish_flush(ticket)
         if self._leader is not None:
             self._perform(self._leader.on_flushed(self.log.flushed))
         elif self.flush_watcher is not None:

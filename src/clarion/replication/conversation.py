@@ -50,6 +50,7 @@ _EPOCH_MAX: Final = 2**31 - 1
 
 Key = tuple[TopicId, int]
 OnLeader = Callable[[int, bool], None]  # a leader, and whether it has answered, or has closed the connection since
+RateOf = Callable[[Partition], float | None]  # bytes per second, if an operator holds up its filling
 
 
 class Identity(NamedTuple):
@@ -58,9 +59,6 @@ class Identity(NamedTuple):
     node_id: int
     broker_epoch: int
     secret: bytes
-
-
-RateOf = Callable[[Partition], float | None]  # bytes per second, if an operator holds up its filling
 
 
 class Followed:
@@ -155,21 +153,19 @@ class Conversation:
     # The conversation
 
     async def _run(self) -> None:
-        try:
-            while True:
-                try:
-                    pause_seconds = await self._talk()
-                except (ChannelLostError, ChannelUnusableError, MalformedError) as error:
-                    log.info("replica_fetch_interrupted", leader=self._leader, reason=str(error))
-                    self._note(is_there=False)
-                    pause_seconds = _RECONNECT_SECONDS
-                await asyncio.sleep(pause_seconds)
-                self._forget_session()
-        except asyncio.CancelledError:
-            raise
-        except Exception as error:
-            log.error("replica_fetches_ended", leader=self._leader, error=error)  # a mistake of ours
-            raise
+        while True:
+            try:
+                pause_seconds = await self._talk()
+            except (ChannelLostError, ChannelUnusableError, MalformedError) as error:
+                log.info("replica_fetch_interrupted", leader=self._leader, reason=str(error))
+                self._note(is_there=False)
+                pause_seconds = _RECONNECT_SECONDS
+            except Exception as error:
+                # A mistake of ours. Without another try all that this broker leads would stay behind for ever.
+                log.error("replica_fetches_failed", leader=self._leader, error=error)
+                pause_seconds = _LONG_PAUSE_SECONDS
+            await asyncio.sleep(pause_seconds)
+            self._forget_session()
 
     async def _talk(self) -> float:
         """With a session from its beginning to its end; returns how long to wait before the next one is begun."""
@@ -210,8 +206,7 @@ class Conversation:
     def _has_reason_to_ask(self) -> bool:
         if not self._asking:
             return len(self._followed) > len(self._paused) or bool(self._forgotten)
-        # The first request of a session has to be answered before there is one.
-        has_room = len(self._asking) < FETCHES_IN_FLIGHT_MAX and self._session_id != 0
+        has_room = len(self._asking) < FETCHES_IN_FLIGHT_MAX and self._session_id != 0  # else it is not begun
         return has_room and bool(self._changed) and self._identity().broker_epoch == self._life
 
     def _change(self, key: Key) -> None:
@@ -226,8 +221,12 @@ class Conversation:
             self._forget_session()
         self._number += 1
         asked: dict[UUID, list[AskedPartition]] = {}
-        for key in self._changed:
-            asked.setdefault(key[0], []).append(self._asked(key[1], self._followed[key]))
+        for key in list(self._changed):
+            known = self._followed[key]
+            try:
+                asked.setdefault(key[0], []).append(self._asked(key[1], known))
+            except OSError as error:  # its epochs cannot be read
+                self._put_off(key, known, error)
         forgotten: dict[UUID, list[int]] = {}
         for topic_id, index in self._forgotten:
             forgotten.setdefault(topic_id, []).append(index)
@@ -325,10 +324,18 @@ class Conversation:
                     self._pause(key, known, pause)
                 elif key not in self._paused:
                     self._changed[key] = None
-        except KafkaError as error:
+        except Exception as error:
+            # Also a mistake of ours, or an error of the disk that nobody has foreseen: it concerns this one alone.
+            self._put_off(key, known, error)
+
+    def _put_off(self, key: Key, known: Followed, error: Exception) -> None:
+        is_short = False
+        if isinstance(error, KafkaError):
             log.info("replica_fetch_put_off", partition=known.partition.tp, leader=self._leader, reason=str(error))
-            is_disks = error.code in (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.CORRUPT_MESSAGE)
-            self._pause(key, known, _LONG_PAUSE_SECONDS if is_disks else _PAUSE_SECONDS)
+            is_short = error.code not in (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.CORRUPT_MESSAGE)
+        else:
+            log.error("replica_fetch_failed", partition=known.partition.tp, leader=self._leader, error=error)
+        self._pause(key, known, _PAUSE_SECONDS if is_short else _LONG_PAUSE_SECONDS)
 
     def _pause_of(self, known: Followed, size: int, began: float) -> float:
         """Of one that is being filled and has written a piece. Others wait for nothing."""

@@ -367,10 +367,22 @@ class Partition(AssignedPartition):
         finally:
             follower.on_cut(self.log.end)
             self.high_watermark = follower.high_watermark
+        self._load_producers_again(now_ms)
+
+    def _load_producers_again(self, now_ms: int) -> None:
+        """As of the log's present end. The next flush saves them: a full disk keeps no follower from going on."""
+        limits, point = self.producers.limits, self.recovery_point
         self.producers.forget_all()
-        self.producers = load_producers(
-            self._disk, self.log, now_ms, clean=False, recovery_point=self.recovery_point, limits=self.producers.limits
-        )
+        try:
+            self.producers = load_producers(
+                self._disk, self.log, now_ms, clean=False, recovery_point=point, limits=limits, saves=False
+            )
+        except OSError as error:
+            self.log.fail(error)  # without its producers it must not lead
+            raise self._storage_error(error, now_ms) from error
+        self._snapshot_due_at = self._snapshot_due_from = -1
+        if len(self.producers):
+            self._on_roll()
 
     def _followed(self) -> Follower:
         if self._follower is None:

@@ -29,12 +29,19 @@ _LOOK_BACK_BATCHES: Final = 20  # of the size of the last one: five in a row, an
 
 
 def load_producers(
-    disk: Disk, log: Log, now_ms: int, *, clean: bool, recovery_point: int = 0, limits: ProducerLimits | None = None
+    disk: Disk,
+    log: Log,
+    now_ms: int,
+    *,
+    clean: bool,
+    recovery_point: int = 0,
+    limits: ProducerLimits | None = None,
+    saves: bool = True,
 ) -> ProducerStates:
     """From the newest snapshot and every batch behind it.
 
-    After a crash they are written down at once: recovery has moved what counts as flushed past these batches, and the
-    next start would not read them again.
+    After a crash they are written down at once (`saves`): recovery has moved what counts as flushed past these batches,
+    and the next start would not read them again.
     """
     producers = ProducerStates(limits)
     if not clean:
@@ -61,7 +68,7 @@ def load_producers(
                     producers.replay(header, now_ms)
         except DamagedSegment as damage:
             journal.error("producers_incomplete", folder=log.folder, reason=str(damage))
-        if not clean and len(producers):
+        if saves and not clean and len(producers):
             save_snapshot(disk, log.folder, log.next_offset, producer_entries(producers))
             producers.has_snapshot = True
     return producers
