@@ -82,12 +82,22 @@ def test_partitions_move_as_planned_and_nothing_moves_in_a_dry_run(brokers: Embe
     assert sum(one["messages"] for one in planned) == 4
     assert brokers.leader_of("skewed", 5) == 1
     with_one_away = Shell(f"127.0.0.1:1,{brokers[2].bootstrap}")
-    assert with_one_away("cluster", "rebalance").status == 0
+    done = with_one_away("cluster", "rebalance")
+    assert done.status == 0
+    assert done.err.endswith(f"{len(planned)} partitions moved\n")
     brokers.wait_for(lambda: sorted(_leaders(brokers, "skewed")) == [1, 1, 2, 2, 3, 3])
     assert sorted(int(one.value) for one in brokers.messages("skewed")) == list(range(6))
     assert clarion("cluster", "rebalance", "--dry-run").out == "nothing has to move\n"
     refused = clarion("cluster", "drain", "2").one_line_error()
     assert "orders-0 has 3 replicas, and without broker 2 there are 2 brokers" in refused
+
+
+def test_leaders_move_with_a_rebalance_even_where_they_would_not_by_themselves():
+    with cluster(brokers=2, auto_leader_rebalance_enable=False) as brokers:
+        brokers[1]._run(lambda broker: broker.create_topic("skewed", 4, {}, 2, [(1, 2)] * 4))
+        brokers.wait_until_in_sync("skewed")
+        assert Shell(brokers.bootstrap)("cluster", "rebalance").status == 0
+        brokers.wait_for(lambda: sorted(_leaders(brokers, "skewed")) == [1, 1, 2, 2])
 
 
 def _leaders(brokers: EmbeddedCluster, topic: str) -> list[int]:

@@ -11,11 +11,12 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar
 
 import typer
 
-from clarion.cli.cluster import ClusterView, commands, look
+from clarion.cli.cluster import ClusterView, PartitionView, commands, look
 from clarion.cli.errors import CliError
 from clarion.cli.link import REQUEST_SECONDS_MAX, BootstrapOption, JsonOption, Link, admin_api, result_of
 from clarion.cli.table import Column, show_notice, show_rows
@@ -30,6 +31,8 @@ Answer = TypeVar("Answer")
 _AT_ONCE: Final = 500  # moves in one request
 _LOOK_SECONDS: Final = 0.5
 _DRAINED: Final = "clarion.drained"
+_LEADERS_SECONDS_MAX: Final = 30.0  # a replica that was filled is in sync at once; one whose broker is away, never
+_ELECT: Final = 43
 _REASSIGN: Final = 45
 _LIST_REASSIGNMENTS: Final = 46
 
@@ -163,6 +166,7 @@ def _carry_out(link: Link, moves: list[Move], *, dry_run: bool, wait: bool, as_j
     _with_channel(link, lambda channel: _reassign(channel, moves))
     if wait:
         _wait(link, len(moves))
+        _wait_for_leaders(link, moves)
 
 
 async def _reassign(channel: Any, moves: list[Move]) -> None:
@@ -212,6 +216,34 @@ def _wait(link: Link, count: int) -> None:
             there = total - _bytes_left(link, moving)
             advance(max(there - done, 0))
             done = max(there, done)
+
+
+def _wait_for_leaders(link: Link, moves: Sequence[Move]) -> None:
+    """The first of its replicas leads a partition by itself only after a while, or never: it is asked to now."""
+    wanted = {(move.topic, move.partition): move.after[0] for move in moves}
+    deadline = time.monotonic() + _LEADERS_SECONDS_MAX
+    while others := [one for one in look(link).partitions if _leads_instead(one, wanted)]:
+        if time.monotonic() > deadline:
+            show_notice(f"{plural(len(others), 'partition')} led by others still: their first replicas are not in sync")
+            return
+        _with_channel(link, partial(_elect, others))
+        time.sleep(_LOOK_SECONDS)
+    show_notice(f"{plural(len(moves), 'partition')} moved")
+
+
+def _leads_instead(partition: PartitionView, wanted: Mapping[tuple[str, int], int]) -> bool:
+    return partition.leader != wanted.get((partition.topic, partition.partition), partition.leader)
+
+
+async def _elect(partitions: Sequence[PartitionView], channel: Any) -> None:
+    """Errors of single partitions are no matter: whoever asks looks again."""
+    from clarion.wire.messages.replicas import ElectionTopic, ElectLeadersRequest
+
+    by_topic: dict[str, list[int]] = {}
+    for one in partitions:
+        by_topic.setdefault(one.topic, []).append(one.partition)
+    topics = tuple(ElectionTopic(topic=name, partitions=tuple(some)) for name, some in by_topic.items())
+    await channel.ask(_ELECT, ElectLeadersRequest(topic_partitions=topics))
 
 
 def _bar(total: int) -> Any:
