@@ -336,3 +336,23 @@ def test_records_are_written_as_kafka_writes_them() -> None:
     assert encode_share_member(share_member(None, "c", "h", ("t",))) == b"\0\0\0\2c\2h\2\2t\0"
     begun = encode_initialized({UUID(int=1): InitializedTopic("t", frozenset({0}))})
     assert begun == b"\0\0\2" + b"\0" * 15 + b"\1\2t\2\0\0\0\0\0\1\0"
+
+
+class CountedNumber(int):
+    """A partition's number that counts how often it is looked up."""
+
+    lookups = 0
+
+    def __hash__(self) -> int:
+        CountedNumber.lookups += 1
+        return super().__hash__()
+
+
+def test_an_assignment_looks_at_each_partition_a_few_times_however_many_members_there_are() -> None:
+    members = [f"m{number:03}" for number in range(200)]
+    wanted = dict.fromkeys(members, frozenset({TOPIC}))
+    partitions = {TOPIC: frozenset(map(CountedNumber, range(2_000)))}
+    CountedNumber.lookups = 0
+    before = assign(members, wanted, partitions, {})
+    assign(members[1:], wanted, partitions, before)
+    assert CountedNumber.lookups <= 2_000 * 2 * 20

@@ -9,6 +9,7 @@ little, and nobody must give up before another begins, since records and not par
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
+from itertools import islice
 from typing import TypeVar
 from uuid import UUID
 
@@ -54,21 +55,20 @@ def _divided(
 ) -> dict[Taker, list[Thing]]:
     """Each thing to one taker. Some takers have one more than others: if possible those who had."""
     least, more = divmod(len(things), len(takers))
-    free = dict.fromkeys(things)
+    free = {thing: place for place, thing in enumerate(things)}
     own: dict[Taker, list[Thing]] = {}
     for taker in sorted(takers, key=lambda one: -len(before[one])):
-        kept = [thing for thing in free if thing in before[taker]][: least + (more > 0)]
+        kept = sorted((thing for thing in before[taker] if thing in free), key=free.__getitem__)[: least + (more > 0)]
         own[taker] = kept
         more -= len(kept) > least
         for thing in kept:
             del free[thing]
+    left = iter(free)
     for taker in sorted(takers, key=lambda one: -len(own[one])):
         has_more = len(own[taker]) > least
         wanted = least + (more > 0 and not has_more) - min(len(own[taker]), least)
-        taken = [] if has_more else list(free)[:wanted]
+        taken = [] if has_more else list(islice(left, wanted))
         more -= len(own[taker]) + len(taken) > least and not has_more
         own[taker] += taken
-        for thing in taken:
-            del free[thing]
-    assert not free
+    assert next(left, None) is None
     return own
