@@ -13,8 +13,8 @@ from clarion.log.log import Log
 from clarion.net.channel import ChannelSettings, LastingChannel
 from clarion.replication import GroupCommit, LoopThreads, Membership, Partition, ProducerStates, Term
 from clarion.replication.catch_up import CatchUp
-from clarion.replication.conversation import Identity
 from clarion.replication.fetchers import ReplicaFetchers
+from clarion.replication.membership import Identity
 from clarion.world import RealDisk, SystemRandomness, boot_seconds
 from tests.broker.harness import Node, running
 from tests.replication.bench import HeldExecutor

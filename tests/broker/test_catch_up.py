@@ -79,6 +79,18 @@ async def test_what_an_operator_allows_is_not_exceeded_by_a_follower(tmp_path: P
         assert asyncio.get_running_loop().time() - began >= 0.9 * (PIECES - 1) * MEGABYTE / rate
 
 
+async def test_a_replica_that_comes_to_be_in_sync_while_it_is_held_up_waits_no_longer(tmp_path: Path) -> None:
+    """What it had said before lets the leader take it in; from then on producers wait for it."""
+    async with two_replicas(tmp_path) as pair:
+        await fill_leader(pair)
+        pair.fetchers._rate_of = lambda _partition: 100.0  # a piece in three hours
+        pair.follow()
+        await until(lambda: pair.follower.next_offset > 0)
+        now = pair.agreement.states[-1]
+        pair.follower.follow(now._replace(in_sync=(1, FOLLOWER), partition_epoch=now.partition_epoch + 1))
+        await until(lambda: pair.follower.next_offset == PIECES)
+
+
 @pytest.mark.parametrize("listed", ["0:1", "*"])
 async def test_what_an_operator_allows_is_not_exceeded_by_a_leader(tmp_path: Path, listed: str) -> None:
     rate = 4 * MEGABYTE

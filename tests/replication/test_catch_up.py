@@ -55,6 +55,15 @@ def test_a_rate_holds_also_for_who_does_not_gain() -> None:
     assert pieces <= 41
 
 
+def test_a_rate_that_was_corrected_holds_at_once_for_those_who_wait() -> None:
+    catch_up, filling = CatchUp(lambda: 1.0, no_clock), Filling(0.0, MUCH)
+    assert catch_up.pause_after(filling, 0.0, PIECE, 0.001, MUCH, 1.0) == PIECE
+    assert filling.wait_seconds(1.0, 1.0) == PIECE - 1
+    assert filling.wait_seconds(1.0, 2.0 * PIECE) == 0.0
+    assert catch_up.pause_after(filling, 1.0, PIECE, 0.001, MUCH, 2.0 * PIECE) == 0.5
+    assert filling.wait_seconds(1.0, None) == 0.0, "and one that was taken away"
+
+
 def test_a_throttle_gives_so_many_bytes_per_second_in_the_mean() -> None:
     throttle, now, spent = Throttle(), 5.0, 0
     while now < 15.0:

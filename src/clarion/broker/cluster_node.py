@@ -42,9 +42,9 @@ from clarion.model.ids import TopicId
 from clarion.model.setting_kinds import LONG_MAX
 from clarion.net.channel import ChannelSettings, LastingChannel
 from clarion.replication.catch_up import CatchUp, is_listed
-from clarion.replication.conversation import Identity
 from clarion.replication.fetchers import ReplicaFetchers
 from clarion.replication.lag import LagWatch
+from clarion.replication.membership import Identity
 from clarion.world import event_log
 from clarion.world.tasks import start_task
 

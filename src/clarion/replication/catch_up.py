@@ -50,6 +50,8 @@ class Filling:
         self._looked_at = now
         self._lag = lag
         self._hold = 1.0  # how much of its pauses it waits
+        self._held_until = now
+        self._rate: float | None = None  # at which that was found
 
     def hold(self, now: float, lag: int) -> float:
         seconds = now - self._looked_at
@@ -58,6 +60,13 @@ class Filling:
                 self._hold = self._hold / 2 if self._hold > _HOLD_MIN else 0.0
             self._looked_at, self._lag = now, lag
         return self._hold
+
+    def hold_until(self, until: float, rate: float | None) -> None:
+        self._held_until, self._rate = until, rate
+
+    def wait_seconds(self, now: float, rate: float | None) -> float:
+        """How much longer. A rate that an operator has corrected holds at once."""
+        return self._held_until - now if rate == self._rate else 0.0
 
 
 class CatchUp:
@@ -69,6 +78,7 @@ class CatchUp:
         self.elapsed = elapsed
         self._time = Throttle()
         self._rate = Throttle()
+        self._rate_held: float | None = None
 
     def pause_after(
         self, filling: Filling, now: float, size: int, took_seconds: float, lag: int, rate: float | None
@@ -78,4 +88,9 @@ class CatchUp:
         `rate`: bytes per second for all that an operator holds up, whether they gain or not; None: not this one.
         """
         pause = self._time.spend(now, took_seconds * (1 / self._share() - 1) * filling.hold(now, lag))
-        return pause if rate is None else max(pause, self._rate.spend(now, size / rate))
+        if rate is not None:
+            if rate != self._rate_held:  # what another one has put off does not count at this one
+                self._rate, self._rate_held = Throttle(), rate
+            pause = max(pause, self._rate.spend(now, size / rate))
+        filling.hold_until(now + pause, rate)
+        return pause

@@ -16,7 +16,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
 
 from clarion.model.errors import ErrorCode, KafkaError, MalformedError
@@ -24,6 +24,7 @@ from clarion.model.ids import TopicId
 from clarion.net.channel import Channel, ChannelLostError, ChannelUnusableError, LastingChannel
 from clarion.replication.catch_up import PIECE_BYTES_MAX, PIECE_BYTES_MIN, CatchUp, Filling
 from clarion.replication.follower import FETCHES_IN_FLIGHT_MAX, Follower
+from clarion.replication.membership import Identity
 from clarion.replication.partition import Partition
 from clarion.wire.apis import FETCH
 from clarion.wire.replica_fetch import (
@@ -44,6 +45,7 @@ _PARTITION_BYTES_MAX: Final = 1 << 20  # Kafka's replica.fetch.max.bytes
 _REPLY_BYTES_MAX: Final = 10 << 20  # Kafka's replica.fetch.response.max.bytes
 _PAUSE_SECONDS: Final = 0.2  # of a partition in trouble; a leader hears of its election in less
 _LONG_PAUSE_SECONDS: Final = 5.0  # a disk that failed or is full, and damage on the leader's, do not pass so soon
+_HELD_UP_SECONDS: Final = 0.1  # of one that is being filled: then it is looked whether it still is to wait
 _RECONNECT_SECONDS: Final = 0.2  # the channel has its own patience beside this
 _FIRST_EPOCH: Final = 0
 _EPOCH_MAX: Final = 2**31 - 1
@@ -51,14 +53,6 @@ _EPOCH_MAX: Final = 2**31 - 1
 Key = tuple[TopicId, int]
 OnLeader = Callable[[int, bool], None]  # a leader, and whether it has answered, or has closed the connection since
 RateOf = Callable[[Partition], float | None]  # bytes per second, if an operator holds up its filling
-
-
-class Identity(NamedTuple):
-    """By what the leader knows this broker."""
-
-    node_id: int
-    broker_epoch: int
-    secret: bytes
 
 
 class Followed:
@@ -241,14 +235,9 @@ class Conversation:
 
     def _asked(self, index: int, followed: Followed) -> AskedPartition:
         at = followed.partition.position
+        size = _PARTITION_BYTES_MAX if followed.filling is None else PIECE_BYTES_MAX
         return AskedPartition(
-            index,
-            at.leader_epoch,
-            at.next_offset,
-            at.last_epoch,
-            at.start_offset,
-            _PARTITION_BYTES_MAX if followed.filling is None else PIECE_BYTES_MAX,
-            at.flushed_offset,
+            index, at.leader_epoch, at.next_offset, at.last_epoch, at.start_offset, size, at.flushed_offset
         )
 
     def _note(self, *, is_there: bool) -> None:
@@ -321,7 +310,7 @@ class Conversation:
             if self._apply(known, fetched):
                 pause = self._pause_of(known, len(fetched.records), began)
                 if pause > 0:
-                    self._pause(key, known, pause)
+                    self._pause(key, known, min(pause, _HELD_UP_SECONDS))
                 elif key not in self._paused:
                     self._changed[key] = None
         except Exception as error:
@@ -340,14 +329,21 @@ class Conversation:
     def _pause_of(self, known: Followed, size: int, began: float) -> float:
         """Of one that is being filled and has written a piece. Others wait for nothing."""
         partition = known.partition
-        if size < PIECE_BYTES_MIN or (
-            partition.state is not None and self._identity().node_id in partition.state.in_sync
-        ):
+        if size < PIECE_BYTES_MIN or self._is_in_sync(partition):
             known.filling = None
             return 0.0
         now, lag = self._catch_up.elapsed(), known.leader_watermark - partition.next_offset
         filling = known.filling = known.filling or Filling(now, lag)
         return self._catch_up.pause_after(filling, now, size, now - began, lag, self._rate_of(partition))
+
+    def _is_in_sync(self, partition: Partition) -> bool:
+        return partition.state is not None and self._identity().node_id in partition.state.in_sync
+
+    def _still_held_up(self, known: Followed) -> float:
+        """Not if it has come to be in sync meanwhile, or an operator allows another rate."""
+        if known.filling is None or self._is_in_sync(known.partition):
+            return 0.0
+        return known.filling.wait_seconds(self._catch_up.elapsed(), self._rate_of(known.partition))
 
     def _apply(self, known: Followed, fetched: FetchedPartition) -> bool:
         """Whether the log is another one than the leader was told."""
@@ -378,7 +374,9 @@ class Conversation:
     def _end_pause(self, key: Key) -> None:
         del self._paused[key]
         known = self._followed.get(key)
-        if known is not None:
+        if known is not None and (seconds := self._still_held_up(known)) > 0:
+            self._paused[key] = self._loop.call_later(min(seconds, _HELD_UP_SECONDS), self._end_pause, key)
+        elif known is not None:
             known.valid_from = self._number + 1
             self._forgotten.pop(key, None)
             self._change(key)

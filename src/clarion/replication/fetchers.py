@@ -13,7 +13,8 @@ from collections.abc import Callable
 
 from clarion.net.channel import LastingChannel
 from clarion.replication.catch_up import CatchUp
-from clarion.replication.conversation import Conversation, Identity, OnLeader, RateOf
+from clarion.replication.conversation import Conversation, OnLeader, RateOf
+from clarion.replication.membership import Identity
 from clarion.replication.partition import Partition
 from clarion.world.tasks import start_task
 

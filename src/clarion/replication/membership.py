@@ -71,3 +71,11 @@ class Membership(NamedTuple):
 
     lease_is_valid: Callable[[], bool]  # while it is not, another broker may lead what this one believes to
     in_sync: InSyncRequests
+
+
+class Identity(NamedTuple):
+    """By what a leader knows the broker that fetches from it."""
+
+    node_id: int
+    broker_epoch: int
+    secret: bytes
