@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from .conftest import Result, Shell
+
+_NOBODY = 65_534
 
 
 def check(tmp_path: Path, toml: str, *more: str) -> Result:
@@ -61,6 +64,23 @@ def test_what_is_no_toml_is_a_problem(tmp_path: Path, content: str) -> None:
 def test_a_file_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
     assert "there is no such file" in Shell(None)("config", "check", str(tmp_path / "nothing")).one_line_error(2)
     assert "is a folder" in Shell(None)("config", "check", str(tmp_path)).one_line_error(2)
+
+
+@pytest.mark.parametrize("words", [["config", "check"], ["backup", "copy", "--data-dir"]])
+def test_files_of_somebody_else_are_refused_in_one_line(tmp_path: Path, words: list[str]) -> None:
+    locked = tmp_path / "locked"
+    locked.mkdir(mode=0)
+    shell, target = Shell(None), str(locked / "x") if words[0] == "config" else str(locked)
+    shell(*words, target)  # whatever it loads is loaded: as somebody else we may not read even that
+    me = os.geteuid()
+    try:
+        if me == 0:
+            os.seteuid(_NOBODY)
+        refused = shell(*words, target)
+    finally:
+        os.seteuid(me)
+        locked.chmod(0o700)
+    assert f"no permission for {locked}" in refused.one_line_error(1)
 
 
 def test_a_certificate_that_does_not_belong_to_its_key_is_a_problem(tmp_path: Path) -> None:

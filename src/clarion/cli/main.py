@@ -42,6 +42,10 @@ def _status_of(words: list[str]) -> int:
     except BrokenPipeError:  # `| head`: end in silence, as `cat` does
         standard_streams.give_up_output()
         return standard_streams.END_OF_PIPE
+    except PermissionError as error:  # of whichever command, on whichever file: somebody else's
+        if error.filename is None:
+            raise
+        return _fail(CliError(f"no permission for {error.filename}; run this as the user to whom it belongs"))
 
 
 def _run(words: list[str]) -> int:
