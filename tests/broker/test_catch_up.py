@@ -103,6 +103,16 @@ async def test_what_an_operator_allows_is_not_exceeded_by_a_leader(tmp_path: Pat
         assert asyncio.get_running_loop().time() - began >= 0.9 * (PIECES - 1) * MEGABYTE / rate
 
 
+async def test_a_leader_goes_on_at_once_when_its_rate_is_corrected(tmp_path: Path) -> None:
+    async with two_replicas(tmp_path, leader_replication_throttled_replicas="*") as pair:
+        await fill_leader(pair)
+        await alter_rate(pair, 100)  # the first piece is paid for after three hours
+        pair.follow()
+        await until(lambda: pair.follower.next_offset > 0)
+        await alter_rate(pair, 100 * MEGABYTE)
+        await until(lambda: pair.follower.next_offset == PIECES)
+
+
 async def alter_rate(pair: Pair, rate: int) -> None:
     name = "leader.replication.throttled.rate"
     assert await alter(pair.node, BROKER, ONE, (name, SET, str(rate))) == (0, None)

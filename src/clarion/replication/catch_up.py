@@ -33,6 +33,13 @@ class Throttle:
 
     def __init__(self) -> None:
         self._free_at = float("-inf")
+        self._rate: float | None = None
+
+    def at(self, rate: float) -> Throttle:
+        """At this rate: what another one has put off does not count, for an operator may have corrected it."""
+        if rate != self._rate:
+            self._rate, self._free_at = rate, float("-inf")
+        return self
 
     def wait_seconds(self, now: float) -> float:
         return max(0.0, self._free_at - now)
@@ -78,7 +85,6 @@ class CatchUp:
         self.elapsed = elapsed
         self._time = Throttle()
         self._rate = Throttle()
-        self._rate_held: float | None = None
 
     def pause_after(
         self, filling: Filling, now: float, size: int, took_seconds: float, lag: int, rate: float | None
@@ -89,8 +95,6 @@ class CatchUp:
         """
         pause = self._time.spend(now, took_seconds * (1 / self._share() - 1) * filling.hold(now, lag))
         if rate is not None:
-            if rate != self._rate_held:  # what another one has put off does not count at this one
-                self._rate, self._rate_held = Throttle(), rate
-            pause = max(pause, self._rate.spend(now, size / rate))
+            pause = max(pause, self._rate.at(rate).spend(now, size / rate))
         filling.hold_until(now + pause, rate)
         return pause

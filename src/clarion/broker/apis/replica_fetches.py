@@ -63,7 +63,8 @@ def read_for_replica(
         slices = _slices(asked, partition, budget, reader, is_first=is_first)
         if is_held_up:
             size = sum([one.length for one in slices])
-            broker.replica_throttle.spend(_now(), size / broker.config.leader_throttled_rate)
+            rate = broker.config.leader_throttled_rate
+            broker.replica_throttle.at(rate).spend(_now(), size / rate)
     except KafkaError as error:
         # Where its log begins is all that a follower needs to know that is out of range.
         start = partition.start_offset if partition is not None else -1
@@ -94,7 +95,7 @@ def _is_held_up(broker: Broker, session: FetchSession, partition: Partition) -> 
 
 def _has_to_wait(broker: Broker, session: FetchSession, partition: Partition) -> bool:
     """If so it is looked at again when there is room for its bytes."""
-    wait = broker.replica_throttle.wait_seconds(_now())
+    wait = broker.replica_throttle.at(broker.config.leader_throttled_rate).wait_seconds(_now())
     if wait > 0:
         asyncio.get_running_loop().call_later(wait, session.on_appended, partition)
     return wait > 0
