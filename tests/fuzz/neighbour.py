@@ -28,6 +28,7 @@ SETTINGS = {
     "CLARION_LIMITS_PARTITIONS_MAX": "500",  # random requests make topics; they need not be large
     "CLARION_LIMITS_FRAME_SECONDS_MAX": "3",
     "CLARION_OFFSETS_PARTITIONS": "2",
+    "CLARION_SHARE_COORDINATOR_STATE_TOPIC_NUM_PARTITIONS": "2",
     "CLARION_LOG_LEVEL": "warning",
 }
 
