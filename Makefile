@@ -77,9 +77,9 @@ bench-quick: compile ## The same in a few minutes, rougher
 	@$(BIN)/python -m bench --quick $(ARGS)
 
 campaign: compile ## Long fault campaigns: 200 kill -9 under load, crash points, fuzzing; the core's tests uncompiled (hours)
-	@CLARION_COMPILED=$(COMPILED) $(PYTEST) -m "campaign and not uncompiled" -x --timeout 3600 $(HANGS)=3900 $(ARGS)
-	@CLARION_COMPILED=0 $(PYTEST) -m "campaign and uncompiled" -x --timeout 3600 $(HANGS)=3900 $(ARGS)
-	@CLARION_COMPILED=0 $(PYTEST) -m "not uncompiled and not campaign and not spark" $(CORE)
+	@CLARION_FRESH_EXAMPLES=1 CLARION_COMPILED=$(COMPILED) $(PYTEST) -m "campaign and not uncompiled" -x --timeout 3600 $(HANGS)=3900 $(ARGS)
+	@CLARION_FRESH_EXAMPLES=1 CLARION_COMPILED=0 $(PYTEST) -m "campaign and uncompiled" -x --timeout 3600 $(HANGS)=3900 $(ARGS)
+	@CLARION_FRESH_EXAMPLES=1 CLARION_COMPILED=0 $(PYTEST) -m "not uncompiled and not campaign and not spark" $(CORE)
 
 sim: setup ## Simulated lives of a broker under faults (SEEDS=2000; ARGS=--cluster: of clusters); may be stopped, goes on where it was
 	@$(BIN)/python -m tests.sim.campaign $(SEEDS) $(ARGS)
