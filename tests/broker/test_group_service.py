@@ -351,8 +351,8 @@ async def test_the_offsets_of_a_hundred_thousand_partitions_hold_up_nobody(tmp_p
         await node.topic()
         await commit(node, 7)
         shard = next(one for one in node.server.groups.shards if one.coordinator.committed_offsets("g"))
-        (place,) = shard.coordinator._shard.offsets._groups["g"]
-        known = shard.coordinator._shard.offsets._groups["g"]
+        (place,) = shard.coordinator.shard.offsets._groups["g"]
+        known = shard.coordinator.shard.offsets._groups["g"]
         for index in range(1, 100_000):  # as if committed: to commit them takes longer than the rest of the test
             known[place._replace(partition=index)] = known[place]
         async with watched_turns("an OffsetFetch of everything") as watched:

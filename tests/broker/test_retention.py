@@ -197,7 +197,7 @@ async def test_a_clock_that_jumps_forgets_neither_producers_nor_committed_offset
 
 def expire_offsets(shard) -> None:
     """As if the time of the next look at the groups had come."""
-    shard.coordinator._shard.schedule_expiry(-(10**12))
+    shard.coordinator.shard.schedule_expiry(-(10**12))
     shard._on_timer()
 
 

@@ -131,7 +131,7 @@ class Driver:
         self.check_durable_state()
         self.perform(self.coordinator.resign())
         assert all(ticket in self.answers for ticket in self.asked), "somebody was never answered"
-        assert self.coordinator._shard.ledger.used == 0, "memory is not given back"
+        assert self.coordinator.shard.ledger.used == 0, "memory is not given back"
         for ticket, answer in self.answers.items():
             if answer is not LOST:
                 encode(answer, *self.dialects[ticket], "response")  # what cannot be written is no answer
@@ -141,7 +141,7 @@ class Driver:
         assert durable(self._built_from(self.log)) == live
         assert durable(self._built_from(self.compacted())) == live
         assert durable(self._built_from(self.compacted(keep_tombstones=False))) == live
-        shard = self.coordinator._shard
+        shard = self.coordinator.shard
         names = {*shard.groups, *shard.offsets.groups()}
         weights = [
             shard.offsets.weight_of(one) + (shard.groups[one].weight if one in shard.groups else 0) for one in names
@@ -195,7 +195,7 @@ class Driver:
 
 def durable(coordinator: GroupCoordinator) -> dict:
     """What must survive a restart, comparable."""
-    shard = coordinator._shard
+    shard = coordinator.shard
     groups = {}
     for group_id, group in shard.groups.items():
         if not isinstance(group, ClassicGroup):

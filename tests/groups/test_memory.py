@@ -23,7 +23,7 @@ def _driver(**limits) -> Driver:
 
 
 def _used(driver: Driver) -> int:
-    return driver.coordinator._shard.ledger.used
+    return driver.coordinator.shard.ledger.used
 
 
 def test_members_with_megabytes_of_metadata_fill_their_group_and_no_more():

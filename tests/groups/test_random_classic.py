@@ -150,7 +150,7 @@ class Fleet:
         assert self.driver.committed("g") == expected
 
     def _watch_generation(self, consumer: Consumer) -> None:
-        group = self.driver.coordinator._shard.classic("g")
+        group = self.driver.coordinator.shard.classic("g")
         if group is not None:
             assert group.generation >= self.generation
             self.generation = group.generation
@@ -204,7 +204,7 @@ def _try_seeds() -> None:
 
 def _check_end(fleet: Fleet) -> None:
     fleet.settle()
-    group = fleet.driver.coordinator._shard.classic("g")
+    group = fleet.driver.coordinator.shard.classic("g")
     if fleet.consumers:
         assert group.state == "Stable"
         assert {one.phase for one in fleet.consumers} == {"working"}

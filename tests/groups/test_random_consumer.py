@@ -104,7 +104,7 @@ class Fleet:
 
     @property
     def group(self) -> ConsumerGroup | None:
-        return self.driver.coordinator._shard.consumer("g")
+        return self.driver.coordinator.shard.consumer("g")
 
     def event(self) -> None:
         roll = self.random.random()

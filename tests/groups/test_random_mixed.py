@@ -55,7 +55,7 @@ class Fleet:
 
     @property
     def group(self) -> ConsumerGroup | ClassicGroup | None:
-        return self.driver.coordinator._shard.groups.get("g")
+        return self.driver.coordinator.shard.groups.get("g")
 
     def event(self) -> None:
         roll = self.random.random()

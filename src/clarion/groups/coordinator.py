@@ -98,45 +98,45 @@ class GroupCoordinator:
     ) -> None:
         """`overrides` are the whole settings of groups that have some of their own; they may change at any time."""
         ledger = ledger or Ledger(config.memory_bytes_max)
-        self._shard = Shard(config, new_uuid, overrides if overrides is not None else {}, ledger)
+        self.shard = Shard(config, new_uuid, overrides if overrides is not None else {}, ledger)
 
     # Life
 
     def replay(self, key: bytes, value: bytes | None, offset: int = -1) -> None:
         """Apply one record of the log. MalformedError if it cannot be read; the state is then as before."""
-        replay(self._shard, key, value)
+        replay(self.shard, key, value)
 
     def after_load(self, now_ms: int, wall_ms: int) -> None:
         """The log is replayed. Members have a whole session to show that they are still there."""
-        step = Step(self._shard, Outcome(), now_ms, wall_ms)
-        for group in self._shard.groups.values():
+        step = Step(self.shard, Outcome(), now_ms, wall_ms)
+        for group in self.shard.groups.values():
             if isinstance(group, ClassicGroup):
                 for member in group.members.values():
                     classic_rebalance.keep_alive(step, group, member)
                 if group.needs_rebalance:
-                    self._shard.timers.start(TimerKey(TimerKind.RESUME, group.group_id), now_ms)
+                    self.shard.timers.start(TimerKey(TimerKind.RESUME, group.group_id), now_ms)
             elif isinstance(group, ConsumerGroup):
                 consumer_departure.start_timers(step, group)
             else:
                 share_heartbeat.start_timers(step, group)
-        self._shard.schedule_expiry(now_ms)
+        self.shard.schedule_expiry(now_ms)
 
     def next_deadline_ms(self) -> int | None:
-        return self._shard.timers.next_deadline_ms()
+        return self.shard.timers.next_deadline_ms()
 
     def on_tick(self, now_ms: int, wall_ms: int, *, may_expire: bool = True) -> Outcome:
         """Fire what is due, each group once: its records must be replayed before it is looked at again.
 
         `may_expire`: whether the wall clock can be trusted with forgetting committed offsets.
         """
-        step = Step(self._shard, Outcome(), now_ms, wall_ms)
+        step = Step(self.shard, Outcome(), now_ms, wall_ms)
         due: dict[str, list[TimerKey]] = {}
-        for key in self._shard.timers.pop_due(now_ms):
+        for key in self.shard.timers.pop_due(now_ms):
             if key.kind is TimerKind.EXPIRY:
                 if may_expire and offset_expiry.expire(step):
-                    self._shard.timers.start(key, now_ms)  # in the next turn
+                    self.shard.timers.start(key, now_ms)  # in the next turn
                 else:
-                    self._shard.schedule_expiry(now_ms)
+                    self.shard.schedule_expiry(now_ms)
             else:
                 due.setdefault(key.group_id, []).append(key)
         for group_id, keys in due.items():
@@ -145,27 +145,27 @@ class GroupCoordinator:
 
     def on_topics_changed(self, view: TopicsView) -> None:
         """KIP-848 groups look at the new topics when the next of their members beats, as in Kafka."""
-        self._shard.topics = view
-        self._shard.topics_version += 1
+        self.shard.topics = view
+        self.shard.topics_version += 1
 
     def resign(self) -> Outcome:
         """Another broker leads this partition now: whoever waits must look for it."""
-        step = Step(self._shard, Outcome(), 0, 0)
-        for group in self._shard.groups.values():
+        step = Step(self.shard, Outcome(), 0, 0)
+        for group in self.shard.groups.values():
             if isinstance(group, ClassicGroup):
                 for member in group.members.values():
                     classic_rebalance.dismiss(step, member, ErrorCode.NOT_COORDINATOR)
-        for group_id in list(self._shard.deferred):
+        for group_id in list(self.shard.deferred):
             self._refuse_deferred(step, group_id, ErrorCode.NOT_COORDINATOR)
-        for group_id in self._shard.groups:
+        for group_id in self.shard.groups:
             for share in Share:
-                self._shard.ledger.note(group_id, share, 0)
+                self.shard.ledger.note(group_id, share, 0)
         return step.out
 
     # Classic groups
 
     def join_group(self, request: JoinGroupRequest, call: Call) -> Outcome:
-        modern = self._shard.consumer(request.group_id)
+        modern = self.shard.consumer(request.group_id)
         if modern is not None:
             return self._join_modern(modern, request, call)
         step = self._step(call)
@@ -175,14 +175,14 @@ class GroupCoordinator:
         except KafkaError as refusal:
             reply = classic_rebalance.join_error(refusal.code, request.member_id, call.version)
             step.out.reply(call.ticket, reply)
-        self._shard.drop_if_void(request.group_id)
-        self._shard.weigh(request.group_id)
+        self.shard.drop_if_void(request.group_id)
+        self.shard.weigh(request.group_id)
         return step.out
 
     def _join_modern(self, group: ConsumerGroup, request: JoinGroupRequest, call: Call) -> Outcome:
         step = self._step(call)
         try:
-            self._shard.check_topics_known()
+            self.shard.check_topics_known()
             classic_join.check(step, request)
             if not group.is_empty:
                 mixed_members.join(step, group, request, call)
@@ -200,11 +200,11 @@ class GroupCoordinator:
         step = self._step(call)
         try:
             classic_members.check_sync(request, call.version)
-            modern = self._shard.consumer(request.group_id)
+            modern = self.shard.consumer(request.group_id)
             if modern is not None:
                 mixed_members.sync(step, modern, request, call)
             else:
-                classic_members.sync(step, self._shard.known_classic(request.group_id), request, call)
+                classic_members.sync(step, self.shard.known_classic(request.group_id), request, call)
         except KafkaError as refusal:
             step.out.reply(call.ticket, SyncGroupResponse(error_code=refusal.code))
         return step.out
@@ -212,11 +212,11 @@ class GroupCoordinator:
     def heartbeat(self, request: HeartbeatRequest, call: Call) -> Outcome:
         step = self._step(call)
         try:
-            modern = self._shard.consumer(request.group_id)
+            modern = self.shard.consumer(request.group_id)
             if modern is not None:
                 mixed_members.heartbeat(step, modern, request, call)
             else:
-                classic_members.heartbeat(step, self._shard.known_classic(request.group_id), request, call)
+                classic_members.heartbeat(step, self.shard.known_classic(request.group_id), request, call)
         except KafkaError as refusal:
             step.out.reply(call.ticket, HeartbeatResponse(error_code=refusal.code))
         return step.out
@@ -238,24 +238,24 @@ class GroupCoordinator:
             LeaveGroupResponse(error_code=answers[0].error_code) if is_single else LeaveGroupResponse(members=answers)
         )
         step.out.reply(call.ticket, reply)
-        self._shard.drop_if_void(request.group_id)
-        self._shard.weigh(request.group_id)
+        self.shard.drop_if_void(request.group_id)
+        self.shard.weigh(request.group_id)
         return step.out
 
     def _leave(self, step: Step, group_id: str, leaving: tuple[MemberIdentity, ...]) -> tuple[MemberResponse, ...]:
-        group = self._shard.consumer(group_id)
+        group = self.shard.consumer(group_id)
         if group is not None:
             return consumer_departure.leave_many(step, group, leaving)
-        return classic_members.leave(step, self._shard.known_classic(group_id), leaving)
+        return classic_members.leave(step, self.shard.known_classic(group_id), leaving)
 
     # KIP-848 groups
 
     def consumer_group_heartbeat(self, request: ConsumerGroupHeartbeatRequest, call: Call) -> Outcome:
         step = self._step(call)
         try:
-            self._shard.check_topics_known()
+            self.shard.check_topics_known()
             consumer_heartbeat.check(request, call.version)
-            classic = self._shard.classic(request.group_id)
+            classic = self.shard.classic(request.group_id)
             group = migration.modern_group(step, request)
             if request.member_epoch >= JOIN_EPOCH:
                 consumer_heartbeat.heartbeat(step, group, request, call)
@@ -269,7 +269,7 @@ class GroupCoordinator:
         return step.out
 
     def consumer_group_describe(self, request: ConsumerGroupDescribeRequest, call: Call) -> Outcome:
-        groups = tuple(group_admin.describe_consumer(self._shard, group_id) for group_id in request.group_ids)
+        groups = tuple(group_admin.describe_consumer(self.shard, group_id) for group_id in request.group_ids)
         return Outcome(replies=[(call.ticket, ConsumerGroupDescribeResponse(groups=groups))])
 
     # Offsets
@@ -281,7 +281,7 @@ class GroupCoordinator:
 
     def offset_fetch(self, request: OffsetFetchRequest, call: Call) -> Outcome:
         groups = tuple(
-            offset_requests.fetch(self._shard, group) for group in offset_requests.groups_asked(request, call.version)
+            offset_requests.fetch(self.shard, group) for group in offset_requests.groups_asked(request, call.version)
         )
         return Outcome(replies=[(call.ticket, offset_requests.fetch_response(groups, call.version))])
 
@@ -294,39 +294,39 @@ class GroupCoordinator:
         return step.out
 
     def groups_with_offsets(self) -> list[str]:
-        return list(self._shard.offsets.groups())
+        return list(self.shard.offsets.groups())
 
     def delete_topic_offsets(self, group_id: str, topics: Mapping[str, TopicId | None], limit: int) -> Outcome | None:
         """The topics are gone, and so are a group's offsets in them: so many at a time; None when there are no more.
 
         What was committed for the one that has such a name now, if there is one, stays: `topics` has its id.
         """
-        offsets = self._shard.offsets.of(group_id).items()
+        offsets = self.shard.offsets.of(group_id).items()
         gone = (at for at, offset in offsets if at.topic in topics and offset.topic_id != topics[at.topic])
-        step = Step(self._shard, Outcome(), 0, 0)
+        step = Step(self.shard, Outcome(), 0, 0)
         for partition in islice(gone, limit):
             offset_requests.drop(step, group_id, partition)
         return step.out if step.out.records else None
 
     def committed_offsets(self, group_id: str) -> Mapping[TopicPartition, int]:
-        return {partition: offset.offset for partition, offset in self._shard.offsets.of(group_id).items()}
+        return {partition: offset.offset for partition, offset in self.shard.offsets.of(group_id).items()}
 
     def committed_partitions(self, group_id: str) -> list[TopicPartition]:
-        return list(self._shard.offsets.of(group_id))
+        return list(self.shard.offsets.of(group_id))
 
     def committed_topics(self) -> set[tuple[str, TopicId]]:
         """Their names, and their ids as far as they were noted."""
-        groups = self._shard.offsets.groups().values()
+        groups = self.shard.offsets.groups().values()
         return {(at.topic, offset.topic_id) for offsets in groups for at, offset in offsets.items()}
 
     # Administration
 
     def describe_groups(self, request: DescribeGroupsRequest, call: Call) -> Outcome:
-        groups = tuple(group_admin.describe_classic(self._shard, one, call.version) for one in request.groups)
+        groups = tuple(group_admin.describe_classic(self.shard, one, call.version) for one in request.groups)
         return Outcome(replies=[(call.ticket, DescribeGroupsResponse(groups=groups))])
 
     def list_groups(self, request: ListGroupsRequest, call: Call) -> Outcome:
-        groups = group_admin.list_groups(self._shard, request)
+        groups = group_admin.list_groups(self.shard, request)
         return Outcome(replies=[(call.ticket, ListGroupsResponse(groups=groups))])
 
     def delete_groups(self, request: DeleteGroupsRequest, call: Call) -> Outcome:
@@ -337,31 +337,31 @@ class GroupCoordinator:
 
     def delete_some_offsets(self, group_id: str, limit: int) -> Outcome | None:
         """Of a group that is going to be deleted: so many offsets; None if the rest can go with it in one step."""
-        group, offsets = self._shard.groups.get(group_id), self._shard.offsets.of(group_id)
+        group, offsets = self.shard.groups.get(group_id), self.shard.offsets.of(group_id)
         if group is None or not group.is_empty or len(offsets) <= limit:
             return None
-        step = Step(self._shard, Outcome(), 0, 0)
+        step = Step(self.shard, Outcome(), 0, 0)
         for partition in islice(offsets, limit):
             offset_requests.drop(step, group_id, partition)
         return step.out
 
     def regexes(self, group_id: str) -> Iterable[str]:
         """The regular expressions of a group's members: what its next heartbeat may have to resolve."""
-        group = self._shard.groups.get(group_id)
+        group = self.shard.groups.get(group_id)
         return group.regexes if isinstance(group, ConsumerGroup) else ()
 
     def summaries(self) -> Iterator[GroupSummary]:
         """All groups, for metrics, which may take their time over them."""
-        for group_id, group in list(self._shard.groups.items()):
+        for group_id, group in list(self.shard.groups.items()):
             yield GroupSummary(group_id, group_admin.type_of(group), group.state, len(group.members))
 
     def _step(self, call: Call) -> Step:
-        return Step(self._shard, Outcome(), call.now_ms, call.wall_ms)
+        return Step(self.shard, Outcome(), call.now_ms, call.wall_ms)
 
     # Timers
 
     def _fire(self, step: Step, group_id: str, keys: list[TimerKey]) -> None:
-        group = self._shard.groups.get(group_id)
+        group = self.shard.groups.get(group_id)
         if any(key.kind is TimerKind.RESUME for key in keys):
             self._resume(step, group_id, keys)
         elif isinstance(group, ConsumerGroup):
@@ -369,8 +369,8 @@ class GroupCoordinator:
         elif isinstance(group, ClassicGroup):
             for key in keys:
                 classic_rebalance.on_timer(step, group, key)
-            self._shard.drop_if_void(group_id)
-            self._shard.weigh(group_id)
+            self.shard.drop_if_void(group_id)
+            self.shard.weigh(group_id)
         elif group is not None:
             share_heartbeat.on_timers(step, group, keys)
 
@@ -378,11 +378,11 @@ class GroupCoordinator:
         """One step at a time: what else is due, and the next of those who wait, come after its records."""
         for key in keys:
             if key.kind is not TimerKind.RESUME:
-                self._shard.timers.start(key, step.now_ms)
-        group = self._shard.classic(group_id)
+                self.shard.timers.start(key, step.now_ms)
+        group = self.shard.classic(group_id)
         if group is not None and group.needs_rebalance:
             classic_rebalance.start_over(step, group)
-        waiting = self._shard.deferred.pop(group_id, [])
+        waiting = self.shard.deferred.pop(group_id, [])
         if not waiting:
             return
         (request, call), *others = waiting
@@ -392,9 +392,9 @@ class GroupCoordinator:
         # Put off again? Then the change of type got lost, and would be tried in a circle.
         self._refuse_deferred(step, group_id, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if others:
-            self._shard.deferred[group_id] = others
-            self._shard.timers.start(TimerKey(TimerKind.RESUME, group_id), step.now_ms)
+            self.shard.deferred[group_id] = others
+            self.shard.timers.start(TimerKey(TimerKind.RESUME, group_id), step.now_ms)
 
     def _refuse_deferred(self, step: Step, group_id: str, code: ErrorCode) -> None:
-        for request, call in self._shard.deferred.pop(group_id, []):
+        for request, call in self.shard.deferred.pop(group_id, []):
             step.out.reply(call.ticket, classic_rebalance.join_error(code, request.member_id, call.version))

@@ -41,7 +41,7 @@ class Begun(NamedTuple):
 
 
 def heartbeat(coordinator: GroupCoordinator, request: ShareGroupHeartbeatRequest, call: Call) -> Outcome:
-    shard = coordinator._shard
+    shard = coordinator.shard
     step = Step(shard, Outcome(), call.now_ms, call.wall_ms)
     try:
         shard.check_topics_known()
@@ -58,13 +58,13 @@ def heartbeat(coordinator: GroupCoordinator, request: ShareGroupHeartbeatRequest
 
 
 def describe(coordinator: GroupCoordinator, request: ShareGroupDescribeRequest, call: Call) -> Outcome:
-    groups = tuple(_described(coordinator._shard, group_id) for group_id in request.group_ids)
+    groups = tuple(_described(coordinator.shard, group_id) for group_id in request.group_ids)
     return Outcome(replies=[(call.ticket, ShareGroupDescribeResponse(groups=groups))])
 
 
 def begin(coordinator: GroupCoordinator, request: Begun, call: Call) -> Outcome:
     """The driver has initialized share state, or deleted it. The answer is whether the group still knows of it."""
-    shard = coordinator._shard
+    shard = coordinator.shard
     group = shard.share(request.group_id)
     if group is None:
         return Outcome(replies=[(call.ticket, False)])
@@ -84,14 +84,14 @@ def begin(coordinator: GroupCoordinator, request: Begun, call: Call) -> Outcome:
 
 def uninitialized(coordinator: GroupCoordinator, group_id: str) -> Named:
     """Partitions that a group's members want and whose share state has not begun."""
-    shard = coordinator._shard
+    shard = coordinator.shard
     group = shard.share(group_id)
     missing = group.uninitialized(shard.topics) if group is not None else {}
     return {topic_id: InitializedTopic(*one) for topic_id, one in missing.items()}
 
 
 def find(coordinator: GroupCoordinator, group_id: str) -> ShareGroup | None:
-    return coordinator._shard.share(group_id)
+    return coordinator.shard.share(group_id)
 
 
 def share_group(coordinator: GroupCoordinator, group_id: str) -> ShareGroup:
