@@ -9,6 +9,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clarion.cli.demo.clients import Meter
 from clarion.cli.demo.ledger import OrderWatch, SeenCounts, verdict
 from clarion.cli.demo.screen import partition_boxes, sparkline
 
@@ -33,6 +34,14 @@ def test_a_mistake_in_demo_is_one_line():
     assert "--seconds 0" in shell("demo", "--seconds", "0").one_line_error()
     assert "--rate 0" in shell("demo", "--rate", "0").one_line_error()
     assert "nothing answers" in shell("demo", "--bootstrap", "127.0.0.1:1").one_line_error()
+
+
+def test_a_rate_is_of_the_last_two_seconds_and_none_when_nothing_happens_any_longer():
+    meter = Meter()
+    for tenth in range(50):
+        meter.mark(100 * tenth, tenth / 10)
+    assert round(meter.rate(5.0)) == 1000
+    assert meter.rate(7.5) == 0
 
 
 def test_the_verdict_needs_every_order_exactly_once_for_a_lone_reader():

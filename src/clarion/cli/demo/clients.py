@@ -22,6 +22,7 @@ _TICK_SECONDS = 0.01
 _POLL_SECONDS = 0.1
 _BATCH = 1_000
 _COMMIT_SECONDS = 1.0
+_RATE_SECONDS = 2.0
 
 _CITIES = ("Lyon", "Porto", "Ghent", "Turin", "Graz", "Malmö", "Cork", "Brno", "Bergen", "Tartu")
 _GOODS = (
@@ -39,11 +40,12 @@ class Meter:
 
     def mark(self, total: int, now: float) -> None:
         self._marks.append((now, total))
-        while len(self._marks) > 2 and now - self._marks[0][0] > 2.0:
+        while len(self._marks) > 2 and now - self._marks[0][0] > _RATE_SECONDS:
             self._marks.popleft()
 
-    def rate(self) -> float:
-        if len(self._marks) < 2:
+    def rate(self, now: float) -> float:
+        """0 also when nothing was marked for a while: nobody is at work any longer."""
+        if len(self._marks) < 2 or now - self._marks[-1][0] > _RATE_SECONDS:
             return 0.0
         (begin, before), (end, after) = self._marks[0], self._marks[-1]
         return (after - before) / max(end - begin, 1e-9)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from shutil import get_terminal_size
@@ -72,7 +73,7 @@ class Screen:
     def show(self, elapsed: float, phase: str) -> None:
         if self._live is not None:
             if elapsed * 2 >= len(self._rates) or len(self._rates) == _HISTORY:
-                self._rates.append(self._publisher.meter.rate())
+                self._rates.append(self._publisher.meter.rate(time.monotonic()))
             self._live.update(self.picture(elapsed, phase))
             return
         while self._unsaid:
@@ -83,7 +84,7 @@ class Screen:
 
     def line(self, elapsed: float) -> str:
         published = self._publisher.acknowledged.distinct
-        words = [f"{elapsed:5.1f}s  published {published:,} ({self._publisher.meter.rate():,.0f}/s)"]
+        words = [f"{elapsed:5.1f}s  published {published:,} ({self._publisher.meter.rate(time.monotonic()):,.0f}/s)"]
         words += [f"{each.role.name} {each.received:,}" for each in self._readers if each.is_running]
         words += [f"{name} {each['rows_in']:,} rows" for name, each in self._reports()]
         return " | ".join(words)
@@ -141,8 +142,8 @@ class Screen:
         )  # fmt: skip
         second = Text.assemble(
             "published ", (count_text(publisher.acknowledged.distinct), "bold green"), " orders, acknowledged   ",
-            (f"{publisher.meter.rate():,.0f}/s", "bold"), f"   ack p50 {_ms(publisher.meter.latency_ms(0.5))}",
-            f"  p99 {_ms(publisher.meter.latency_ms(0.99))}",
+            (f"{publisher.meter.rate(time.monotonic()):,.0f}/s", "bold"),
+            f"   ack p50 {_ms(publisher.meter.latency_ms(0.5))}", f"  p99 {_ms(publisher.meter.latency_ms(0.99))}",
         )  # fmt: skip
         lines = [first, second, Text(sparkline(self._rates) or " ", style="cyan", no_wrap=True)]
         if publisher.error:
@@ -181,7 +182,7 @@ class Screen:
             reader.role.what,
             partition_boxes(reader.partitions),
             count_text(reader.received),
-            f"{reader.meter.rate():,.0f}",
+            f"{reader.meter.rate(time.monotonic()):,.0f}",
             Text(count_text(behind), "green" if behind < 1_000 else "yellow"),
             _ms(reader.meter.latency_ms()),
             Text(reader.error, "bold red") if reader.error else Text(reader.last),
