@@ -2,19 +2,21 @@
 
 import base64
 import json
-from datetime import UTC, datetime
 
 import pytest
 from confluent_kafka import Producer
 
+from clarion.cli.link import Link
 from clarion.cli.pipeline_quarantine import pipeline_of
+from clarion.cli.quarantine_topic import QuarantineTopic, unique
 from clarion.pipeline.broker_link import BrokerLink
 from clarion.pipeline.quarantine import copy_of, cut_to, send
+from clarion.pipeline.runner import Runner
 from clarion.testing import embedded
 from tests.cli.conftest import Shell
 from tests.pipeline.topics import contents, create, delete_before
 
-MOMENT = datetime(2026, 11, 15, tzinfo=UTC)
+MOMENT = 1_794_700_800_000
 BAD = [(b"k0", b"nonsense"), (None, b'{"\xff": "\x00"}'), (b"k2", b'{"n": "x"}'), (b"k3", None)]
 
 
@@ -86,6 +88,52 @@ def test_redrive_sends_everything_back_once(desk, broker):
     assert again.err == "sent 0 records into the topics they came from\n"
     assert all(each["redriven"] for each in json.loads(desk("pipeline", "quarantine", "list", "numbers", "--json").out))
     assert json.loads(desk("pipeline", "quarantine", "list", "--json").out)[0]["waiting"] == 0
+
+
+def test_what_becomes_bad_during_a_redrive_is_for_the_next_one(desk, broker):
+    """Else it would be sent now, not be remembered, and be sent once more."""
+    with QuarantineTopic(Link(broker.bootstrap, {}), "numbers") as opened:
+        BAD.append((b"k4", b"late"))
+        try:
+            quarantine(broker.bootstrap, [4])
+        finally:
+            BAD.pop()
+        waiting = opened.waiting(again=False)
+        opened.remember(waiting)
+    assert [each.message.key for each in waiting] == [key for key, _ in BAD]
+    with QuarantineTopic(Link(broker.bootstrap, {}), "numbers") as opened:
+        assert [each.message.value for each in opened.waiting(again=False)] == [b"late"]
+
+
+def test_bad_records_of_a_topic_that_was_made_again_are_others(desk, broker):
+    quarantine(broker.bootstrap, [1], cut=4)  # tried again into a quarantine that took less
+    other = copy_of({"key": b"k0", "value": b"no sense", "topic": "logs", "partition": 1, "offset": 0,
+                     "timestamp": MOMENT, "fields": ["n"]}, "numbers", {"n": "int"}, [])  # fmt: skip
+    send({"bootstrap.servers": broker.bootstrap}, "numbers.quarantine", [other])
+    with QuarantineTopic(Link(broker.bootstrap, {}), "numbers") as opened:
+        found = unique(opened.waiting(again=False))
+        assert unique(found[::-1]) == found[::-1]
+    assert [each.message.value for each in found] == [*(value for _, value in BAD), b"no sense"]
+
+
+def test_a_redrive_through_a_pipeline_that_was_stopped_is_not_remembered(desk, monkeypatch, tmp_path):
+    path = tmp_path / "numbers.py"
+    path.write_text(
+        "from clarion.pipeline import pipeline, topic\n"
+        "@pipeline(reads=topic('logs', json='n int'), writes=topic('out'))\n"
+        "def numbers(logs):\n    return logs\n"
+    )
+
+    def stopped_at_once(runner: Runner, _: object) -> bool:
+        """Ctrl-C before Spark is there."""
+        for each in runner.runs:
+            each.abandon()
+        return True
+
+    monkeypatch.setattr(Runner, "run", stopped_at_once)
+    done = desk("pipeline", "quarantine", "redrive", "numbers", "--through", str(path), "--yes")
+    assert (done.status, "stopped before it was through" in done.err) == (1, True)
+    assert json.loads(desk("pipeline", "quarantine", "list", "--json").out)[0]["waiting"] == 4
 
 
 def test_redrive_of_one_place_into_another_topic(desk, broker):

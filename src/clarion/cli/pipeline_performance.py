@@ -25,8 +25,8 @@ _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # Ctrl-C, a supervis
 
 def perform(
     pipelines: Sequence[Pipeline], plan: Plan, *, as_json: bool = False, metrics: tuple[str, int] | None = None
-) -> None:
-    """Run to the end; CliError with a line for each pipeline that failed."""
+) -> bool:
+    """Run to the end; CliError with a line for each pipeline that failed. False: somebody stopped one before that."""
     from clarion.pipeline.definition import RunRefusedError
     from clarion.pipeline.runner import Runner
     from clarion.pipeline.state_files import CheckpointAwayError, PipelineRunningError
@@ -46,6 +46,7 @@ def perform(
     if not is_good:
         failed = [f"{each.name}: {each.last_error}" for each in runner.progresses if each.state == "failed"]
         raise CliError("; ".join(failed))
+    return all(each.state == "ended" for each in runner.progresses)
 
 
 def _metrics(address: tuple[str, int] | None, runner: Runner) -> AbstractContextManager[int | None]:

@@ -205,4 +205,5 @@ def _through(one: Pipeline, quarantine: QuarantineTopic, link: Link, again: bool
             ending={"endingOffsets": json.dumps({quarantine.topic: end})},
             state_dir=Path(aside), must_wait=False,
         )  # fmt: skip
-        perform([one], plan)
+        if not perform([one], plan):
+            raise CliError("stopped before it was through: nothing counts as redriven, and some rows may be written")

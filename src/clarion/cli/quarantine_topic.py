@@ -1,7 +1,8 @@
 """A quarantine as it lies at a broker: its records, read and sent back.
 
-The same record may be there twice, after a task that was tried again: `unique` counts each origin once. How far a
-quarantine has been redriven is kept as the offsets of a group of its own, `<topic>.redrive`.
+The same record may be there twice, after a task that was tried again: `unique` counts it once. How far a quarantine has
+been redriven is kept as the offsets of a group of its own, `<topic>.redrive`. Pipelines may write to it meanwhile: what
+comes after it was opened is for the next one who opens it.
 """
 
 from __future__ import annotations
@@ -59,7 +60,12 @@ class QuarantineTopic:
             there = self._link.admin().list_topics(timeout=_ANSWER_SECONDS_MAX).topics
             self.topic = _known(self.topic, there)
             self._consumer: Consumer = self._link.consumer(
-                {"group.id": f"{self.topic}.redrive", "enable.auto.commit": False, "enable.partition.eof": True}
+                {
+                    "group.id": f"{self.topic}.redrive",
+                    "enable.auto.commit": False,
+                    "enable.partition.eof": True,
+                    "auto.offset.reset": "earliest",  # what retention has taken since we asked is skipped, no more
+                }
             )
             places = [self._at(each) for each in sorted(there[self.topic].partitions)]
             self._ends = {
@@ -172,20 +178,30 @@ class QuarantineTopic:
         return _message(found) if is_it else None
 
     def _read(self, begin: Mapping[int, int]) -> Iterator[BadRecord]:
-        places = [self._at(number, offset) for number, offset in begin.items() if offset < self._ends[number][1]]
-        self._consumer.assign(places)
-        unfinished = {each.partition for each in places}
+        """From there to where the quarantine ended when it was opened."""
+        unfinished = {number: self._ends[number][1] for number, at in begin.items() if at < self._ends[number][1]}
+        self._consumer.assign([self._at(number, begin[number]) for number in unfinished])
         deadline = time.monotonic() + _ANSWER_SECONDS_MAX
         while unfinished:
             for found in self._consumer.consume(500, timeout=1.0):
-                deadline = time.monotonic() + _ANSWER_SECONDS_MAX
+                number, offset = found.partition() or 0, found.offset() or 0
+                end = unfinished.get(number, 0)
                 if found.error():
-                    unfinished.discard(found.partition())
-                else:
-                    message = _message(found)
-                    yield BadRecord(message, message.offset < self._redriven.get(message.partition or 0, 0))
+                    self._check(found.error())
+                elif offset < end:
+                    yield BadRecord(_message(found), offset < self._redriven.get(number, 0))
+                if found.error() or offset + 1 >= end:
+                    unfinished.pop(number, None)
+                deadline = time.monotonic() + _ANSWER_SECONDS_MAX
             if time.monotonic() > deadline:
                 raise CliError(f"{self.topic}: the broker stopped answering")
+
+    def _check(self, error: Any) -> None:
+        """The end of a partition is no trouble; whatever else keeps records from us must not pass for it."""
+        from confluent_kafka import KafkaError
+
+        if error.code() != KafkaError._PARTITION_EOF:
+            raise CliError(f"{self.topic}: {error.str()}")
 
     def _at(self, partition: int, offset: int = -1001) -> Any:
         from confluent_kafka import TopicPartition
@@ -203,11 +219,28 @@ def parse_place(text: str) -> tuple[int, int]:
 
 
 def unique(records: Sequence[BadRecord]) -> list[BadRecord]:
-    """Each origin once: a task that was tried again has sent its bad records again."""
-    first: dict[tuple[str, int, int], BadRecord] = {}
+    """Each record once: a task that was tried again has sent its bad records again, perhaps cut off. Another key or
+    value at the same place is another record: a topic that was made again begins at offset 0 once more."""
+    found: list[BadRecord] = []
+    places: dict[tuple[str, int, int], list[int]] = {}
     for each in records:
-        first.setdefault(each.origin, each)
-    return list(first.values())
+        mates = places.setdefault(each.origin, [])
+        mate = next((at for at in mates if _is_same(found[at], each)), None)
+        if mate is None:
+            mates.append(len(found))
+            found.append(each)
+        elif found[mate].header("truncated") and not each.header("truncated"):
+            found[mate] = each
+    return found
+
+
+def _is_same(one: BadRecord, other: BadRecord) -> bool:
+    long, short = (other, one) if one.header("truncated") else (one, other)
+    if short.header("truncated"):
+        return _begins_with(long.message.key, short.message.key) and _begins_with(
+            long.message.value, short.message.value
+        )
+    return (one.message.key, one.message.value) == (other.message.key, other.message.value)
 
 
 def quarantines(link: Link) -> list[str]:

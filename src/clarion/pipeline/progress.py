@@ -152,13 +152,10 @@ class PipelineProgress:
         return max((each.seconds for each in self.lags if each.seconds is not None), default=None)
 
     def rates(self, now: float) -> tuple[float, float]:
-        """Rows in and out per second, over the last few seconds."""
-        while self._recent and now - self._recent[0][0] > _RATE_SECONDS:
-            self._recent.popleft()
-        return (
-            sum(each[1] for each in self._recent) / _RATE_SECONDS,
-            sum(each[2] for each in self._recent) / _RATE_SECONDS,
-        )
+        """Rows in and out per second, over the last few seconds. Spark's reports come meanwhile, in another thread, and
+        Prometheus asks in a third: a copy is looked at, and nothing is taken out."""
+        recent = [each for each in self._recent.copy() if now - each[0] <= _RATE_SECONDS]
+        return sum(each[1] for each in recent) / _RATE_SECONDS, sum(each[2] for each in recent) / _RATE_SECONDS
 
     def as_json(self, now: float) -> dict[str, Any]:
         rate_in, rate_out = self.rates(now)

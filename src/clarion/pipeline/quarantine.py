@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -47,11 +46,22 @@ def keeper(
         from clarion.pipeline import quarantine
 
         if bad.null_count < len(bad):
-            rows = bad.drop_null().to_pylist()
+            rows = quarantine.rows_of(bad.drop_null())
             quarantine.send(settings, topic, [quarantine.copy_of(each, pipeline, fields, needed) for each in rows])
         return bad.is_null()
 
     return keep
+
+
+def rows_of(bad: pa.StructArray) -> list[dict[str, Any]]:
+    """The timestamp as milliseconds: Python has no word for those after the year 9999."""
+    found = pa.RecordBatch.from_struct_array(bad)
+    at = found.schema.get_field_index("timestamp")
+    micros = found.column(at).cast(pa.timestamp("us", found.schema.field(at).type.tz)).view(pa.int64())
+    rows: list[dict[str, Any]] = found.set_column(at, "timestamp", micros).to_pylist()
+    for each in rows:
+        each["timestamp"] = None if each["timestamp"] is None else each["timestamp"] // 1000
+    return rows
 
 
 def send(connection: Mapping[str, str], topic: str, copies: Sequence[Copy]) -> None:
@@ -94,7 +104,7 @@ def copy_of(row: Mapping[str, Any], pipeline: str, types: Mapping[str, str], req
         "clarion.topic": row["topic"],
         "clarion.partition": str(row["partition"]),
         "clarion.offset": str(row["offset"]),
-        "clarion.timestamp": str(_milliseconds(row["timestamp"])),
+        "clarion.timestamp": str(-1 if row["timestamp"] is None else row["timestamp"]),
         "clarion.pipeline": pipeline,
     }
     return row["key"], row["value"], tuple((name, text.encode()) for name, text in headers.items())
@@ -104,6 +114,13 @@ def reason(value: bytes | None, empty: Sequence[str], types: Mapping[str, str], 
     """Why a value did not fit; `empty` are the fields that came out empty."""
     if value is None:
         return "no value"
+    try:
+        return _reason(value, empty, types, required)
+    except RecursionError:  # a few thousand brackets are enough, and no record may stop the pipeline
+        return "nested too deeply"
+
+
+def _reason(value: bytes, empty: Sequence[str], types: Mapping[str, str], required: Sequence[str]) -> str:
     try:
         document = json.loads(value)
     except UnicodeDecodeError as error:
@@ -135,7 +152,3 @@ def _header(copy: Copy, name: str) -> bytes:
 
 def _short(text: str) -> str:
     return text if len(text) <= _REASON_LENGTH_MAX else text[: _REASON_LENGTH_MAX - 1] + "…"
-
-
-def _milliseconds(moment: datetime | None) -> int:
-    return -1 if moment is None else round(moment.timestamp() * 1000)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import time
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -103,8 +102,14 @@ class Runner:
         log, is_first = self.runs[0].folder.log, True
         self._has_begun = True
         while not self._is_over:
-            with quiet_spark(log, keep=not is_first):
-                spark = open_session(self._config())
+            try:
+                with quiet_spark(log, keep=not is_first):
+                    spark = open_session(self._config())
+            except Exception as error:  # who stops a group of processes, as systemd does, stops the JVM too
+                if not self.is_stopping:
+                    raise
+                self.runs[0].folder.note(error)
+                return
             is_first = False
             make_active(spark)
             hush_accumulators(spark)
@@ -363,8 +368,7 @@ class PipelineRun:
     def _fail(self, error: Exception) -> None:
         self.has_lost_spark = self._has_spark and self.folder.spark() is None
         self.progress.last_error = _GONE if self.has_lost_spark else told(error, self.pipeline)
-        with self.folder.log.open("a") as log:
-            log.write("".join(traceback.format_exception(error)))
+        self.folder.note(error)
         may_go_on = self._plan.restarts and self.progress.state != "stopping"
         if not may_go_on or not (self.has_lost_spark or can_be_mended(error)) or not self._restart():
             self._say("failed", self.progress.last_error)

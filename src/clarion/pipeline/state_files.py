@@ -16,11 +16,11 @@ import os
 import re
 import shutil
 import tempfile
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 from clarion.pipeline.reasons import plain_reason
 
@@ -52,6 +52,10 @@ class StateFolder:
         self._spark = self.path / "spark.pid"
         self._places: SparkPlaces | None = None
         self._made = [each for each in (self.path, self.path.parent) if not each.exists()]  # by us, if anybody does
+
+    def note(self, error: BaseException) -> None:
+        with self.log.open("a") as log:
+            log.write("".join(traceback.format_exception(error)))
 
     def look_through(self, spark: SparkSession) -> None:
         """Checkpoints that are not on this machine's own file system are seen with Spark's eyes from here on."""
@@ -122,7 +126,13 @@ class StateFolder:
 
     @property
     def checkpoint_uri(self) -> str:
-        return self.checkpoint.as_uri() if self._elsewhere is None else self._elsewhere
+        """As Spark is told. Hadoop takes the letters of a path as they are: nothing in it is percent-encoded."""
+        if self._elsewhere is not None:
+            return self._elsewhere
+        # Earlier versions did encode it, so that it came to lie in a folder of that name (`my%20work` for `my work`).
+        former = Path(self.checkpoint.as_uri().removeprefix("file://"))
+        is_there = former.is_dir() and not self.checkpoint.exists()
+        return f"file://{former if is_there else self.checkpoint}"
 
     def request_stop(self) -> None:
         self._stop.touch()
@@ -210,7 +220,7 @@ def _names_in(folder: Path) -> list[str]:
 def _local(place: str) -> Path | None:
     """The folder of this machine that a place is; None if it is elsewhere."""
     if found := _FILE.match(place):
-        return Path(unquote(place[found.end() :]))
+        return Path(place[found.end() :])
     return None if ":" in place else Path(place).absolute()
 
 

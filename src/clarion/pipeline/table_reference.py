@@ -106,6 +106,8 @@ def _check(made: TableReference) -> None:
     where = f"table({made.path!r})"
     if not made.path.strip():
         raise DefinitionError("table(''): give the table's folder")
+    if "://" in made.path:
+        _check_place(made)
     if made.mode not in _OUTPUT_MODES:
         raise DefinitionError(f"{where}: mode={made.mode!r}; choose from {', '.join(_OUTPUT_MODES)}")
     if made.mode == "merge" and not made.key:
@@ -115,3 +117,14 @@ def _check(made: TableReference) -> None:
             raise DefinitionError(f"{where}: option {name} is for mode='merge' only")
     if made.key and made.mode != "merge":
         raise DefinitionError(f"{where}: key= is for mode='merge' only")
+
+
+def _check_place(made: TableReference) -> None:
+    """An object store that nobody can write to is told here, and not when a broker and Spark are there."""
+    from clarion.pipeline.lake.errors import LakeError
+    from clarion.pipeline.lake.location import locate
+
+    try:
+        locate(made.path, made.options)
+    except LakeError as error:
+        raise DefinitionError(f"table: {error}") from error

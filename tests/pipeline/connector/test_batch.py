@@ -3,16 +3,23 @@
 import datetime as dt
 import json
 
+import numpy as np
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.errors import PySparkException
 
+from clarion.model import ids
+from clarion.pipeline.connector_options import connection_settings
+from clarion.pipeline.kafka.producer import ProducerSettings
 from clarion.pipeline.shipping import make_known
+from clarion.pipeline.sink.rows import stage
+from clarion.pipeline.source.options import source_settings
 from clarion.pipeline.source.planning import ROWS_PER_TASK_MIN
+from clarion.pipeline.source.reader import BatchReader
 from clarion.pipeline.spark_session import cores_here
-from clarion.pipeline.workers import CORES_VARIABLE
+from clarion.pipeline.workers import CORES_VARIABLE, kept_producer
 from tests.pipeline.connector.frames import batch, save, values
-from tests.pipeline.topics import create, fill, numbered
+from tests.pipeline.topics import contents, create, fill, numbered
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -180,11 +187,25 @@ def test_columns_that_make_no_message_are_refused(spark, bootstrap, unique, colu
         save(spark.sql(f"SELECT {columns}"), bootstrap, topic=unique)
 
 
+def test_a_message_with_neither_key_nor_value_is_copied_as_it_is(bootstrap, unique):
+    """Kafka takes it from any producer, so a copy must not stop there."""
+    create(bootstrap, unique)
+    producer = Producer({"bootstrap.servers": bootstrap})
+    producer.produce(unique, None, headers=[("h", b"1")])
+    assert producer.flush(30) == 0
+    where = {"bootstrap.servers": bootstrap}
+    reader = BatchReader(source_settings({**where, "subscribe": unique, "includeHeaders": "true"}))
+    rows = [batch for task in reader.partitions() for batch in reader.read(task)]
+    staged = stage(rows, first_row=0, now_ms=0, message_bytes_max=1000)
+    with kept_producer(connection_settings(where), ProducerSettings()) as writer:
+        writer.write(staged.messages, [(ids.TopicPartition(unique, 0), 0)], np.arange(1))
+    assert contents(bootstrap, unique) == [None, None]
+
+
 @pytest.mark.parametrize(
     ("columns", "words"),
     [
         ("'k' AS key, if(id = 3, 9, 0) AS partition", "row 3 names partition 9 of .*, which has 1"),
-        ("if(id = 4, NULL, 'k') AS key, if(id = 4, NULL, 'v') AS value", "row 4 has neither key nor value"),
         ("if(id = 2, repeat('x', 2000000), 'v') AS value", "row 2 is larger than a request may be"),
         ("if(id = 1, timestamp_millis(-5), now()) AS timestamp", "row 1 has a timestamp before 1970"),
         (

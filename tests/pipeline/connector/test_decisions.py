@@ -67,6 +67,13 @@ def test_a_limit_is_used_up_and_never_passed(rows, rows_max):
     admitted = {tp: end[tp] - 100 for tp in rows}
     assert all(0 <= admitted[tp] <= rows[tp] for tp in rows)
     assert sum(admitted.values()) == min(rows_max, sum(rows.values()))
+    if rows_max >= len(rows):
+        assert all(admitted[tp] for tp in rows if rows[tp]), "a backlog beside it must not starve anybody"
+
+
+def test_a_few_rows_do_not_wait_until_a_backlog_is_gone():
+    assert admit(at(p0=0, p1=0, p2=7), at(p0=10**9, p1=10, p2=8), rows_max=1000) == at(p0=998, p1=1, p2=8)
+    assert sum(admit(at(p0=0, p1=0), at(p0=10**9, p1=10), rows_max=1).values()) == 1
 
 
 # ------------------------------------------------------------------------------------------------ planning

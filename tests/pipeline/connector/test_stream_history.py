@@ -12,7 +12,8 @@ from clarion.pipeline.kafka.errors import DataLossError
 from clarion.pipeline.lake.commits import WriterBatch
 from clarion.pipeline.lake.compaction import compact
 from clarion.pipeline.lake.options import TableOptions
-from clarion.pipeline.source.history import TaskPast
+from clarion.pipeline.restarting import can_be_mended
+from clarion.pipeline.source.history import HistoryReader, SeamMovedError, TaskPast
 from clarion.pipeline.source.options import source_settings
 from clarion.pipeline.source.stream_reader import StreamReader
 from tests.pipeline.lake.rows import SOURCE, write
@@ -76,9 +77,9 @@ class Stream:
 class Archive(Stream):
     """The archive of a topic: a query of the same kind whose batches go into a table."""
 
-    def __init__(self, bootstrap: str, topic: str, path: str) -> None:
+    def __init__(self, bootstrap: str, topic: str, path: str, **options: str) -> None:
         self.table = TableOptions(path=path, source_columns=SOURCE)
-        super().__init__(bootstrap, topic, includeTopicId="true", includeHeaders="true")
+        super().__init__(bootstrap, topic, includeTopicId="true", includeHeaders="true", **options)
 
     def read(self, start: dict, end: dict) -> list[tuple[int, int, bytes]]:
         write(self.table, *self.record_batches(start, end), batch=WriterBatch("archive", len(self.batches)))
@@ -188,6 +189,18 @@ def test_the_checkpoint_says_offsets_of_the_topic_and_nothing_else(bootstrap: st
     assert stream._start[unique] == {**archive._start[unique], "0": 15}
 
 
+def test_what_is_older_than_the_archive_comes_before_it(bootstrap: str, unique: str, path: str) -> None:
+    """An archive that began at the latest, or an hour ago: the log goes back further than it does."""
+    create(bootstrap, unique, 2)
+    for partition in (0, 1):
+        send(bootstrap, unique, partition, 0, 30)
+    began = f'{{"{unique}": {{"0": 10, "1": 0}}}}'
+    Archive(bootstrap, unique, path, startingOffsets=began).step(20)
+    stream = Stream(bootstrap, unique, history=path)
+    stream.read_all()
+    assert in_log_order(stream.rows) == expected([30, 30])
+
+
 def test_a_hole_between_the_archive_and_the_log_is_told(bootstrap: str, unique: str, path: str) -> None:
     create(bootstrap, unique, 1)
     send(bootstrap, unique, 0, 0, 10)
@@ -218,6 +231,32 @@ def test_a_stream_that_retention_overtook_finds_the_rest_in_the_archive(bootstra
     assert stream.rows == expected([31])
 
 
+@pytest.mark.parametrize("history_was_needed", [True, False])
+def test_what_is_archived_and_deleted_between_planning_and_reading_is_not_lost(
+    bootstrap: str, unique: str, path: str, history_was_needed: bool
+) -> None:
+    """Not even for a stream that goes on behind what is lost: the batch is planned anew, by whoever starts it again."""
+    create(bootstrap, unique, 1)
+    send(bootstrap, unique, 0, 0, 10)
+    archive = Archive(bootstrap, unique, path)
+    archive.read_all()
+    stream = Stream(bootstrap, unique, history=path, failOnDataLoss="false")
+    if not history_was_needed:
+        stream.read_all()
+    send(bootstrap, unique, 0, 10, 20)
+    start, reader = stream._start, stream.reader
+    end = {unique: {**start[unique], "0": 30}}
+    tasks = reader.partitions(start, end)
+    archive.read_all()
+    delete_before(bootstrap, unique, 25)
+
+    with pytest.raises(SeamMovedError, match=r"offsets 10 to 24 are deleted.* archived meanwhile"):
+        [batch for task in tasks for batch in reader.read(task)]
+    stream.restart()
+    assert [n for _, n, _ in stream.read(start, end)] == [*range(start[unique]["0"], 30)]
+    assert can_be_mended(SeamMovedError("offsets 10 to 24 are deleted"))
+
+
 def test_an_archive_of_a_former_topic_is_refused(bootstrap: str, unique: str, path: str) -> None:
     create(bootstrap, unique, 1)
     send(bootstrap, unique, 0, 0, 10)
@@ -230,6 +269,20 @@ def test_an_archive_of_a_former_topic_is_refused(bootstrap: str, unique: str, pa
     alone = Stream(bootstrap, unique, history=path, failOnDataLoss="false")
     alone.read_all()
     assert alone.rows == expected([3])
+
+
+@pytest.mark.parametrize("starting", ["earliest", '{"TOPIC": {"0": -2}}'])
+def test_the_earliest_is_the_archives_for_a_batch_as_well(
+    bootstrap: str, unique: str, path: str, starting: str
+) -> None:
+    create(bootstrap, unique, 1)
+    send(bootstrap, unique, 0, 0, 10)
+    Archive(bootstrap, unique, path).read_all()
+    delete_before(bootstrap, unique, 6)
+    options = {"bootstrap.servers": bootstrap, "subscribe": unique, "history": path}
+    reader = HistoryReader(source_settings({**options, "startingOffsets": starting.replace("TOPIC", unique)}))
+    batches = [batch for task in reader.partitions() for batch in reader.read(task)]
+    assert sorted(offset for each in batches for offset in each["offset"].to_pylist()) == [*range(10)]
 
 
 def test_a_past_begins_at_its_earliest_or_at_an_offset(bootstrap: str, unique: str, path: str) -> None:

@@ -193,6 +193,15 @@ def test_a_topic_that_was_named_must_be_there(readers, unique):
         readers(unique).initialOffset()
 
 
+def test_a_stream_that_is_stopped_before_its_first_look_leaves_no_connection(readers, bootstrap, unique):
+    create(bootstrap, unique)
+    reader = readers(unique, startingOffsets="earliest")
+    reader.initialOffset()
+    assert reader._client._connections
+    reader.stop()
+    assert not reader._client._connections
+
+
 def test_a_stream_has_no_end(readers, unique):
     with pytest.raises(OptionError, match="a streaming query has no end"):
         readers(unique, endingOffsets="latest")
@@ -375,6 +384,11 @@ def cut(server, topic: str, offset: int) -> None:
     server.start()
 
 
+def up_to_now(reader: StreamReader) -> StreamReader:
+    reader.prepareForTriggerAvailableNow()
+    return reader
+
+
 def test_a_log_that_was_cut_and_written_anew_is_noticed(readers, own_server, unique):
     """It is as long as it was, and longer: only the leader's terms tell that what was read is not what is there."""
     where = own_server.bootstrap
@@ -387,11 +401,18 @@ def test_a_log_that_was_cut_and_written_anew_is_noticed(readers, own_server, uni
     assert latest(reader, end) == end
 
     cut(own_server, unique, 6)
+    without_terms = {unique: {name: value for name, value in end[unique].items() if name != "epochs"}}
+    with pytest.raises(DataLossError, match="the log ends at 6, before offset 10"):
+        latest(up_to_now(readers(unique, where=where)), without_terms)
+    lenient = up_to_now(readers(unique, where=where, failOnDataLoss="false"))
+    assert [offsets(latest(lenient, without_terms), unique) for _ in range(2)] == [{"0": 10}] * 2
     for number in range(8):
         fill(where, unique, [b"second %d" % number])
 
     with pytest.raises(DataLossError, match="the log was cut at offset 6 and written anew"):
         latest(readers(unique, where=where), end)
+    with pytest.raises(DataLossError, match="the log was cut at offset 6 and written anew"):
+        latest(up_to_now(readers(unique, where=where)), end)
     forgiving = readers(unique, where=where, failOnDataLoss="false")
     after = latest(forgiving, end)
     assert offsets(after, unique) == {"0": 14}
@@ -399,3 +420,4 @@ def test_a_log_that_was_cut_and_written_anew_is_noticed(readers, own_server, uni
     assert after[unique]["epochs"]["0"] > end[unique]["epochs"]["0"]
     own_server.restart()
     assert latest(readers(unique, where=where), after) == after  # a new leader that has all of it is nobody's loss
+    assert latest(up_to_now(readers(unique, where=where)), after) == after

@@ -11,7 +11,7 @@ import pytest
 
 from clarion.pipeline.lake import delta
 from clarion.pipeline.lake.commits import WriterBatch
-from clarion.pipeline.lake.compaction import compact, plan_rewrites, vacuum
+from clarion.pipeline.lake.compaction import compact, plan_rewrites, tidy_sometimes, vacuum
 from clarion.pipeline.lake.errors import LakeError
 from clarion.pipeline.lake.options import TableOptions
 from clarion.pipeline.lake.ranges import Origin
@@ -67,6 +67,16 @@ def test_rows_are_known_by_their_origin_when_the_checkpoint_is_lost(table: Table
     assert write(table, messages(100, 10), batch=WriterBatch("another query", 2))
 
     assert offsets_in(table) == list(range(110))
+
+
+def test_rows_from_before_the_first_are_not_taken_for_known(table: TableOptions) -> None:
+    """A stream that began at the latest, and is begun anew at the earliest: the table never held what comes then."""
+    write(table, messages(100, 50), batch=WriterBatch("query", 0))
+    for first, count in ((0, 50), (50, 70)):
+        with pytest.raises(LakeError, match=f"from offset 100 to 150, and this batch begins before, at {first}:"):
+            write(table, messages(first, count), batch=WriterBatch("another query", 0))
+    assert not write(table, messages(120, 10), batch=WriterBatch("another query", 1))
+    assert offsets_in(table) == list(range(100, 150))
 
 
 def test_a_topic_made_anew_is_another_origin(table: TableOptions) -> None:
@@ -145,6 +155,10 @@ def test_overwriting_replaces_all_rows_in_one_step(table: TableOptions) -> None:
     assert write(table, messages(500, 3, topic_id="other"), overwrite=True)
 
     assert offsets_in(table) == [500, 501, 502]
+    assert write(table, messages(501, 1, topic_id="other"), overwrite=True), "though the table held it before"
+    assert offsets_in(table) == [501]
+    assert write(table, messages(502, 1, topic_id="other"))
+    assert offsets_in(table) == [501, 502]
 
 
 def test_a_new_column_is_empty_in_older_rows(table: TableOptions) -> None:
@@ -237,6 +251,16 @@ def test_compaction_beside_a_writer_disturbs_neither(table: TableOptions) -> Non
     assert delta.commit(table, late)
 
     assert offsets_in(table) == list(range(110))
+
+
+def test_a_table_that_cannot_be_tidied_does_not_stop_its_stream(folder: TableOptions, caplog) -> None:
+    """A file that somebody deleted: the batch is committed, and played again it would come to the same end."""
+    options = replace(folder, compact_every=1, vacuum_hours=1)
+    for number in range(10):
+        write(options, messages(number * 10, 10), batch=WriterBatch("query", number))
+    options.location.remove([min(files_in(options))])
+    tidy_sometimes(options, 9)
+    assert "was not tidied" in caplog.text
 
 
 def test_a_partition_is_rewritten_tier_by_tier() -> None:

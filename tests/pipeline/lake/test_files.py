@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clarion.pipeline.lake import files as files_module
+from clarion.pipeline.lake.errors import LakeError
 from clarion.pipeline.lake.files import Layout, TaskFiles
 from clarion.pipeline.lake.location import locate
 from clarion.pipeline.lake.partitions import folder, split
@@ -129,6 +130,25 @@ def test_bounds_are_never_too_narrow(tmp_path: Path) -> None:
     assert "f" not in statistics["minValues"]
     assert statistics["maxValues"]["d"] == "2026-01-02"
     assert statistics["nullCount"]["empty"] == 1
+
+
+@pytest.mark.parametrize("micros", [1_700_000_000_000_000_000, -(2**62), 253_402_300_799_999_999])
+def test_a_time_that_no_calendar_has_is_written_without_bounds(tmp_path: Path, micros: int) -> None:
+    """What a producer means as microseconds, and sends as milliseconds, is in the year 55840."""
+    kind = pa.timestamp("us", tz="UTC")
+    batch = pa.record_batch({"t": pa.array([0, micros], pa.int64()).view(kind), "n": pa.array([1, 2])})
+    task = TaskFiles(Layout(root=locate(str(tmp_path)), schema=batch.schema), "part-00000")
+    task.write(batch)
+    (file,) = task.close()[0]
+
+    assert json.loads(file.statistics)["minValues"] == {"n": 1}
+    assert pq.read_table(tmp_path / file.path)["t"].cast(pa.int64()).to_pylist() == [0, micros]
+
+
+def test_a_date_that_no_calendar_has_names_no_folder() -> None:
+    batch = pa.record_batch({"date": pa.array([10**7], pa.int32()).view(pa.date32()), "n": pa.array([1])})
+    with pytest.raises(LakeError, match="after 9999 cannot name a folder"):
+        list(split(batch, ["date"]))
 
 
 def test_ranges_of_one_origin_become_one() -> None:

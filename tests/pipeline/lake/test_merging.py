@@ -14,6 +14,7 @@ from clarion.pipeline.lake.compaction import tidy_sometimes
 from clarion.pipeline.lake.errors import LakeError
 from clarion.pipeline.lake.merging import DELETED, merge, ordered
 from clarion.pipeline.lake.options import TableOptions, read_options
+from clarion.pipeline.lake.ranges import Origin, SourceRange
 from clarion.pipeline.lake.tables import MERGED, check_merge
 from clarion.pipeline.table_reference import table
 
@@ -99,6 +100,17 @@ def test_what_merges_replaced_goes_after_a_while(users):
     assert len(list(Path(users.path).glob("*.parquet"))) < 100
 
 
+def test_what_a_table_has_seen_of_a_partition_never_becomes_less(users):
+    """Of two partitions one may be read again (a second query on the table): what it has seen of it stays seen."""
+    one, other = Origin("t", "id", 0), Origin("t", "id", 1)
+    rows = pa.table({"user": ["ann"], "ts": [1]})
+    rule = ordered(("user",), ("ts",), deletes=False)
+    merge(users, rows, rule, ranges=[SourceRange(one, 0, 100)])
+    merge(users, rows, rule, ranges=[SourceRange(one, 0, 50), SourceRange(other, 0, 5)])
+    opened = delta.open_table(users.location)
+    assert (delta.next_offset(opened, one), delta.next_offset(opened, other)) == (100, 5)
+
+
 def age_removals(options: TableOptions) -> None:
     """As if the log had been written hours ago: vacuum goes by the time that a removal says."""
     for each in Path(options.path, "_delta_log").glob("*.json"):
@@ -116,3 +128,10 @@ def age_removals(options: TableOptions) -> None:
 def test_columns_that_are_not_there_are_refused_before_a_query_starts(given, words):
     with pytest.raises(LakeError, match=words):
         check_merge(table("t", mode="merge", **given), ["name", "ts"])
+
+
+def test_a_column_that_a_merge_needs_for_itself_is_refused_and_not_dropped():
+    for name in ("__rank", "__Deleted"):
+        with pytest.raises(LakeError, match=f"the name {name.lower()} for itself"):
+            check_merge(table("t", mode="merge", key="name"), ["name", name])
+    check_merge(table("t", mode="merge", key="name"), ["name", "_rank"])

@@ -48,6 +48,19 @@ def test_every_message_is_in_the_table_once_as_it_was(house, unique: str) -> Non
     assert table.where("value is null and key is null").count() == 1
 
 
+def test_a_message_of_a_year_that_no_folder_can_name_is_archived_with_the_others(house, unique: str) -> None:
+    house.make_topic(unique, **{"message.timestamp.after.max.ms": str(2**63 - 1)})
+    house.send(unique, [b"now", b"now"], timestamp=NOON)
+    house.send(unique, [b"then"], timestamp=400_000_000_000_000)  # in the year 14645
+    house.run(archive(unique, house.lake("events")))
+
+    table = read_table(house.spark, house.lake("events"))
+    assert {row.offset: row.date for row in table.where("value = 'then'").select("offset", "date").collect()} == {
+        1: date(9999, 12, 31)
+    }
+    assert table.count() == 3
+
+
 @pytest.mark.parametrize("how", [ONCE, BATCH])
 def test_the_archive_shows_its_lag_and_holds_deletion_back(house, unique: str, how: str) -> None:
     from confluent_kafka import Consumer, TopicPartition

@@ -31,15 +31,12 @@ NUMBERS = st.integers(0, 20)
 def test_past_and_tail_are_everything_once(log_start: int, length: int, first: int, width: int, chosen) -> None:
     """The archive holds [first, first + width); the log goes from its start to its end, the archive's end at least."""
     end = max(log_start + length, first + width)
-    live = OffsetRange("events", ID, 0, log_start if chosen is None else min(chosen, end), end)
+    # From the earliest means from the archive's, if that is earlier than the log's.
+    live = OffsetRange("events", ID, 0, min(log_start, first) if chosen is None else min(chosen, end), end)
     spans = {origin_of(live): Span(first, first + width)}
 
-    taken = list(range(*archived(spans, [live], from_start=chosen is None)[origin_of(live)]))
-    asked = [
-        n
-        for part in outside(live, spans[origin_of(live)], from_start=chosen is None)
-        for n in range(part.start, part.end)
-    ]
+    taken = list(range(*archived(spans, [live])[origin_of(live)]))
+    asked = [n for part in outside(live, spans[origin_of(live)]) for n in range(part.start, part.end)]
 
     assert len(set(taken) & set(asked)) == 0
     begin = min(first, log_start) if chosen is None else min(chosen, end)

@@ -5,9 +5,11 @@ from collections import defaultdict
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
+from pyspark.sql.types import StringType, StructField, StructType
 
 from clarion.pipeline import archive, replay
 from clarion.pipeline.definition import BATCH, RunSettings
+from clarion.pipeline.ready.columns import fields_of_archive
 from tests.pipeline.ready.conftest import NOON
 
 
@@ -74,18 +76,25 @@ def test_a_range_of_time_a_pace_and_the_partitions_they_came_from(house, unique:
 
 @pytest.mark.campaign
 @pytest.mark.parametrize(
-    ("keeps_value", "again"), [(True, b'{"user": "ann", "ms": 5, "more": 1}'), (False, b'{"user":"ann","ms":5}')]
+    ("keeps_value", "again"), [(True, b'{"_id": "a", "ms": 5, "more": 1}'), (False, b'{"_id":"a","ms":5}')]
 )
 def test_a_typed_archive_is_replayed_as_it_was_or_as_json(house, unique: str, keeps_value: bool, again: bytes) -> None:
     house.make_topic(unique, 1)
-    values = [{"user": "ann", "ms": 5, "more": 1}, b"no json", None]
+    values = [{"_id": "a", "ms": 5, "more": 1}, b"no json", None]
     house.send(unique, values, key=lambda n: b"k", partition=lambda n: 0)
-    house.run(archive(unique, house.lake("typed"), json="user string, ms long", keep_value=keeps_value), BATCH)
+    house.run(archive(unique, house.lake("typed"), json="_id string, ms long", keep_value=keeps_value), BATCH)
 
     house.run(replay(house.lake("typed"), f"{unique}-again", partitions=1), BATCH)
 
     found = [each.value() for each in house.read(f"{unique}-again", 3)]
     assert found == [again, b"no json", None]
+
+
+def test_a_field_that_begins_with_an_underscore_is_the_jsons_own() -> None:
+    """Of an archive without the bytes, these fields are what there is to replay."""
+    names = ["_id", "ms", "_key", "_offset", "_value", "_unparsed", "_is_empty", "_date", "_timestampType"]
+    schema = StructType([StructField(each, StringType()) for each in names])
+    assert fields_of_archive(schema).names == ["_id", "ms"]
 
 
 def test_what_is_no_archive_cannot_be_replayed(house, unique: str) -> None:

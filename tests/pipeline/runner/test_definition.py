@@ -77,6 +77,8 @@ def test_update_mode_goes_to_topics_and_to_tables_that_merge():
         (lambda: topic("logs", partitions=0), "at least 1"),
         (lambda: topic("logs", options={"startingOffsets": "latest"}), "startingOffsets is set by the run"),
         (lambda: table(" "), "give the table's folder"),
+        (lambda: table("http://lake/t"), "http://lake/t: a table lies in a folder or at s3://"),
+        (lambda: table("s3://lake"), "a table needs a name behind the bucket"),
         (lambda: table("t", mode="upsert"), "choose from append, overwrite, merge"),
         (lambda: table("t", mode="merge"), "needs key="),
         (lambda: table("t", key="a"), "mode='merge' only"),

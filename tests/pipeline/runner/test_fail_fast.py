@@ -46,6 +46,27 @@ def test_where_nobody_listens_the_first_refusal_is_the_answer():
         BrokerLink({"bootstrap.servers": NOBODY}).topics()
 
 
+def test_a_stop_while_spark_starts_is_no_failure(tmp_path):
+    """Who stops a whole group of processes stops the JVM too, in the middle of its start."""
+
+    def torn_off(config):
+        runner.stop()
+        raise ConnectionRefusedError("the JVM has gone")
+
+    runner = Runner([copying()], Plan(NOBODY, state_dir=tmp_path / "state"), lambda progresses: None)
+    assert runner.run(torn_off)
+    assert [each.state for each in runner.progresses] == ["stopped"]
+
+
+def test_a_spark_that_does_not_start_is_a_failure(tmp_path):
+    def refused_spark(config):
+        raise ConnectionRefusedError("the JVM has gone")
+
+    runner = Runner([copying()], Plan(NOBODY, state_dir=tmp_path / "state"), lambda progresses: None)
+    with pytest.raises(ConnectionRefusedError):
+        runner.run(refused_spark)
+
+
 LOADED = """
 import atexit, sys
 atexit.register(lambda: print([each for each in ("numpy", "pyspark", "prometheus_client") if each in sys.modules]))

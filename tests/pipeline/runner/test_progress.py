@@ -2,6 +2,8 @@
 
 import io
 import json
+import sys
+import threading
 import urllib.request
 from datetime import UTC, datetime
 
@@ -57,6 +59,22 @@ def test_readings_add_up_and_the_rate_is_that_of_the_last_seconds():
     assert (one.rows_in, one.rows_out, one.rows_bad, one.batches) == (2000, 24, 4, 2)
     assert one.rates(5.0) == (200.0, 2.4)
     assert one.rates(60.0) == (0.0, 0.0)
+
+
+def test_reports_may_come_while_somebody_asks_for_the_rate():
+    """They come in a thread of Spark's, and an error in the asking one would end the run."""
+    progress, reading = PipelineProgress("p"), read_report(REPORT)
+    adding = threading.Thread(target=lambda: [progress.add(reading, number / 100) for number in range(30_000)])
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        adding.start()
+        while adding.is_alive():
+            progress.rates(0.0)
+    finally:
+        sys.setswitchinterval(before)
+        adding.join()
+    assert progress.rates(300.0)[0] == pytest.approx(100_000, rel=0.01)
 
 
 def test_an_idle_trigger_means_that_everything_has_been_read():

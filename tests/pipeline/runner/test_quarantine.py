@@ -1,10 +1,9 @@
 """Why a record is bad, in words; and what its copy in the quarantine holds."""
 
-from datetime import UTC, datetime
-
+import pyarrow as pa
 import pytest
 
-from clarion.pipeline.quarantine import copy_of, cut_to, reason, send
+from clarion.pipeline.quarantine import copy_of, cut_to, keeper, reason, rows_of, send
 from tests.pipeline import topics
 
 TYPES = {"ts": "timestamp", "level": "string", "latency_ms": "double"}
@@ -25,6 +24,8 @@ TYPES = {"ts": "timestamp", "level": "string", "latency_ms": "double"}
         (b'{"level": "x"}', ["ts", "latency_ms"], "field ts is missing"),
         (b'{"level": "x", "ts": null}', ["ts"], "field ts is missing"),
         (b'{"level": "x"}', [], "does not fit the declared JSON"),
+        pytest.param(b"[" * 200_000 + b"]" * 200_000, ["ts"], "nested too deeply", id="deep list"),
+        pytest.param(b'{"ts": ' * 200_000, ["ts"], "nested too deeply", id="deep object"),
     ],
 )
 def test_the_reason_says_what_was_wrong(value, empty, words):
@@ -38,7 +39,7 @@ def test_a_reason_is_short_however_long_the_value_is():
 def test_a_copy_has_the_bytes_as_they_were_and_its_origin_in_headers():
     row = {
         "key": b"\x00\xff", "value": b"nonsense", "topic": "logs", "partition": 3, "offset": 42,
-        "timestamp": datetime(2026, 11, 15, tzinfo=UTC), "fields": ["ts"],
+        "timestamp": 1794700800000, "fields": ["ts"],
     }  # fmt: skip
     key, value, headers = copy_of(row, "errors", TYPES, [])
     assert (key, value) == (b"\x00\xff", b"nonsense")
@@ -50,6 +51,14 @@ def test_a_copy_has_the_bytes_as_they_were_and_its_origin_in_headers():
         "clarion.timestamp": b"1794700800000",
         "clarion.pipeline": b"errors",
     }
+
+
+def test_rows_have_their_time_in_milliseconds_whatever_year_it_is():
+    micros = pa.array([1_794_700_800_000_999, 1_700_000_000_000_000_000, -1_000, None], pa.int64())
+    times = micros.view(pa.timestamp("us", tz="UTC"))
+    rows = rows_of(pa.StructArray.from_arrays([pa.array([b"a", None, b"c", b"d"]), times], ["value", "timestamp"]))
+    assert [each["timestamp"] for each in rows] == [1_794_700_800_000, 1_700_000_000_000_000, -1, None]
+    assert [each["value"] for each in rows] == [b"a", None, b"c", b"d"]
 
 
 def headers_of(partition: int = 0) -> tuple[tuple[str, bytes], ...]:
@@ -76,3 +85,22 @@ def test_a_bad_record_of_any_size_reaches_a_quarantine_of_any_size(broker, uniqu
     kept = topics.contents(broker.bootstrap, unique)
     assert {b"%d" % n for n in range(4)} == {each.split()[0] for each in kept}
     assert b"0 " + b"x" * 10 in kept
+
+
+def test_a_bad_record_of_any_year_is_kept_and_only_good_rows_stay(broker, unique):
+    topics.create(broker.bootstrap, unique)
+    kind = pa.struct(
+        {"key": pa.binary(), "topic": pa.string(), "partition": pa.int32(), "offset": pa.int64(),
+         "timestamp": pa.timestamp("us", tz="UTC"), "value": pa.binary(), "fields": pa.list_(pa.string())}
+    )  # fmt: skip
+    columns = [
+        pa.array([b"k", None], pa.binary()), pa.array(["logs", None]), pa.array([0, None], pa.int32()),
+        pa.array([7, None], pa.int64()), pa.array([1_700_000_000_000_000_000, None], pa.int64()).view(kind[4].type),
+        pa.array([b"nonsense", None], pa.binary()), pa.array([["ts"], None], pa.list_(pa.string())),
+    ]  # fmt: skip
+    bad = pa.StructArray.from_arrays(columns, fields=list(kind), mask=pa.array([False, True]))
+
+    keep = keeper({"bootstrap.servers": broker.bootstrap}, unique, "errors", TYPES, [])
+
+    assert keep(bad).to_pylist() == [False, True]
+    assert topics.contents(broker.bootstrap, unique) == [b"nonsense"]

@@ -118,6 +118,36 @@ def test_a_checkpoint_elsewhere_is_known_and_forgotten_too(tmp_path, spelling):
     assert not folder.has_checkpoint
 
 
+ODD = "my wörk #1, 100%41?"
+
+
+def test_spark_keeps_a_checkpoint_where_it_is_looked_for_whatever_the_folder_is_called(spark, tmp_path):
+    folder = StateFolder(tmp_path / ODD, "one")
+    (tmp_path / "lines").mkdir()
+    (tmp_path / "lines" / "some.txt").write_text("a\nb\n")
+    writer = spark.readStream.text(str(tmp_path / "lines")).writeStream.format("noop").trigger(availableNow=True)
+    assert writer.option("checkpointLocation", folder.checkpoint_uri).start().awaitTermination(120)
+    assert folder.has_checkpoint
+    folder.reset()
+    assert not folder.has_checkpoint
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["lines", ODD]
+
+
+def test_a_checkpoint_under_a_percent_encoded_name_goes_on_there(tmp_path):
+    """Where earlier versions had it kept."""
+    former = tmp_path / "my%20work" / "one" / "checkpoint" / "offsets"
+    former.mkdir(parents=True)
+    (former / "0").touch()
+    folder = StateFolder(tmp_path / "my work", "one")
+    assert folder.has_checkpoint
+    assert folder.checkpoint_uri == f"file://{former.parent}"
+    with folder.held():
+        folder.write_status({"checkpoint": folder.checkpoint_uri})
+    folder.reset()
+    assert not former.exists()
+    assert folder.checkpoint_uri == f"file://{tmp_path}/my work/one/checkpoint"
+
+
 def test_a_checkpoint_of_another_file_system_is_known_and_forgotten_through_spark(stage):
     shared = stage.folder / "shared"
     shared.mkdir()

@@ -6,21 +6,14 @@ make large batches.
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 import pyarrow as pa
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from clarion.model.key_hash import WORD_BYTES, mix, partition_of_hash, seed
 from clarion.pipeline.kafka.columns import lengths
 from clarion.pipeline.kafka.varints import Longs
-
-_SEED: Final = np.uint32(0x9747B28C)
-_M: Final = np.uint32(0x5BD1E995)
-_R: Final = np.uint32(24)
-_WORD_BYTES: Final = 4
-_POSITIVE: Final = np.uint32(0x7FFFFFFF)
 
 
 def partitions_of_keys(keys: pa.Array, partition_count: int) -> Longs:
@@ -36,29 +29,22 @@ def partitions_of_keys(keys: pa.Array, partition_count: int) -> Longs:
         for size in np.unique(sizes[sizes >= 0]).tolist():
             (rows,) = (sizes == size).nonzero()
             hashes[rows] = _murmur2(data, starts[rows], size)
-    return np.where(sizes < 0, -1, (hashes & _POSITIVE).astype(np.int64) % partition_count)
+    return np.where(sizes < 0, -1, partition_of_hash(hashes.astype(np.int64), partition_count))
 
 
 def _murmur2(data: NDArray[np.uint8], at: Longs, size: int) -> NDArray[np.uint32]:
     """The hashes of many keys of the same size."""
-    h = np.full(len(at), _SEED ^ np.uint32(size), np.uint32)
-    whole = size - size % _WORD_BYTES
-    for word in range(0, whole, _WORD_BYTES):
-        k = _word(data, at + word, _WORD_BYTES) * _M
-        k ^= k >> _R
-        h = (h * _M) ^ (k * _M)
-    if size % _WORD_BYTES:
-        h = (h ^ _word(data, at + whole, size % _WORD_BYTES)) * _M
-    h ^= h >> np.uint32(13)
-    h *= _M
-    h ^= h >> np.uint32(15)
-    return h
+    whole = size - size % WORD_BYTES
+    words = (_word(data, at + word, WORD_BYTES) for word in range(0, whole, WORD_BYTES))
+    rest = _word(data, at + whole, size - whole) if size > whole else None
+    hashes: NDArray[np.uint32] = mix(np.full(len(at), seed(size), np.uint32), words, rest)
+    return hashes
 
 
 def _word(data: NDArray[np.uint8], at: Longs, size: int) -> NDArray[np.uint32]:
     """Little-endian words of up to four bytes."""
-    if size == _WORD_BYTES:
-        whole: NDArray[np.uint32] = sliding_window_view(data, _WORD_BYTES)[at].view("<u4")[:, 0].astype(np.uint32)
+    if size == WORD_BYTES:
+        whole: NDArray[np.uint32] = sliding_window_view(data, WORD_BYTES)[at].view("<u4")[:, 0].astype(np.uint32)
         return whole
     word = data[at].astype(np.uint32)
     for nth in range(1, size):

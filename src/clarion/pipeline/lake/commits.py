@@ -30,23 +30,35 @@ class Commit:
 
 
 def is_there(
-    work: Commit, version_of: Callable[[str], int | None], next_offset_of: Callable[[Origin], int | None]
+    work: Commit, version_of: Callable[[str], int | None], span_of: Callable[[Origin], tuple[int, int] | None]
 ) -> bool:
     """Whether the table holds these rows. Rows of which it holds a part are refused: files cannot be cut."""
     if work.batch is not None and (known := version_of(work.batch.app_id)) is not None and known >= work.batch.version:
         return True
-    known_next = [(each, next_offset_of(each.origin) or 0) for each in work.ranges]
-    held = [(each, end) for each, end in known_next if each.first_offset < end]
-    if held and len(held) == len(work.ranges) and all(each.next_offset <= end for each, end in held):
+    if work.overwrite:
+        return False  # they replace what is there
+    spans = [(each, span) for each in work.ranges if (span := span_of(each.origin)) is not None]
+    held = [(each, span) for each, span in spans if each.first_offset < span[1]]
+    if held and len(held) == len(work.ranges) and all(_is_within(each, span) for each, span in held):
         return True
     if held:
-        raise LakeError(_overlap(*held[0]))
+        raise LakeError(_overlap(*next((one for one in held if not _is_within(*one)), held[0])))
     return False
 
 
-def _overlap(part: SourceRange, end: int) -> str:
+def _is_within(part: SourceRange, span: tuple[int, int]) -> bool:
+    return span[0] <= part.first_offset and part.next_offset <= span[1]
+
+
+def _overlap(part: SourceRange, span: tuple[int, int]) -> str:
     topic, _, partition = part.origin
+    if part.first_offset < span[0]:
+        return (
+            f"the table holds {topic} [{partition}] from offset {span[0]} to {span[1]}, and this batch begins before, "
+            f"at {part.first_offset}: what is older goes into a table of its own; here, start with startingOffsets at "
+            f"{span[1]}"
+        )
     return (
-        f"the table holds {topic} [{partition}] up to offset {end}, and this batch begins at {part.first_offset}: "
-        f"another query archives here too, or this one lost its checkpoint; start it with startingOffsets at {end}"
+        f"the table holds {topic} [{partition}] up to offset {span[1]}, and this batch begins at {part.first_offset}: "
+        f"another query archives here too, or this one lost its checkpoint; start it with startingOffsets at {span[1]}"
     )

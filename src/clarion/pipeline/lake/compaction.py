@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 from deltalake import DeltaTable, WriterProperties
-from deltalake.exceptions import CommitFailedError
+from deltalake.exceptions import CommitFailedError, DeltaError
 
 from clarion.pipeline.lake.delta import open_table
 from clarion.pipeline.lake.errors import LakeError
@@ -79,7 +79,7 @@ def tidy(options: TableOptions, batch_id: int) -> None:
         compact(options.location, target_file_bytes=options.target_file_bytes)
         if options.vacuum_hours and (batch_id + 1) // options.compact_every % VACUUM_EVERY == 0:
             vacuum(options.location, retention_hours=options.vacuum_hours)
-    except (CommitFailedError, LakeError, OSError) as reason:
+    except (DeltaError, LakeError, OSError) as reason:  # of delta-rs: whatever it has against a file of the table
         log.warning("%s was not tidied: %s", options.path, reason)
 
 

@@ -100,7 +100,7 @@ def commit(options: TableOptions, work: Commit) -> bool:
     for attempt in range(ATTEMPTS_MAX):
         try:
             table = grown(opened_or_created(options, work.schema), options, work.schema)
-            if is_there(work, table.transaction_version, partial(next_offset, table)):
+            if is_there(work, table.transaction_version, partial(span_of, table)):
                 remove_uncommitted(options.location, work.files)
                 return False
             with telling(options.location):
@@ -134,12 +134,23 @@ def first_offset(table: DeltaTable, origin: Origin) -> int | None:
     return table.transaction_version(transaction_name("first", origin))
 
 
-def transactions(table: DeltaTable, batch: WriterBatch | None, ranges: Iterable[SourceRange]) -> list[Transaction]:
-    """What the table is to remember of a commit."""
+def span_of(table: DeltaTable, origin: Origin) -> tuple[int, int] | None:
+    """From where to where the table holds a partition; None: it holds nothing of it."""
+    end = next_offset(table, origin)
+    return None if end is None else (first_offset(table, origin) or 0, end)
+
+
+def transactions(
+    table: DeltaTable, batch: WriterBatch | None, ranges: Iterable[SourceRange], *, overwrite: bool = False
+) -> list[Transaction]:
+    """What the table is to remember of a commit. What it has seen of a partition never becomes less: a merge may come
+    with messages that are known beside others that are not."""
     found = [] if batch is None else [Transaction(batch.app_id, batch.version)]
     for each in ranges:
-        found.append(Transaction(transaction_name("next", each.origin), each.next_offset))
-        if first_offset(table, each.origin) is None:
+        span = None if overwrite else span_of(table, each.origin)
+        end = each.next_offset if span is None else max(each.next_offset, span[1])
+        found.append(Transaction(transaction_name("next", each.origin), end))
+        if overwrite or first_offset(table, each.origin) is None:
             found.append(Transaction(transaction_name("first", each.origin), each.first_offset))
     return found
 
@@ -178,7 +189,7 @@ def _append(table: DeltaTable, options: TableOptions, work: Commit) -> None:
         "overwrite" if work.overwrite else "append",
         table.schema(),
         list(table.metadata().partition_columns),
-        commit_properties=_no_retries(transactions(table, work.batch, work.ranges)),
+        commit_properties=_no_retries(transactions(table, work.batch, work.ranges, overwrite=work.overwrite)),
     )
     if options.sync and options.location.is_local:
         _sync_log(options.path, version)

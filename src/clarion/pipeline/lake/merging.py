@@ -40,7 +40,9 @@ class MergeRule:
     leave_out: tuple[str, ...] = ()  # columns that decide but are not kept
 
 
-DELETED: Final = "__deleted"  # a column that decides and is not kept
+# Columns that decide and are not kept; rows that come with such names are refused.
+DELETED: Final = "__deleted"
+RANK: Final = "__rank"
 
 
 def ordered(key: tuple[str, ...], order_by: tuple[str, ...], *, deletes: bool) -> MergeRule:
@@ -75,7 +77,7 @@ def newest_per_key(df: DataFrame, rule: MergeRule) -> DataFrame:
     if not rule.order_by:
         return df
     window = Window.partitionBy(*rule.key).orderBy(*[F.col(name).desc() for name in rule.order_by])
-    return df.withColumn("_rank", F.row_number().over(window)).where("_rank = 1").drop("_rank")
+    return df.withColumn(RANK, F.row_number().over(window)).where(F.col(RANK) == 1).drop(RANK)
 
 
 def merge(

@@ -9,6 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from clarion.pipeline.lake.errors import LakeError
+
 NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
 _ESCAPED: Final = frozenset("\"#%'*/:=?\\{[]^\x7f") | {chr(code) for code in range(0x20)}
 
@@ -67,7 +69,13 @@ def _values(codes: np.ndarray, dictionaries: Sequence[Sequence[str | None]]) -> 
 
 def _text(scalar: pa.Scalar) -> str | None:
     """A partition value as Delta writes it down."""
-    value = scalar.as_py()
+    try:
+        value = scalar.as_py()
+    except OverflowError:
+        raise LakeError(
+            "a date before the year 1 or after 9999 cannot name a folder of a table; without folders it can be written "
+            "(no partitionBy; an archive by none)"
+        ) from None
     if value is None:
         return None
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,7 +1,7 @@
 """What a parquet file's footer knows about its columns, in the words of Delta's statistics.
 
 Readers skip files by them, so a bound may be loose but never wrong: a long string is cut and its upper bound dropped,
-a timestamp is widened to whole milliseconds, a NaN tells nothing.
+a timestamp is widened to whole milliseconds, a NaN tells nothing, nor does a time that Python has no word for.
 """
 
 from __future__ import annotations
@@ -48,7 +48,10 @@ def _positions(footer: pq.FileMetaData, columns: Sequence[str]) -> list[tuple[in
 def _bounds(name: str, found: Sequence[Any], lowest: dict[str, Any], highest: dict[str, Any]) -> None:
     if not found or not all(each.has_min_max for each in found):
         return
-    low, high = _floor(min(each.min for each in found)), _ceiling(max(each.max for each in found))
+    try:
+        low, high = _floor(min(each.min for each in found)), _ceiling(max(each.max for each in found))
+    except OverflowError:  # after the year 9999: microseconds that a producer sent as milliseconds
+        return
     if low is not None:
         lowest[name] = low
     if high is not None:

@@ -79,6 +79,10 @@ def _merge(df: DataFrame, table: TableReference, batch: WriterBatch | None) -> N
 
 def check_merge(table: TableReference, columns: Sequence[str]) -> None:
     """Refuse before a query starts what no batch of it could do."""
+    from clarion.pipeline.lake.merging import DELETED, RANK
+
+    if taken := sorted({DELETED, RANK} & {name.lower() for name in columns}):
+        raise LakeError(f"{table.path}: a merge needs the name {taken[0]} for itself; call that column something else")
     for what, names in (("key", table.key), ("orderBy", _names(option_of(table, "orderBy")))):
         if missing := [name for name in names if name not in columns]:
             raise LakeError(

@@ -24,8 +24,13 @@ if TYPE_CHECKING:
 BY: Final = {"date": ("date",), "hour": ("date", "hour"), "none": ()}
 ORIGIN: Final = ("topic", "topic_id", "partition", "offset")
 _BESIDE: Final = ("key", "headers", *ORIGIN, "timestamp", "timestampType")
+_OWN: Final = frozenset(f"_{each}" for each in (*_BESIDE, "value", "unparsed", "is_empty", "date", "hour"))
 _CORRUPT: Final = "__corrupt"
 _ROW: Final = "__row"
+_FIRST_DAY: Final = (
+    -719_162
+)  # 1 January of the year 1, and the last day of 9999: other dates name no folder, and a message
+_LAST_DAY: Final = 2_932_896  # with such a time (its own column keeps it) must not stop an archive
 _NOT_IN_A_NAME: Final = re.compile(r"[ ,;{}()\n\t=.]")
 
 
@@ -47,8 +52,7 @@ def typed_rows(messages: DataFrame, schema: StructType, by: str, *, keeps_value:
     from pyspark.sql import functions as F
     from pyspark.sql.types import StringType, StructField, StructType
 
-    taken = {f"_{each}" for each in (*_BESIDE, "value", "unparsed", "is_empty", "date", "hour")}
-    if clash := sorted(taken & {each.lower() for each in schema.names}):
+    if clash := sorted({each.lower() for each in _OWN} & {each.lower() for each in schema.names}):
         raise DefinitionError(
             f"the JSON's field {clash[0]} has the name of a column that says where a message came from"
         )
@@ -85,18 +89,19 @@ def is_typed(names: Sequence[str]) -> bool:
 
 
 def fields_of_archive(schema: StructType) -> StructType:
-    """Of a typed archive's columns, those that are the JSON's."""
+    """Of a typed archive's columns, those that are the JSON's: an underscore alone (`_id`) does not make one ours."""
     from pyspark.sql.types import StructType
 
-    return StructType([each for each in schema.fields if not each.name.startswith("_")])
+    return StructType([each for each in schema.fields if each.name not in _OWN])
 
 
 def _time_columns(prefix: str, by: str) -> list[Column]:
     from pyspark.sql import functions as F
 
     seconds = F.unix_seconds("timestamp")
+    days = F.least(F.greatest(F.floor(seconds / 86_400), F.lit(_FIRST_DAY)), F.lit(_LAST_DAY))
     found = {
-        "date": F.date_from_unix_date(F.floor(seconds / 86_400).cast("int")),
+        "date": F.date_from_unix_date(days.cast("int")),
         "hour": F.pmod(F.floor(seconds / 3_600), F.lit(24)).cast("int"),
     }
     return [found[each].alias(prefix + each) for each in BY[by]]

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from clarion.pipeline.broker_link import BrokerLink
 from clarion.pipeline.definition import DefinitionError, MicroBatch, Pipeline, QuerySettings, RunSettings, check
-from clarion.pipeline.ready.columns import is_typed, with_empty_headers
+from clarion.pipeline.ready.columns import fields_of_archive, is_typed, with_empty_headers
 from clarion.pipeline.topic_reference import FORMAT, TopicReference, topic
 
 if TYPE_CHECKING:
@@ -228,7 +228,7 @@ def _value(rows: DataFrame, prefix: str) -> Column:
 
     if not prefix:
         return F.col("value")
-    fields = [f"`{each}`" for each in rows.columns if not each.startswith("_")]
+    fields = [f"`{each}`" for each in fields_of_archive(rows.schema).names]
     again = F.to_json(F.struct(*fields)).cast("binary")
     # An archive may have begun to keep the bytes only later.
     kept = [F.col("_value")] if "_value" in rows.columns else []

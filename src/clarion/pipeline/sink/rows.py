@@ -103,11 +103,6 @@ def stage(batches: Sequence[pa.RecordBatch], *, first_row: int, now_ms: int, mes
     count = sum(batch.num_rows for batch in batches)
     key = _binary(columns["key"]) if "key" in columns else pa.nulls(count, pa.binary())
     value = _binary(columns["value"])
-    _refuse(
-        pc.and_(pc.is_null(key), pc.is_null(value)),
-        first_row,
-        "has neither key nor value; a message without a value deletes its key, so it needs one",
-    )
     headers = columns.get("headers")
     if headers is not None:
         _check_headers(headers, first_row)
@@ -148,11 +143,6 @@ def _check_headers(headers: pa.Array, first_row: int) -> None:
         parents = pc.list_parent_indices(headers)
         row = parents[pc.index(bad, True).as_py()].as_py()
         raise RefusedRowError(f"row {first_row + row} has a header without a name")
-
-
-def _refuse(bad: pa.Array, first_row: int, why: str) -> None:
-    if pc.any(bad).as_py():
-        raise RefusedRowError(f"row {first_row + pc.index(bad, True).as_py()} {why}")
 
 
 def _refuse_where(bad: NDArray[np.bool_], first_row: int, why: str) -> None:

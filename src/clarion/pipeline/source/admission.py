@@ -53,11 +53,15 @@ def _usual(bytes_per_row: Mapping[TopicPartition, float]) -> float:
 
 
 def _share_out(waiting: Offsets, room: int) -> dict[TopicPartition, int]:
-    """`room` rows in proportion to what waits; what rounding leaves goes to those that lost most by it."""
+    """`room` rows in proportion to what waits; what rounding leaves goes to those that lost most by it. Where there is
+    room for it everybody has one at least: a few rows must not wait until the backlog beside them is gone."""
     total = sum(waiting.values())
-    exact = {tp: rows * room / total for tp, rows in waiting.items()}
+    is_fair = min(waiting.values()) * room >= total
+    least = 0 if is_fair or room < len(waiting) else 1
+    room, total = room - least * len(waiting), total - least * len(waiting)
+    exact = {tp: least + (rows - least) * room / total for tp, rows in waiting.items()}
     shares = {tp: min(int(share), waiting[tp]) for tp, share in exact.items()}
-    left = room - sum(shares.values())
+    left = room + least * len(waiting) - sum(shares.values())
     for tp in sorted(exact, key=lambda tp: (int(exact[tp]) - exact[tp], tp))[:left]:
         shares[tp] += 1
     return shares

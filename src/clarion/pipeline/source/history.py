@@ -26,17 +26,18 @@ from pyspark.sql.datasource import InputPartition
 from clarion.model.ids import TopicPartition
 from clarion.pipeline.connector_options import OptionError
 from clarion.pipeline.kafka.errors import DataLossError
+from clarion.pipeline.kafka.offsets import EARLIEST
 from clarion.pipeline.kafka.range_progress import OffsetRange
 from clarion.pipeline.lake.history import Span, check_archive, history, may_hold, read_file, read_in_order
 from clarion.pipeline.lake.location import Location
 from clarion.pipeline.lake.ranges import Origin
 from clarion.pipeline.lake.snapshots import TableFile
 from clarion.pipeline.lake.table_reader import pack
-from clarion.pipeline.source.bounds import AtTimes, Earliest
+from clarion.pipeline.source.bounds import AtOffsets, AtTimes, Bound, Earliest
 from clarion.pipeline.source.offsets import StreamOffsets
 from clarion.pipeline.source.options import SourceSettings
 from clarion.pipeline.source.planning import plan
-from clarion.pipeline.source.reader import BatchReader, TaskRanges, read_task, task_ranges
+from clarion.pipeline.source.reader import BatchReader, TaskRanges, on_loss, read_task, task_ranges
 from clarion.pipeline.source.rows import arrow_schema
 from clarion.pipeline.workers import cores
 
@@ -66,11 +67,9 @@ class HistoryReader(BatchReader):
         past = history(place, [origin_of(each) for each in live])
         if past.files and not past.spans and live and self._settings.fail_on_data_loss:
             raise _of_another_topic(place, {each.topic for each in live})
-        from_start = isinstance(self._starting, Earliest)
-        wanted = {
-            key: span for key, span in archived(past.spans, live, from_start=from_start).items() if span[0] < span[1]
-        }
-        tail = [part for each in live for part in outside(each, past.spans.get(origin_of(each)), from_start=from_start)]
+        live = [self._from_the_archives_start(each, past.spans.get(origin_of(each))) for each in live]
+        wanted = {key: span for key, span in archived(past.spans, live).items() if span[0] < span[1]}
+        tail = [part for each in live for part in outside(each, past.spans.get(origin_of(each)))]
         tasks = max(cores() or 1, -(-len(past.files) // FILES_PER_TASK_MAX))
         lots = pack(past.files, tasks) if wanted else []
         return [*(TaskArchive(place, files, wanted) for files in lots), *task_ranges(tail, self._settings)]
@@ -83,6 +82,18 @@ class HistoryReader(BatchReader):
         schema = arrow_schema(with_headers=settings.include_headers, with_topic_id=settings.include_topic_id)
         for file in partition.files:
             yield from read_file(partition.location, file, partition.wanted, schema)
+
+    def _from_the_archives_start(self, live: OffsetRange, span: Span | None) -> OffsetRange:
+        """The earliest, of all partitions or of this one, is the archive's: the log's own may have moved past it."""
+        if span is None or not begins_at_the_earliest(self._starting, TopicPartition(live.topic, live.partition)):
+            return live
+        return replace(live, start=min(live.start, span.first_offset))
+
+
+def begins_at_the_earliest(starting: Bound, tp: TopicPartition) -> bool:
+    return isinstance(starting, Earliest) or (
+        isinstance(starting, AtOffsets) and dict(starting.offsets).get(tp) == EARLIEST
+    )
 
 
 def _of_another_topic(place: Location, topics: Iterable[str]) -> DataLossError:
@@ -97,23 +108,22 @@ def origin_of(live: OffsetRange) -> Origin:
     return Origin(live.topic, str(live.topic_id), live.partition)
 
 
-def archived(spans: Mapping[Origin, Span], live: Sequence[OffsetRange], *, from_start: bool) -> dict[Origin, Span]:
-    """What to take from the archive. From the start means from its start: the log's own may have moved past it."""
+def archived(spans: Mapping[Origin, Span], live: Sequence[OffsetRange]) -> dict[Origin, Span]:
+    """What to take from the archive."""
     found = {}
     for each in live:
         span = spans.get(origin_of(each))
         if span is not None:
-            first = span.first_offset if from_start else max(span.first_offset, each.start)
-            found[origin_of(each)] = Span(first, min(span.next_offset, each.end))
+            found[origin_of(each)] = Span(max(span.first_offset, each.start), min(span.next_offset, each.end))
     return found
 
 
-def outside(live: OffsetRange, span: Span | None, *, from_start: bool) -> list[OffsetRange]:
+def outside(live: OffsetRange, span: Span | None) -> list[OffsetRange]:
     """What to ask the brokers for. Behind the span it begins exactly there, so that a hole is noticed, not skipped."""
     if span is None:
         return [live]
     before = replace(live, end=min(live.end, span.first_offset))
-    behind = replace(live, start=span.next_offset if from_start else max(live.start, span.next_offset))
+    behind = replace(live, start=max(live.start, span.next_offset))
     return [each for each in (before, behind) if each.start < each.end]
 
 
@@ -122,9 +132,10 @@ def outside(live: OffsetRange, span: Span | None, *, from_start: bool) -> list[O
 
 @dataclass
 class TaskPast(InputPartition):
-    """What one task reads: first from the archive, then from the brokers."""
+    """What one task reads: from the brokers what is older than the archive, then from the archive, then the rest."""
 
     location: Location
+    before: tuple[OffsetRange, ...]
     archived: tuple[tuple[OffsetRange, tuple[TableFile, ...]], ...]
     live: tuple[OffsetRange, ...]
 
@@ -177,8 +188,8 @@ class Past:
         if not any(inside(each, self._spans.get(origin_of(each))) for each in ranges):
             return None
         files = self._look(self._asked)
-        pieces = [part for each in ranges for part in outside(each, self._spans.get(origin_of(each)), from_start=False)]
-        for origin, span in archived(self._spans, ranges, from_start=False).items():
+        pieces = [part for each in ranges for part in outside(each, self._spans.get(origin_of(each)))]
+        for origin, span in archived(self._spans, ranges).items():
             mine = next(each for each in ranges if origin_of(each) == origin)
             if span.first_offset < span.next_offset:
                 pieces.append(OffsetRange(mine.topic, mine.topic_id, mine.partition, *span))
@@ -222,19 +233,38 @@ def task_of(
     location: Location, ranges: Sequence[OffsetRange], spans: Mapping[Origin, Span], files: Sequence[TableFile]
 ) -> InputPartition:
     """Which of a task's ranges the archive holds: the pieces do not cross its ends."""
-    live, past = [], []
+    before, past, live = [], [], []
     for each in ranges:
-        if not inside(each, spans.get(origin_of(each))):
+        known = spans.get(origin_of(each))
+        if inside(each, known):
+            span = Span(each.start, each.end)
+            past.append((each, tuple(file for file in files if may_hold(file, origin_of(each), span))))
+        elif known is not None and each.end <= known.first_offset:
+            before.append(each)
+        else:
             live.append(each)
-            continue
-        span = Span(each.start, each.end)
-        past.append((each, tuple(file for file in files if may_hold(file, origin_of(each), span))))
-    return TaskPast(location, tuple(past), tuple(live)) if past else TaskRanges(tuple(live))
+    return TaskPast(location, tuple(before), tuple(past), tuple(live)) if past else TaskRanges((*before, *live))
 
 
 def read_past(task: TaskPast, settings: SourceSettings) -> Iterator[pa.RecordBatch]:
-    """In an executor. Of one partition what is archived comes before what is not."""
+    """In an executor: every partition in the order of its log, which may go back further than the archive does."""
     schema = arrow_schema(with_headers=settings.include_headers, with_topic_id=settings.include_topic_id)
+    yield from read_task(TaskRanges(task.before), settings)
     for each, files in task.archived:
         yield from read_in_order(task.location, files, origin_of(each), Span(each.start, each.end), schema)
-    yield from read_task(TaskRanges(task.live), settings)
+    yield from read_behind(TaskRanges(task.live), settings)
+
+
+def read_behind(task: TaskRanges, settings: SourceSettings) -> Iterator[pa.RecordBatch]:
+    """In an executor: what the archive did not hold when the batch was planned. If the brokers have deleted some of it
+    since because it is archived now, nothing is lost: the batch has to be planned anew, which a restart does."""
+    place = settings.history
+    assert place is not None
+
+    def lose(what: str) -> None:
+        spans = history(place, [origin_of(each) for each in task.ranges]).spans
+        if any(inside(each, spans.get(origin_of(each))) for each in task.ranges):
+            raise SeamMovedError(f"{what}; they have been archived meanwhile, and are read there after a restart")
+        on_loss(settings)(what)
+
+    yield from read_task(task, settings, lose)

@@ -78,6 +78,22 @@ class LiveTopics:
         self._tell(standing)
         return standing
 
+    def check_logs(self, here: StreamOffsets, target: StreamOffsets) -> None:
+        """What a watch would be told where nobody watches: that a log was cut before `here`, or ends before it."""
+        self._check_epochs(here)
+        too_far = {
+            tp: WatchedPosition(target.ids[tp.topic], offset)
+            for tp, offset in here.offsets.items()
+            if target.offsets.get(tp, offset) < offset == self._standing(tp, offset)
+            if here.ids.get(tp.topic, target.ids[tp.topic]) == target.ids[tp.topic]
+        }
+        if too_far:
+            self._client.keep_trying(lambda: self._take_all(too_far))
+
+    def _take_all(self, positions: Mapping[TopicPartition, WatchedPosition]) -> None:
+        for tp, news in self._watch.look(positions).items():
+            self._take(tp, positions[tp].offset, positions[tp].offset, news)
+
     def estimate(self, positions: Mapping[TopicPartition, WatchedPosition]) -> None:
         """Look at one waiting batch, to know how large messages are."""
         for tp, news in self._watch.look(positions).items():

@@ -75,13 +75,15 @@ def task_ranges(ranges: Sequence[OffsetRange], settings: SourceSettings) -> list
     return [TaskRanges(tuple(one)) for one in tasks] or [TaskRanges(())]
 
 
-def read_task(partition: InputPartition, settings: SourceSettings) -> Iterator[pa.RecordBatch]:
-    """In an executor: everything that the task's ranges hold."""
+def read_task(
+    partition: InputPartition, settings: SourceSettings, lose: OnLoss | None = None
+) -> Iterator[pa.RecordBatch]:
+    """In an executor: everything that the task's ranges hold. `lose` is told what they do not; by default as set."""
     assert isinstance(partition, TaskRanges)
     if not partition.ranges:
         return
     client = kept_client(settings.client)
-    for rows, ranges in read_ranges(client, partition.ranges, settings.fetch, on_loss(settings)):
+    for rows, ranges in read_ranges(client, partition.ranges, settings.fetch, lose or on_loss(settings)):
         yield from record_batches(rows, ranges, with_topic_id=settings.include_topic_id)
 
 

@@ -32,14 +32,21 @@ from clarion.pipeline.kafka.offsets import EARLIEST, list_offsets
 from clarion.pipeline.kafka.range_progress import OffsetRange
 from clarion.pipeline.kafka.watch import WatchedPosition
 from clarion.pipeline.source.admission import admit
-from clarion.pipeline.source.bounds import AtOffsets, AtTimes, Earliest, Latest, moves
+from clarion.pipeline.source.bounds import AtTimes, Earliest, Latest, moves
 from clarion.pipeline.source.group import GroupProgress
-from clarion.pipeline.source.history import Past, SeamMovedError, TaskPast, read_past
+from clarion.pipeline.source.history import (
+    Past,
+    SeamMovedError,
+    TaskPast,
+    begins_at_the_earliest,
+    read_behind,
+    read_past,
+)
 from clarion.pipeline.source.live_topics import LiveTopics
 from clarion.pipeline.source.offsets import Json, StreamOffsets, forward
 from clarion.pipeline.source.options import SourceSettings, TriggerLimits
 from clarion.pipeline.source.positions import check_all_there, find_topics, partitions_of, resolve
-from clarion.pipeline.source.reader import on_loss, read_task, task_ranges
+from clarion.pipeline.source.reader import TaskRanges, on_loss, read_task, task_ranges
 
 # A query without news asks again within a hundredth of a second. If it takes longer, it has done something else.
 OTHERS_BUSY_S: Final = 0.05
@@ -115,15 +122,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Comes one batch late, and not at all for the last one: `latestOffset` has stored it before."""
 
     def stop(self) -> None:
-        if "_live" in self.__dict__:
-            self._live.close()
-            self._client.close()
+        for each in ("_live", "_client"):  # whichever were needed
+            if each in self.__dict__:
+                getattr(self, each).close()
 
     # In an executor
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, TaskPast):
             return read_past(partition, self._settings)
+        if self._settings.history is not None and isinstance(partition, TaskRanges):
+            return read_behind(partition, self._settings)
         return read_task(partition, self._settings)
 
     # Deciding
@@ -196,8 +205,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         start = StreamOffsets(ids, offsets)
         if self._past is not None:
             firsts = self._past.first_offsets(start)
-            asked = dict(self._starting.offsets) if isinstance(self._starting, AtOffsets) else {}
-            earlier = {tp: first for tp, first in firsts.items() if asked.get(tp, EARLIEST) == EARLIEST}
+            earlier = {tp: first for tp, first in firsts.items() if begins_at_the_earliest(self._starting, tp)}
             return StreamOffsets(ids, {tp: min(offset, earlier.get(tp, offset)) for tp, offset in offsets.items()})
         if self._group is None or not moves(self._starting):
             return start
@@ -227,6 +235,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _next_end_before(self, target: StreamOffsets, start: StreamOffsets, limits: TriggerLimits) -> StreamOffsets:
         """Towards what was there when the run began, and no further."""
         standing = self._live.towards(start, target)
+        self._live.check_logs(start if self._past is None else self._past.behind(start), target)
         self._latest = latest = forward(standing.offsets, target.offsets)
         beginnings = _beginnings(start, latest)
         waiting = {tp: offset for tp, offset in beginnings.items() if offset < latest.offsets[tp]}
