@@ -10,6 +10,7 @@ import hypothesis
 import pytest
 
 from clarion import compiled
+from tests import postgres
 from tests.patches import refuse_patches_of_compiled_code
 from tests.servers import ClarionProcess, KafkaProcess, start_peer
 
@@ -74,3 +75,15 @@ def unique(request: pytest.FixtureRequest) -> str:
     """A name for this test's topics and groups: readable, and taken by nobody else."""
     words = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower().removeprefix("test_")).strip("-")
     return f"{words[:60]}-{os.getpid()}-{next(_numbers)}"
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[postgres.PostgresProcess]:
+    if not postgres.is_installed():
+        pytest.skip(postgres.MISSING)
+    server = postgres.PostgresProcess()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()

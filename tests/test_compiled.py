@@ -94,7 +94,6 @@ PLAIN = {
     "broker/threads.py": "a thread takes longer than its call",
     "cluster/elections.py": "rules that are only handed on",
     "groups/outcome.py": "the groups' side",
-    "wire/messages/metadata.py": "of a connection's greeting, once",
 }
 
 

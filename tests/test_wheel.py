@@ -28,6 +28,8 @@ def test_a_wheel_of_plain_python_is_for_every_machine_and_the_quick_start_works_
     names = zipfile.ZipFile(wheel).namelist()
     assert [name for name in names if name.endswith(".so")] == []
     assert "clarion/py.typed" in names
+    migrations = Path("src/clarion/catalog/migrations").rglob("*.py")
+    assert {str(path.relative_to("src")) for path in migrations} <= set(names), "Alembic reads them as files"
     clarion = install(wheel, tmp_path / "venv")
     assert run(clarion, "--version", cwd=tmp_path).strip().endswith("(not compiled)")
     assert len(commands()) >= 4

@@ -10,7 +10,8 @@ PAGE = Path(__file__).resolve().parent.parent / "docs/metrics.md"
 
 HEAD = """# Metrics and health
 
-`clarion serve --metrics 127.0.0.1:9644` serves three pages. The table is generated from the code by `make docs`.
+`clarion serve` serves three pages at http://127.0.0.1:9644, or where `--http` says, beside the [API](http.md).
+The table is generated from the code by `make docs`.
 
 | page | what it says |
 |---|---|

@@ -50,6 +50,10 @@ class StoryFile(RealFile):
         _strike(self.disk.on_read, self.path)
         return super().read(length, position)
 
+    def read_into(self, view: memoryview, position: int) -> int | None:
+        """What cannot be read is not in memory either."""
+        return super().read_into(view, position) if self.disk.on_read(self.path) is None else None
+
     def sync(self) -> None:
         if self.path.endswith(".log"):
             self.disk.wait_for_leave(self.path)

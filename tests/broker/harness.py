@@ -29,7 +29,7 @@ from tests.broker import talk
 from tests.broker.talk import Fetched, Place
 
 REPLY_SECONDS = 60  # a bound, not a measure: the machine may be busy with other things
-WORLD = ("disk", "clock", "randomness", "intercept")
+WORLD = ("disk", "clock", "randomness", "intercept", "gateway")
 BY_NAME = {api.name: api for api in APIS.values()}
 
 

@@ -26,7 +26,7 @@ from tests.broker.harness import Client, Node
 ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
 QUICK = {"durability": Durability.PAGE_CACHE}
 
-Acks = Sequence[tuple[int, int, int]]  # first, last, type
+Acks = Sequence[tuple[int, int, int] | AcknowledgementBatch]  # first, last, type
 
 
 class ShareConsumer:
@@ -104,7 +104,7 @@ class ShareConsumer:
         }
 
     async def acknowledge(
-        self, *acks: tuple[int, int, int], index: int = 0, epoch: int | None = None, **how
+        self, *acks: tuple[int, int, int] | AcknowledgementBatch, index: int = 0, epoch: int | None = None, **how
     ) -> ErrorCode:
         asked = self.session_epoch if epoch is None else epoch
         version = how.pop("version", 2)
@@ -166,6 +166,10 @@ def values(reply: ShareFetchResponse) -> list[bytes]:
     return found
 
 
+def acknowledgement(first: int, last: int, kind: int, **more) -> AcknowledgementBatch:
+    return AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=(kind,), **more)
+
+
 def _partitions(reply: ShareFetchResponse):
     return [one for topic in reply.responses for one in topic.partitions]
 
@@ -177,8 +181,7 @@ def _topics(topic_id, partitions: dict[int, Acks]) -> tuple[ShareFetchTopic, ...
         ShareFetchPartition(
             partition_index=index,
             acknowledgement_batches=tuple(
-                AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=(kind,))
-                for first, last, kind in acks
+                one if isinstance(one, AcknowledgementBatch) else acknowledgement(*one) for one in acks
             ),
         )
         for index, acks in partitions.items()

@@ -92,6 +92,12 @@ ROWS = {
     "ShareGroupDescribe": Row({(DESCRIBE, GROUP)}, GROUP_REFUSED),
     "ShareFetch": Row({(READ, GROUP), (READ, TOPIC)}, GROUP_REFUSED),
     "ShareAcknowledge": Row({(READ, GROUP), (READ, TOPIC)}, GROUP_REFUSED),
+    # By the secret of their session, whatever anybody is allowed: there is no other broker here who would know one.
+    "InitializeShareGroupState": Row(set(), CLUSTER_REFUSED),
+    "ReadShareGroupState": Row(set(), CLUSTER_REFUSED),
+    "WriteShareGroupState": Row(set(), CLUSTER_REFUSED),
+    "DeleteShareGroupState": Row(set(), CLUSTER_REFUSED),
+    "ReadShareGroupStateSummary": Row(set(), CLUSTER_REFUSED),
     "DescribeShareGroupOffsets": Row({(DESCRIBE, GROUP), (DESCRIBE, TOPIC)}, GROUP_REFUSED),
     "AlterShareGroupOffsets": Row({(READ, GROUP), (READ, TOPIC)}, GROUP_REFUSED),
     "DeleteShareGroupOffsets": Row({(DELETE, GROUP), (READ, TOPIC)}, GROUP_REFUSED),

@@ -65,11 +65,11 @@ class Cluster:
 
 
 @asynccontextmanager
-async def cluster_of(folder: Path, count: int) -> AsyncIterator[Cluster]:
+async def cluster_of(folder: Path, count: int, **settings: Any) -> AsyncIterator[Cluster]:
     cluster = Cluster(folder)
     try:
         for number in range(1, count + 1):
-            await cluster.start(number)
+            await cluster.start(number, **settings)
         await cluster.everybody_knows(*range(1, count + 1))
         yield cluster
     finally:

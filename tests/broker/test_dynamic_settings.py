@@ -8,6 +8,7 @@ import pytest
 from clarion.broker.config import Durability
 from clarion.model.errors import ErrorCode
 from clarion.model.group_settings import GROUP_SETTINGS
+from clarion.model.setting_kinds import LONG_MAX
 from clarion.wire.messages.configs import AlterableConfig as NewConfig
 from clarion.wire.messages.configs import (
     AlterConfigsRequest,
@@ -257,6 +258,22 @@ async def test_what_another_version_has_stored_and_this_one_cannot_read_keeps_no
         assert (await told(node, TOPIC, "t"))["retention.ms"].value == "604800000"
         assert (await told(node, BROKER, ALL))["log.retention.ms"].value == "a while"
         assert (await told(node, GROUP, "g"))["consumer.session.timeout.ms"].value == "a while"
+
+
+async def test_a_setting_that_can_no_longer_be_takes_no_other_with_it(tmp_path):
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic("t")
+        kept_for_ever, often = ("log.retention.ms", SET, "-1"), ("log.cleaner.max.compaction.lag.ms", SET, "1000")
+        assert await alter(node, BROKER, ALL, kept_for_ever, often, ("message.max.bytes", SET, "3000")) == (0, None)
+        assert await alter(node, BROKER, ONE, ("message.max.bytes", SET, "2000")) == (0, None)
+        one = {**node.broker.settings.get("broker", ONE), "log.segment.bytes": "a few"}
+        await node.broker.settings.change("broker", ONE, lambda _: one)  # as another version may have stored it
+    async with running(tmp_path, topic_defaults={"log.cleaner.min.compaction.lag.ms": "5000"}, **QUICK) as node:
+        settings = node.partition("t").settings
+        assert settings.retention_ms == -1
+        assert settings.max_message_bytes == 2000
+        assert (settings.min_compaction_lag_ms, settings.max_compaction_lag_ms) == (5000, LONG_MAX)
+        assert settings.segment_bytes == 1 << 30
 
 
 async def test_of_changes_at_the_same_time_none_is_lost_and_the_last_one_holds(tmp_path):

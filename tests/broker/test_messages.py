@@ -129,6 +129,8 @@ async def test_what_cannot_be_read_is_refused_with_its_own_code(tmp_path, topic,
         with pytest.raises(KafkaError) as refused:
             await read(node.broker, ANONYMOUS, topic, index, offset)
         assert refused.value.code is code
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            assert str(refused.value) == "t-0 begins at offset 0 and ends at 0"
 
 
 async def test_it_is_asked_who_writes_and_reads(tmp_path):

@@ -10,6 +10,7 @@ import pytest
 from clarion.broker import metrics_page
 from clarion.broker.cluster_metrics import REPLICATION_LAG
 from clarion.broker.config import Durability, ListenerConfig
+from clarion.broker.http_numbers import HTTP_REQUESTS, HTTP_SECONDS
 from clarion.broker.loop_lag import WINDOW_SECONDS, LoopLag
 from clarion.broker.metrics import METRICS
 from clarion.broker.metrics_page import LABEL_CHARS_MAX, LEFT_OUT, PAGE_BYTES_MAX, write_page
@@ -100,16 +101,19 @@ async def work(node: Node) -> None:
         name="t", partitions=(OffsetCommitRequestPartition(partition_index=0, committed_offset=4),)
     )
     await node.ask(OffsetCommitRequest(group_id="g", topics=(asked,)), 5)
+    node.broker.endpoints.of("billing").delivered_total = 3  # tests/gateway has endpoints that are pushed to
 
 
 async def test_every_metric_is_there_when_a_broker_is_busy(tmp_path):
     async with running(tmp_path, **QUICK) as node:
         await work(node)
+        await node.broker.configure_topic("t", lambda topic: {"clarion.retention.by": "subscriptions"})
+        await node.server.housekeeping.retain()  # which finds who holds what
         status, page = await get(node, "/metrics")
         assert status == 200
         for metric in METRICS.values():
-            if metric is REPLICATION_LAG:
-                continue  # of a cluster; test_cluster_metrics has one
+            if metric in (REPLICATION_LAG, HTTP_REQUESTS, HTTP_SECONDS):
+                continue  # of a cluster, and of the HTTP API; test_cluster_metrics and tests/gateway have them
             family = metric.name.removesuffix("_total") if metric.kind == "counter" else metric.name
             assert f"# TYPE {metric.name} {metric.kind}" in page or f"# TYPE {family} {metric.kind}" in page, metric
             shown = f"{metric.name}_bucket" if metric.kind == "histogram" else metric.name
@@ -386,3 +390,15 @@ async def test_a_scraper_that_does_not_read_is_closed_and_its_place_is_free_agai
                     await asyncio.sleep(0.001)
                 while not await is_served():
                     await asyncio.sleep(0.02)
+
+
+async def test_who_holds_data_is_told_with_how_much(tmp_path):
+    async with running(tmp_path, **QUICK) as node:
+        await work(node)
+        await node.broker.configure_topic("t", lambda topic: {"clarion.retention.by": "subscriptions"})
+        await node.server.housekeeping.retain()
+        _, page = await get(node, "/metrics")
+        (line,) = [line for line in page.splitlines() if line.startswith("clarion_retention_held_bytes{")]
+        series, held = line.split(" ")
+        assert series == 'clarion_retention_held_bytes{holder="g",partition="0",topic="t"}'
+        assert float(held) == pytest.approx(node.partition().size_bytes * 6 / 10, rel=0.01), "it has read four of ten"

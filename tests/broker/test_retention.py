@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from clarion.broker import cleaning
+from clarion.broker import cleaner_state, cleaning
 from clarion.broker.config import Durability
 from clarion.log import retention
 from clarion.model.ids import TopicPartition
@@ -173,6 +173,8 @@ async def test_a_clock_that_is_ahead_at_the_start_deletes_nothing(tmp_path, cloc
     async with keeping(tmp_path, clock) as node:
         kept = Kept(node, clock)
         await kept.house.retain()
+        assert await kept.read() == [b"v"], "what was noted while the clock was doubted does not end its grace"
+        await kept.pass_time(600)
         assert await kept.read() == [], "the new time has stood for a day"
 
 
@@ -228,7 +230,7 @@ async def test_new_settings_count_from_the_next_look(tmp_path, clock):
 
 
 async def test_settings_that_come_while_a_sweep_decides_are_the_ones_that_count(tmp_path, clock, monkeypatch):
-    plan, is_reached, may_go = cleaning.plan_retention, threading.Event(), threading.Event()
+    plan, is_reached, may_go = cleaner_state.RetentionWalk, threading.Event(), threading.Event()
 
     def held(*what, **how):
         is_reached.set()
@@ -239,7 +241,7 @@ async def test_settings_that_come_while_a_sweep_decides_are_the_ones_that_count(
         await node.topic(retention_ms=str(HOUR * 1000))
         kept = Kept(node, clock)
         await kept.write(b"a", b"b")
-        monkeypatch.setattr(cleaning, "plan_retention", held)
+        monkeypatch.setattr(cleaner_state, "RetentionWalk", held)
         sweeping = asyncio.ensure_future(kept.pass_time(2 * HOUR))
         await until(is_reached.is_set)
         await node.broker.configure_topic("t", lambda topic: {"retention.ms": str(10 * HOUR * 1000)})
@@ -248,6 +250,35 @@ async def test_settings_that_come_while_a_sweep_decides_are_the_ones_that_count(
         assert await kept.read() == [b"a", b"b"]
         await kept.pass_time(9 * HOUR)
         assert await kept.read() == []
+
+
+class HeldDisk(WitnessDisk):
+    """Waits in the middle of a sync of a partition's folder, once it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_reached, self.may_go, self.holds = threading.Event(), threading.Event(), False
+
+    def sync_folder(self, path: str) -> None:
+        if self.holds and path.endswith("t-0"):
+            self.is_reached.set()
+            assert self.may_go.wait(60)
+        super().sync_folder(path)
+
+
+async def test_settings_that_come_while_a_sweep_waits_for_the_disk_count_too(tmp_path, clock):
+    disk = HeldDisk()
+    async with keeping(tmp_path, clock, disk=disk) as node:
+        await node.topic(retention_ms=str(HOUR * 1000))
+        kept = Kept(node, clock)
+        await kept.write(b"a", b"b")
+        disk.holds = True
+        sweeping = asyncio.ensure_future(kept.pass_time(2 * HOUR))
+        await until(disk.is_reached.is_set)
+        await node.broker.configure_topic("t", lambda topic: {"retention.ms": "-1"})
+        disk.may_go.set()
+        await sweeping
+        assert await kept.read() == [b"a", b"b"]
 
 
 async def test_quiet_partitions_are_passed_over(tmp_path, clock, monkeypatch):
@@ -275,7 +306,7 @@ async def test_quiet_partitions_are_passed_over(tmp_path, clock, monkeypatch):
 
             return planned
 
-        monkeypatch.setattr(cleaning, "plan_retention", watched(cleaning.plan_retention))
+        monkeypatch.setattr(cleaner_state, "RetentionWalk", watched(cleaner_state.RetentionWalk))
         monkeypatch.setattr(cleaning, "plan_compaction", watched(cleaning.plan_compaction))
         for _ in range(5):
             await kept.pass_time(1)
@@ -317,12 +348,12 @@ async def test_a_mistake_in_one_partition_does_not_keep_the_others_from_being_sw
         kept = Kept(node, clock)
         for name in ("a", "b", "c"):
             await kept.write(b"1", topic=name)
-        plan = cleaning.plan_retention
+        plan = cleaner_state.RetentionWalk
 
         def mistaken(view, *how, **more):
             return 1 / 0 if view.home.path.endswith("a-0") else plan(view, *how, **more)
 
-        monkeypatch.setattr(cleaning, "plan_retention", mistaken)
+        monkeypatch.setattr(cleaner_state, "RetentionWalk", mistaken)
         await kept.pass_time(2 * HOUR)
         assert [node.partition(name).start_offset for name in ("a", "b", "c")] == [0, 1, 1]
         assert "cleaning_failed" in caplog.text

@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 
 from clarion.broker.config import BrokerConfig, Durability, ListenerConfig, TlsConfig
+from clarion.broker.descriptors import connections_max
 from clarion.broker.limits import Limits
-from clarion.broker.server import BrokerServer, connections_max
+from clarion.broker.server import BrokerServer
 from clarion.broker.settings import broker_config
 from clarion.cluster import SqliteStore
 from clarion.cluster.coordination import Compare, Operation, Put, TransactionResult

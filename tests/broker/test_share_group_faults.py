@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
+from clarion.broker import share_leaders
 from clarion.broker.config import Durability
 from clarion.broker.share_states import _OURSELVES
 from clarion.model.errors import ErrorCode
@@ -19,6 +22,7 @@ from clarion.wire.messages.share_groups import (
     ShareFetchTopic,
 )
 from clarion.wire.records import decode_batch, encode_batch
+from tests.broker.disks import StoryDisk
 from tests.broker.harness import running, until
 from tests.broker.kept import settle
 from tests.broker.share_words import (
@@ -26,6 +30,7 @@ from tests.broker.share_words import (
     QUICK,
     ShareConsumer,
     earliest,
+    fetch_codes,
     joined,
     offsets,
     produce,
@@ -97,9 +102,10 @@ async def test_a_state_that_is_deleted_while_it_is_loaded_leads_nobody(tmp_path:
         await consumer.fetch()
         assert await consumer.acknowledge((0, 0, ACCEPT)) is ErrorCode.NONE
         shares, key = node.broker.shares, ShareKey("g", consumer.topic_id, 0)
-        epoch = (await shares.states.summary(key)).state_epoch
+        known = await shares.states.summary(key)
+        epoch = known.state_epoch
         shares.leaders.forget(key)
-        writing = asyncio.create_task(shares.states.write(key, epoch, 0, Delta(1, 0, ())))
+        writing = asyncio.create_task(shares.states.write(key, epoch, 0, known.version, Delta(1, 0, ())))
         loading = asyncio.create_task(shares.leaders.get("g", consumer.topic_id, node.partition()))
         await asyncio.sleep(0)  # it has read, and waits until what it has read is on disk
         shares.leaders.forget(key)
@@ -164,3 +170,30 @@ async def test_a_fetch_reads_no_more_than_it_needs_at_a_time(tmp_path: Path) -> 
         assert many.acquired_records[-1].last_offset == 1_999
         (told,) = (await consumer.ask(**all_of_it)).responses
         assert {one.partition_index: one.acquired_records[-1].last_offset for one in told.partitions}[1] == 2_499
+
+
+async def test_a_disk_that_cannot_be_read_is_told_to_who_fetches_and_ends_nothing(tmp_path: Path) -> None:
+    disk = StoryDisk()
+    async with running(tmp_path, **QUICK, disk=disk) as node:
+        await node.topic("t", 1)
+        await earliest(node)
+        await produce(node, b"one")
+        consumer = await joined(node)
+        disk.on_read = lambda path: OSError(errno.EIO, "broken") if "/t-0/" in path else None
+        assert fetch_codes(await consumer.ask()) == [ErrorCode.KAFKA_STORAGE_ERROR]
+        disk.on_read = lambda path: None
+        assert await consumer.fetch() == {0: 1}
+
+
+async def test_share_partitions_that_are_led_elsewhere_by_now_take_nobodys_place(tmp_path: Path) -> None:
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic("t", 2)
+        await earliest(node)
+        await produce(node, b"one", partition=1)
+        consumer = await joined(node)
+        leaders = node.broker.shares.leaders
+        with patch.object(share_leaders, "_LEADERS_MAX", 1):
+            (await leaders.get("g", consumer.topic_id, node.partition("t", 0))).stop()
+            consumer.partitions = (1,)
+            assert await consumer.fetch(max_wait=60_000) == {0: 1}
+        assert len(leaders) == 1

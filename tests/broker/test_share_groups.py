@@ -91,6 +91,25 @@ async def test_a_fetch_waits_for_records_and_for_what_others_release(tmp_path: P
         assert leader not in leader.partition.watchers
 
 
+async def test_who_says_more_while_its_fetch_waits_ends_the_wait(tmp_path: Path) -> None:
+    async with running(tmp_path, **QUICK) as node, node.another() as other:
+        await node.topic("t", 1)
+        await earliest(node)
+        await produce(node, b"one")
+        consumer = await joined(node, "a")
+        assert await consumer.fetch() == {0: 1}
+        leader = node.broker.shares.leaders.known("g", consumer.topic_id, 0)
+        assert leader is not None
+        for last_words in (False, True):
+            waiting = asyncio.create_task(consumer.fetch(max_wait=3_600_000))
+            await until(lambda: leader._line)
+            beside = ShareConsumer(other, node, "a")  # the same member
+            beside.session_epoch = -1 if last_words else consumer.session_epoch + 1
+            assert await beside.acknowledge(*[] if last_words else [(0, 0, ACCEPT)]) is ErrorCode.NONE
+            assert await waiting == {}
+            consumer.session_epoch += 1
+
+
 async def test_a_group_begins_at_the_end_unless_told_otherwise_and_stays_where_it_began(tmp_path: Path) -> None:
     async with running(tmp_path, **QUICK) as node:
         await node.topic("t", 1)

@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from clarion.catalog.database import CatalogDatabase
+from clarion.cli.backup_files import REGISTRY, copy_data_dir
+from clarion.model.subscription import Subscription
 from tests.waiting import wait_for
 
 from .conftest import Broker, Shell
@@ -124,6 +127,23 @@ def test_topics_that_come_and_go_meanwhile_do_no_harm(busy, tmp_path):
     assert restored.stop() == 0
 
 
+def test_a_topic_that_is_deleted_and_made_again_meanwhile_keeps_nobody_from_starting(tmp_path):
+    broker = Broker(tmp_path / "data", *PLACE)
+    clarion = Shell(broker.address)
+    for topic in ("kept", "passing"):
+        assert clarion("produce", topic, stdin=b"before\n").status == 0
+    (tmp_path / "copy").mkdir()
+    for copied in copy_data_dir(broker.data_dir, tmp_path / "copy"):
+        if copied.path == REGISTRY:
+            assert clarion("topic", "delete", "passing", "--yes").status == 0
+            assert clarion("produce", "passing", stdin=b"after\n").status == 0
+    assert broker.stop() == 0
+    restored = Broker(tmp_path / "copy", *PLACE)
+    assert Shell(restored.address)("consume", "kept").out == "before\n"
+    assert Shell(restored.address)("consume", "passing").out == ""
+    assert restored.stop() == 0
+
+
 @pytest.fixture
 def backup(tmp_path: Path) -> Path:
     """Of a broker that has ended."""
@@ -142,6 +162,19 @@ def test_a_backup_of_a_broker_that_does_not_run(backup, tmp_path):
     assert Shell(broker.address)("consume", "t").out == "kept\n"
     assert broker.stop() == 0
     assert {each.name for each in tmp_path.iterdir()} == {"data", "copy", "empty"}  # nothing is left lying about
+
+
+def test_subscriptions_are_in_a_backup_also_while_their_catalog_is_open(backup, tmp_path):
+    catalog = CatalogDatabase(str(tmp_path / "data/catalog.db"))
+    saved = catalog.save(Subscription(name="billing", topics=("t",)), 0)
+    assert Shell(None)("backup", str(tmp_path / "later"), "--data-dir", str(tmp_path / "data")).status == 0
+    catalog.close()
+    assert Shell(None)("restore", str(tmp_path / "later"), "--data-dir", str(tmp_path / "again")).status == 0
+    restored = CatalogDatabase(str(tmp_path / "again/catalog.db"))
+    news = restored.news(0)
+    restored.close()
+    assert news is not None
+    assert news.changed == (saved,)
 
 
 def test_a_data_directory_that_is_named_relative_to_where_one_is(backup, tmp_path, monkeypatch):

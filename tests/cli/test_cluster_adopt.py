@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from clarion.catalog.database import CatalogDatabase
 from clarion.cli import cluster_adopt
+from clarion.model.subscription import Subscription
 from clarion.testing import EmbeddedCluster, cluster, embedded
 from tests.cli.conftest import Shell
 
@@ -91,3 +94,45 @@ def test_what_is_no_single_broker_or_runs_is_refused(tmp_path: Path):
     adopt(tmp_path / "data", "--cluster", f"file:{tmp_path / 'store'}")
     again = shell("cluster", "adopt", "--data-dir", str(tmp_path / "other"), "--cluster", f"file:{tmp_path / 'store'}")
     assert "is there already" in again.one_line_error()
+
+
+def subscribe(data: Path) -> Subscription:
+    catalog = CatalogDatabase(str(data / "catalog.db"))
+    saved = catalog.save(Subscription(name="billing", topics=("orders",)), 0)
+    catalog.close()
+    return saved
+
+
+@pytest.mark.parametrize("is_interrupted", [False, True])
+def test_its_subscriptions_are_the_clusters(tmp_path: Path, is_interrupted: bool, monkeypatch: pytest.MonkeyPatch):
+    data = tmp_path / "data"
+    fill(data)
+    saved = subscribe(data)
+    if is_interrupted:  # when they are in both places
+        unlink = os.unlink
+
+        def interrupt(path: str) -> None:
+            if path.endswith("catalog.db"):
+                raise KeyboardInterrupt
+            unlink(path)
+
+        with monkeypatch.context() as patched, suppress(KeyboardInterrupt):
+            patched.setattr(os, "unlink", interrupt)
+            Shell(None)("cluster", "adopt", "--data-dir", str(data))
+        assert (data / "catalog.db").exists()
+    adopt(data)
+    assert not (data / "broker-1/catalog.db").exists()
+    catalog = CatalogDatabase(str(data / "cluster/catalog.db"))
+    news = catalog.news(0)
+    catalog.close()
+    assert news is not None
+    assert news.changed == (saved,)
+
+
+def test_subscriptions_in_sqlite_do_not_go_to_etcd(tmp_path: Path):
+    data = tmp_path / "data"
+    fill(data)
+    subscribe(data)
+    done = Shell(None)("cluster", "adopt", "--data-dir", str(data), "--cluster", "etcd://127.0.0.1:1")
+    assert "keeps them in PostgreSQL" in done.one_line_error(1)
+    assert (data / "registry.db").exists(), "nothing was changed"

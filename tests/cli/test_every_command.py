@@ -25,7 +25,14 @@ COMMANDS: dict[str, Any] = {" ".join(path): command for path, command in leaves(
 GROUPS = sorted({" ".join(name.split()[:-1]) for name in COMMANDS if " " in name} | {""})
 BIN = Path(sys.executable).parent
 
-BEFORE = {"restore": ["clarion backup nightly --data-dir clarion-data"]}
+_INVOICES = "clarion subscription create invoices --topic orders"
+BEFORE = {
+    "restore": ["clarion backup nightly --data-dir clarion-data"],
+    **{
+        f"subscription {name}": [_INVOICES]
+        for name in ("describe", "peek", "purge", "pause", "resume", "seek", "redrive", "delete")
+    },
+}
 # Pipelines run on Spark (their examples are shown to parse here; such commands are run in tests/pipeline), the demo for
 # a while (tests/cli/test_demo); brokers, and what is done to those that have stopped, have stories of their own below.
 NOT_RUN_HERE = ("pipeline", "demo", "serve", "cluster")
@@ -107,7 +114,14 @@ TALKERS = [name for name in COMMANDS if any(each.name == "bootstrap" for each in
 def test_nothing_listens_is_one_line_and_a_failure(name):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-    more = {"topic alter": ["--partitions", "2"], "group reset": ["--to-earliest"]}.get(name, [])
+    more = {
+        "topic alter": ["--partitions", "2"],
+        "group reset": ["--to-earliest"],
+        "subscription create": ["--topic", "x"],
+        "subscription seek": ["--to", "earliest"],
+        "subscription purge": ["--yes"],
+        "subscription delete": ["--yes"],
+    }.get(name, [])
     complaint = Shell(address)(*name.split(), *arguments_of(name), *more).one_line_error(1)
     assert complaint == f"nothing answers at {address}; is `clarion serve` running?"
 
@@ -132,7 +146,8 @@ def test_every_example_works_when_it_is_pasted(name, tmp_path):
     examples = examples_of(name)
     assert examples, f"clarion {name} --help shows no example"
     topics = [] if name in ("topic create", "produce") else ["orders", "greetings"]
-    with embedded(topics=topics, data_dir=tmp_path / "clarion-data") as broker:
+    over_http = {"metrics_port": 0} if name.startswith("subscription") else {}
+    with embedded(topics=topics, data_dir=tmp_path / "clarion-data", **over_http) as broker:
         if topics:
             _prepare(broker)
         environment = {

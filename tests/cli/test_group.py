@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import ShareConsumer
+from confluent_kafka import AcknowledgeType, Message, ShareConsumer
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from tests.raw_client import RawClient
 from tests.waiting import wait_for
@@ -125,17 +127,52 @@ def _bring_member(raw: RawClient, group: str, protocol_type: str, topic: str) ->
     assert synced.error_code == 0
 
 
-def test_a_share_group_has_no_offsets_to_move(clarion, broker, topic):
-    consumer = ShareConsumer({"bootstrap.servers": broker.address, "group.id": f"share-{topic}", "log_level": 0})
+@pytest.fixture
+def sharing(clarion, broker, topic) -> Iterator[tuple[str, ShareConsumer]]:
+    """One with a member, which has done the first of three messages."""
+    name = f"share-{topic}"
+    admin = AdminClient({"bootstrap.servers": broker.address})
+    earliest = ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.GROUP, name, incremental_configs=[earliest])
+    admin.incremental_alter_configs([resource])[resource].result()
+    clarion("produce", topic, "-p", "0", stdin=b"0\n1\n2")
+    settings = {"bootstrap.servers": broker.address, "group.id": name, "log_level": 0}
+    consumer = ShareConsumer({**settings, "share.acknowledgement.mode": "explicit"})
+    consumer.subscribe([topic])
+    got: list[Message] = []
+
+    def has_three() -> bool:
+        got.extend(consumer.poll(timeout=0.2))
+        return len(got) >= 3
+
     try:
-        consumer.subscribe([topic])
-
-        def complaint() -> str:
-            consumer.poll(timeout=0.1)  # which joins, sooner or later
-            return clarion("group", "reset", f"share-{topic}", "--to-earliest").one_line_error(1)
-
-        wait_for(
-            lambda: complaint() == f"share-{topic} is no consumer group: it has no offsets (share groups have none)"
-        )
+        wait_for(has_three)
+        for message in got:
+            consumer.acknowledge(message, AcknowledgeType.RELEASE if message.offset() else AcknowledgeType.ACCEPT)
+        consumer.commit_sync(timeout=60)
+        yield name, consumer
     finally:
         consumer.close()
+
+
+def test_a_share_group_is_listed_described_reset_and_deleted(clarion, sharing, topic):
+    share_group, consumer = sharing
+    rows = {each["group"]: each for each in json.loads(clarion("group", "list", "--json").out)}
+    assert rows[share_group] == {"group": share_group, "state": "stable", "type": "share", "members": 1, "lag": 2}
+    described = json.loads(clarion("group", "describe", share_group, "--json").out)
+    (place,) = [one for one in described["partitions"] if one["partition"] == 0]
+    assert (described["type"], place["start"], place["end_offset"], place["lag"]) == ("share", 1, 3, 2)
+    text = clarion("group", "describe", share_group).out
+    assert text.startswith(f"{share_group}: share group, stable, 1 member, 2 messages not done\n")
+    top = json.loads(clarion("top", "--json", "--count", "1", "--interval", "100ms").out)
+    assert share_group in [one["group"] for one in top["groups"]]
+    refused = clarion("group", "reset", share_group, "--to-earliest", "--execute").one_line_error(1)
+    assert refused == f"{share_group} has 1 member: stop them, then reset"
+    consumer.close()
+    wait_for(lambda: json.loads(clarion("group", "describe", share_group, "--json").out)["state"] == "empty")
+    moved = clarion("group", "reset", share_group, "--topic", f"{topic}:0", "--to-earliest", "--execute")
+    assert moved.out.endswith(f"{share_group} was moved\n")
+    described = json.loads(clarion("group", "describe", share_group, "--json").out)
+    assert [one["lag"] for one in described["partitions"] if one["partition"] == 0] == [3]
+    assert clarion("group", "delete", share_group, "--yes").out == f"deleted {share_group}\n"
+    assert share_group not in clarion("group", "list").out

@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from clarion.cli import produce
+from clarion.model.key_hash import partition_of_key
 from clarion.testing import cluster, embedded
 
 from .conftest import Shell, clean_environment
@@ -24,6 +25,15 @@ def test_lines_go_in_and_come_out(clarion, topic):
     assert sent.status == 0
     assert sent.err.startswith("sent 3 messages")
     assert clarion("consume", topic).out == "one\ntwo\nthree\n"
+
+
+def test_a_key_goes_to_the_partition_that_every_other_writer_chooses_for_it(clarion, topic):
+    keys = [f"key-{number}" for number in range(40)]
+    clarion("produce", topic, "-K", ":", stdin="\n".join(f"{key}:v" for key in keys).encode())
+    found = [json.loads(line) for line in clarion("consume", topic, "--json").out.splitlines()]
+    assert {message["key"]: message["partition"] for message in found} == {
+        key: partition_of_key(key.encode(), 3) for key in keys
+    }
 
 
 def test_keys_headers_and_times_are_kept(clarion, topic):

@@ -42,7 +42,8 @@ def test_what_does_not_go_with_several_brokers_is_refused_once_and_before_any_st
 def test_it_says_where_in_one_line_and_stops_cleanly_on_a_signal(tmp_path, number):
     broker = Broker(tmp_path / "data", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0")
     assert broker.line.startswith(f"clarion listens on {broker.address}, data in {tmp_path}/data, metrics at http://")
-    metrics = broker.line.split("metrics at ")[1].strip()
+    metrics = broker.line.split("metrics at ")[1].partition(",")[0]
+    assert broker.line.endswith(f", HTTP API at {metrics.removesuffix('/metrics')}/docs\n")
     with urllib.request.urlopen(metrics) as answer:
         assert answer.status == 200
     assert broker.stop(number) == 0
@@ -102,7 +103,7 @@ def test_a_taken_port_is_named(broker, tmp_path):
 
 def test_a_taken_port_of_the_metrics_is_not_blamed_on_the_listener(broker, tmp_path):
     line = refused("--data-dir", str(tmp_path / "data"), "--listen", "127.0.0.1:0", "--metrics", broker.address)
-    assert line == f"clarion: {broker.address} is taken; stop what listens there, or choose another --metrics"
+    assert line == f"clarion: {broker.address} is taken; stop what listens there, or choose another --http"
 
 
 def test_a_host_that_nobody_knows_is_not_blamed_on_the_data_directory(tmp_path):

@@ -25,7 +25,7 @@ def settings(toml: str = "", environment: dict[str, str] | None = None, flags: l
 
 def test_with_nothing_said_a_broker_has_its_defaults():
     loaded = settings()
-    expected = BrokerConfig(data_dir=str(Path("clarion-data").absolute()))
+    expected = BrokerConfig(data_dir=str(Path("clarion-data").absolute()), metrics_port=9644, http_is_auto=True)
     assert loaded.config == expected
     assert not loaded.renamed
 
@@ -269,3 +269,17 @@ def test_a_flag_takes_its_value_as_the_next_word_or_behind_an_equals_sign():
     flags = parse_flags(["--data-dir", "a b", "--listen=[::1]:1", "--listen", "h:2", "--insecure", "--set=a=b"])
     given = {name: value for name, value in flags.items() if value}
     assert given == {"data_dir": "a b", "listen": ["[::1]:1", "h:2"], "insecure": True, "set": ["a=b"]}
+
+
+def test_http_is_on_a_port_of_its_own_for_each_broker_unless_said_otherwise():
+    def told(*words: str) -> tuple[str, int | None, bool]:
+        config = load(None, {}, parse_flags([*words])).config
+        return config.metrics_host, config.metrics_port, config.http_is_auto
+
+    assert told() == ("127.0.0.1", 9644, True)
+    assert told("--node-id", "3") == ("127.0.0.1", 9646, True)
+    assert told("--node-id", "60000") == ("127.0.0.1", 0, True)
+    assert told("--listen", "127.0.0.1:0") == ("127.0.0.1", 0, True)
+    assert told("--http", "off") == ("127.0.0.1", None, False)
+    assert told("--http", "127.0.0.1:80") == told("--metrics", "127.0.0.1:80") == ("127.0.0.1", 80, False)
+    assert told("--insecure", "--listen", "0.0.0.0:9092", "--advertise", "here:9092") == ("127.0.0.1", 9644, True)

@@ -143,7 +143,9 @@ def test_doctor_warns_of_memory_and_of_a_taken_port(broker):
 def test_doctor_does_not_miss_what_only_developers_need(monkeypatch):
     monkeypatch.setattr(doctor, "_is_installed", lambda name: name in ("uvloop", "rich"))
     names = [each.name for each in doctor._packages()]
-    assert names == ["packages", "extra spark"]
+    assert names[0] == "packages"
+    assert "extra spark" in names
+    assert not {"extra bench", "extra dev"} & {*names}
 
 
 def test_requirements_are_read():

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
+from confluent_kafka import Uuid
+
+from clarion.cli.topic import _id_text
 
 
 def test_a_topic_is_created_listed_described_altered_and_deleted(clarion, topic):
@@ -24,11 +27,32 @@ def test_a_topic_is_created_listed_described_altered_and_deleted(clarion, topic)
     assert "there is no topic" in clarion("topic", "describe", topic).one_line_error()
 
 
+def test_a_topics_id_is_spelt_as_kafkas_tools_spell_it():
+    class Described:
+        topic_id = Uuid(-1, -1)  # in plain base64: /////////////////////w
+
+    assert _id_text(Described()) == "_____________________w"
+
+
 def test_in_a_pipe_a_table_is_aligned_columns_and_nothing_else(clarion, topic):
     lines = clarion("topic", "describe", topic).out.splitlines()
     assert lines[0].startswith(f"{topic}: 3 partitions, 0 messages")
     assert lines[2].split() == ["PARTITION", "LEADER", "REPLICAS", "IN", "SYNC", "START", "END", "MESSAGES", "SIZE"]
     assert "\x1b" not in "".join(lines)
+
+
+def test_describe_says_who_needs_how_much_and_since_when(clarion, topic):
+    assert clarion("topic", "alter", topic, "-c", "clarion.retention.by=subscriptions").status == 0
+    assert clarion("produce", topic, "--partition", "1", stdin=b"one\ntwo\nthree\n").status == 0
+    assert clarion("consume", topic, "--group", f"{topic}-half", "--max", "2").status == 0
+    (needed,) = json.loads(clarion("topic", "describe", topic, "--json").out)["needed_by"]
+    assert (needed["name"], needed["kind"], needed["until"]) == (f"{topic}-half", "group", "acknowledged")
+    assert needed["from_offsets"]["1"] == 2, "what it has read it needs no more"
+    assert needed["size_bytes"] > 0
+    assert needed["since_ms"] > 1_700_000_000_000
+    lines = clarion("topic", "describe", topic).out.splitlines()
+    assert lines[-2].split() == ["NEEDED", "BY", "KIND", "UNTIL", "SIZE", "SINCE"]
+    assert lines[-1].split()[:3] == [f"{topic}-half", "group", "acknowledged"]
 
 
 def test_creating_what_exists_fails_unless_that_is_fine(clarion, topic):

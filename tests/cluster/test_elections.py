@@ -149,6 +149,20 @@ def test_one_that_lacks_something_gives_way_to_who_is_eligible():
     assert settle(left, FLUSHED, alive(1, 3)) is None, "it waits for the one that has everything"
 
 
+def test_one_that_is_served_gives_way_only_to_who_is_there():
+    """The others may never come back; when they do, it still can leave. Before it is served it must not be elected."""
+    alone = state(in_sync=(1,), eligible=(2,))
+    assert leave(alone, FLUSHED, 1, alive(1, 3)) is None
+    assert leave(alone, FLUSHED, 1, alive(1, 2, 3)) is not None
+    assert leave(alone, FLUSHED, 1) is not None
+    not_settled_yet = state(in_sync=(1, 2))
+    assert leave(not_settled_yet, FLUSHED, 1, alive(1, 3)) is None
+    assert leave(not_settled_yet, FLUSHED, 1, alive(1, broker(2, 20, held_since=20), 3)) is None, "it lost its disk"
+    left = leave(not_settled_yet, FLUSHED, 1, alive(1, 2))
+    assert left is not None
+    assert left.in_sync == (2,)
+
+
 def test_losing_messages_has_to_be_asked_for():
     settled, reason = settle(state(in_sync=(1,), min_in_sync=1), LOSSY, alive(2, 3))
     assert (settled.leader, settled.in_sync) == (2, (2,))

@@ -274,6 +274,22 @@ def test_a_modern_groups_week_starts_when_its_last_member_leaves():
     driver.close()
 
 
+def test_who_joins_in_the_turn_in_which_a_groups_offsets_expire_is_not_lost():
+    driver = Driver(GroupConfig(initial_rebalance_delay_ms=0))
+    modern = ConsumerClient(driver, "a", "t")
+    modern.join()
+    driver.commit("g", {("t", 0): 5}, epoch=1, member="a", version=9)
+    modern.leave()
+    driver.advance(WEEK_MS - 1)
+    classic = ClassicClient(driver, instance="i")
+    classic.join()  # which changes the group's type, and goes on with the next tick
+    driver._move_to(driver.now + 2 * CHECK_MS)
+    driver.perform(driver.coordinator.on_tick(driver.now, driver.wall))
+    settle(classic)
+    assert classic.beat() == ErrorCode.NONE
+    driver.close()
+
+
 def test_a_simple_groups_offsets_expire_a_week_after_their_commit(driver):
     driver.commit("g", {("t", 0): 5})
     driver.advance(WEEK_MS - CHECK_MS)

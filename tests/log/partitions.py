@@ -2,10 +2,11 @@
 
 from uuid import UUID
 
+from clarion.consumers.retention import decide
 from clarion.log.compaction import CompactionResult, compact, plan_compaction
 from clarion.log.config import LogConfig
 from clarion.log.log import Log
-from clarion.log.retention import is_worth_trimming, plan_retention, trim_first
+from clarion.log.retention import RetentionWalk, is_worth_trimming, trim_first
 from clarion.log.swap import Swap
 from clarion.log.views import view_of
 from clarion.model.topic_settings import TopicSettings, parse
@@ -68,10 +69,17 @@ def swap_in(log, view, cleaned):
     return True
 
 
+def plan_of(log, settings, now_ms, needs=(), *, limit_offset=None, **options):
+    """What a retention sweep of the broker would do."""
+    walk = RetentionWalk(view_of(log), settings, now_ms, **options)
+    decided = decide(settings, walk, needs)
+    limit = log.next_offset if limit_offset is None else limit_offset
+    return walk.plan(decided.start, decided.reason, limit_offset=limit, held_by=decided.held_by)
+
+
 def sweep(log, settings, now_ms, *, trim=True, **options):
     """One retention sweep as the broker does it."""
-    options.setdefault("limit_offset", log.next_offset)
-    plan = plan_retention(view_of(log), settings, now_ms, **options)
+    plan = plan_of(log, settings, now_ms, **options)
     if plan.roll:
         log.roll(now_ms)
     if plan.reason:

@@ -58,6 +58,12 @@ def test_what_counts_as_a_jump_is_more_than_a_minute():
     assert not watched((0, 0), (JUMP_MS + 1, 0)).is_trusted
 
 
+def test_what_is_written_down_by_a_clock_that_is_behind_says_the_time_that_it_should_be():
+    assert watched((0, 0), (-HOUR, 1000)).late_ms == NOW + 1000
+    assert watched((0, 0), (HOUR, 1000)).late_ms == NOW + HOUR  # a time that comes later keeps things longer
+    assert watched((0, 0), (-HOUR, 1000), (2000, 2000)).late_ms == NOW + 2000
+
+
 # After a start
 
 

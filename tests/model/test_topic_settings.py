@@ -282,3 +282,28 @@ def test_kinds_have_kafkas_codes():
     assert {kind.name: kind.value for kind in Kind} == {
         "BOOLEAN": 1, "STRING": 2, "INT": 3, "LONG": 5, "DOUBLE": 6, "LIST": 7,
     }  # fmt: skip
+
+
+OLD_MAXIMUM, MAXIMUM = "clarion.retention.hold.max.ms", "clarion.retention.max.ms"
+
+
+def test_a_setting_that_was_renamed_is_read_by_its_old_name_and_the_present_one_is_stronger():
+    assert parse({OLD_MAXIMUM: "5"}, DEFAULTS).retention_max_ms == 5
+    assert parse({MAXIMUM: "6", OLD_MAXIMUM: "5"}, DEFAULTS).retention_max_ms == 6
+    assert parse({OLD_MAXIMUM: "5", MAXIMUM: "6"}, DEFAULTS).retention_max_ms == 6
+    with pytest.raises(KafkaError, match=MAXIMUM):
+        parse({OLD_MAXIMUM: "-2"}, DEFAULTS)
+
+
+def test_a_change_of_a_renamed_setting_leaves_no_second_name_behind():
+    assert changed({OLD_MAXIMUM: "5"}, (OLD_MAXIMUM, 0, "7")) == {MAXIMUM: "7"}
+    assert changed({OLD_MAXIMUM: "5"}, (MAXIMUM, 0, "7")) == {MAXIMUM: "7"}
+    assert changed({OLD_MAXIMUM: "5"}, (MAXIMUM, 1, None)) == {}
+    assert changed({OLD_MAXIMUM: "5"}, (OLD_MAXIMUM, 1, None)) == {}
+    assert changed({OLD_MAXIMUM: "5"}, ("retention.ms", 0, "7")) == {OLD_MAXIMUM: "5", "retention.ms": "7"}
+
+
+def test_what_topics_inherit_is_read_by_an_old_name_too():
+    assert with_dynamic(DEFAULTS, {OLD_MAXIMUM: "5"}).retention_max_ms == 5
+    assert with_dynamic(DEFAULTS, {OLD_MAXIMUM: "5", MAXIMUM: "6"}).retention_max_ms == 6
+    assert in_topic_names({OLD_MAXIMUM: "5"}) == {MAXIMUM: "5"}

@@ -21,6 +21,7 @@ LIMITS = NetLimits(
     frame_bytes_per_second_min=1000,
     frame_seconds_max=30,
     idle_seconds_max=600,
+    send_buffer_bytes=-1,
 )
 Service = Callable[[Connection, memoryview], "Reply | PendingReply | None"]
 

@@ -253,7 +253,7 @@ async def test_who_does_not_read_a_large_reply_makes_way_for_those_who_wait() ->
 
 async def test_small_replies_that_nobody_reads_keep_no_large_one_from_being_made() -> None:
     """A connection is never closed for what it may hold anyway: so that must not count at the gate either."""
-    making, small, served = Making(), framed(bytes(4000)), 0
+    making, small, served = Making(), framed(bytes(60_000)), 0
 
     def serve(connection: Connection, frame: memoryview) -> Reply | PendingReply:
         nonlocal served

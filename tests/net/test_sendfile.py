@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from clarion.net import Connection, PendingReply
 from clarion.net.frames import LENGTH
-from clarion.net.outbox import CHUNK_BYTES, PIECE_BYTES, SENDFILE_BYTES_MIN
+from clarion.net.outbox import CHUNK_BYTES, PROBE_BYTES, SENDFILE_BYTES_MIN
 from clarion.world import DiskFile, RealDisk
-from tests.net.serving import Slice, framed, lazy_socket, read_exactly, serving, until
+from tests.net.serving import LIMITS, Slice, framed, lazy_socket, read_exactly, serving, until
 
 READERS = 8
 
@@ -93,7 +95,7 @@ async def test_what_is_known_to_be_cached_is_sent_by_the_kernel_to_all_and_never
     assert file.reads == 0
 
 
-async def test_a_client_that_does_not_read_holds_a_piece_of_what_is_cached(tmp_path: Path) -> None:
+async def test_a_client_that_does_not_read_holds_a_little_of_what_is_cached(tmp_path: Path) -> None:
     size = 64 * CHUNK_BYTES  # more than the socket's buffers
     (tmp_path / "log").write_bytes(bytes(size))
     part = Slice(RealDisk().open(str(tmp_path / "log")), 0, size)
@@ -107,7 +109,7 @@ async def test_a_client_that_does_not_read_holds_a_piece_of_what_is_cached(tmp_p
             await asyncio.get_running_loop().sock_sendall(sock, framed(b"all"))
             await until(lambda: any(one._outbox.is_paused for one in server.connections))
             held = sum(one._outbox.waiting_bytes for one in server.connections)
-            assert held <= (PIECE_BYTES if part.file.is_cached(size, 0) else 2 * CHUNK_BYTES)
+            assert held <= (PROBE_BYTES if part.file.is_cached(size, 0) else 2 * CHUNK_BYTES)
 
 
 async def test_files_without_a_descriptor_are_copied(tmp_path: Path) -> None:
@@ -122,3 +124,21 @@ async def test_readers_that_take_little_at_a_time_get_every_byte(tmp_path: Path,
     file = RealDisk().open(str(tmp_path / "log"))
     got = await answered_in_one_turn(Slice(file, position, len(content) - position), lazy_readers)
     assert all(one == content[position:] for one in got)
+
+
+@pytest.mark.parametrize("asked", [-1, 64 * 1024])
+async def test_the_kernel_holds_as_much_of_a_reply_as_it_is_told_to(asked: int) -> None:
+    sizes: list[int] = []
+
+    def service(connection: Connection, frame: memoryview) -> bytes:
+        sock = connection.transport.get_extra_info("socket")  # type: ignore[union-attr]
+        sizes.append(sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF))
+        return framed(b"done")
+
+    async with serving(service, replace(LIMITS, send_buffer_bytes=asked)) as (_server, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(framed(b"size"))
+        await reader.readexactly(8)
+        writer.close()
+    (size,) = sizes
+    assert (size == 2 * asked) == (asked > 0), "Linux tells of twice what was asked for: half is for its own notes"

@@ -6,14 +6,10 @@ import pytest
 
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.queues.acknowledgements import Acknowledgement, AcknowledgeType, check_acknowledgements
-from clarion.queues.share_partition import (
-    BATCH_MAX,
-    Acquired,
-    AcquireMode,
-    Readable,
-    ShareLimits,
-    SharePartition,
-)
+from clarion.queues.acquisition import Acquired, AcquireMode, Fate, Readable
+from clarion.queues.rules import ShareLimits
+from clarion.queues.share_partition import BATCH_MAX, SharePartition
+from clarion.queues.share_window import RUNS_MAX
 from clarion.queues.state_batches import Delta, StateBatch, combined
 from clarion.queues.state_records import ShareUpdate, encode_update
 
@@ -209,7 +205,7 @@ def test_who_leaves_gives_back_its_deliveries_and_who_is_lost_does_not() -> None
     take(one, "a", log((0, 4)))
     take(one, "b", log((5, 9)))
     one.give_back("a")
-    one.release("b")
+    one.release("b", 0)
     assert states(one) == [(0, 4, "AVAILABLE", 0), (5, 9, "AVAILABLE", 1)]
 
 
@@ -217,7 +213,7 @@ def test_a_record_that_kills_whoever_reads_it_comes_to_its_last_delivery() -> No
     one = SharePartition(LIMITS, 0)
     for member in ("a", "b", "c"):
         assert take(one, member, log((0, 0)))
-        one.release(member)
+        one.release(member, 0)
     assert one.start_offset == 1
 
 
@@ -232,7 +228,7 @@ def test_gaps_of_the_log_are_passed_over_and_count_for_nothing() -> None:
 def test_what_compaction_has_taken_away_is_not_waited_for() -> None:
     one = SharePartition(LIMITS, 0)
     take(one, "a", log((0, 9)))
-    one.release("a")
+    one.release("a", 0)
     assert take(one, "b", Readable(0, 10, [(6, 9)])) == [(6, 9, 2)]
     assert one.start_offset == 6
 
@@ -332,3 +328,66 @@ def test_offsets_between_persisted_batches_are_still_to_be_delivered() -> None:
         (9, 9, "AVAILABLE", 2),
     ]
     assert take(later, "a", log((0, 9))) == [(0, 4, 1), (7, 8, 1), (9, 9, 3)]
+
+
+def test_a_delay_goes_on_as_long_as_it_had_left_if_the_wall_clock_is_set_and_another_leader_takes_over() -> None:
+    one = SharePartition(LIMITS, 0, now_ms=1_000, wall_ahead_ms=50_000)
+    take(one, "a", log((0, 1)), now_ms=1_000)
+    one.acknowledge("a", [Acknowledgement(0, 0, (RELEASE,), delay_ms=500)], 1_000)
+    delta = one.take_delta()
+    assert delta is not None
+    assert delta.batches == (StateBatch(0, 0, 0, 1, 51_500), StateBatch(1, 1, 0, 1))
+    one.follow_wall(50_900)  # how clocks run
+    assert not one.has_changed
+    one.follow_wall(90_000)
+    later = one.take_delta()
+    assert later is not None
+    assert later.batches == (StateBatch(0, 0, 0, 1, 91_500),)
+    state = combined(delta.batches, later.batches, 0)
+    next_leader = SharePartition(LIMITS, 0, state, now_ms=7_000, wall_ahead_ms=84_100)  # 100 ms later by the wall clock
+    assert next_leader.fetch_offset(7_000) == 1
+    assert next_leader.next_deadline_ms() == 7_400
+
+
+def test_many_accepted_at_once_let_the_next_of_their_keys_go() -> None:
+    one = SharePartition(LIMITS._replace(keeps_key_order=True), 0)
+    one.learn([])
+    spans = [(at, at) for at in range(12)]
+    read = Readable(0, 12, spans, [Fate(key=at % 6) for at in range(12)])
+    assert take(one, "a", read) == [(0, 5, 1)]
+    assert one.fetch_offset(0) == 12
+    one.acknowledge("a", [Acknowledgement(at, at, (ACCEPT,)) for at in range(5)], 0)
+    assert one.fetch_offset(0) == 6
+    assert take(one, "b", read) == [(6, 10, 1)]
+
+
+def test_records_that_wait_for_their_time_are_not_open_and_more_runs_than_can_be_written_down_are_not_made() -> None:
+    one = SharePartition(LIMITS, 0)
+    count = RUNS_MAX + 1_000
+    read = Readable(0, count, [(at, at) for at in range(count)], [Fate(due_ms=5_000 + at) for at in range(count)])
+    assert take(one, "a", read) == []
+    assert (one.open_count, one.run_count, one.next_offset) == (0, RUNS_MAX, RUNS_MAX)
+    assert one.fetch_offset(0) is None
+    assert one.fetch_offset(5_000) == 0
+
+
+def test_a_record_that_waits_for_its_key_after_a_delivery_waits_no_longer_for_the_next_leader() -> None:
+    """Two of one key were delivered before anybody asked for the order of keys."""
+    one = SharePartition(LIMITS, 0)
+    assert take(one, "a", log((0, 1))) == [(0, 1, 1)]
+    in_order = LIMITS._replace(keeps_key_order=True)
+    one.use(in_order)
+    one.learn([(0, 7), (1, 7)])
+    tell(one, "a", RELEASE, 0, 1)
+    read = Readable(0, 2, [(0, 0), (1, 1)], [Fate(key=7), Fate(key=7)])
+    assert take(one, "a", read) == [(0, 0, 2)]
+    tell(one, "a", RELEASE, 0)
+    delta = one.take_delta()
+    assert delta is not None
+    state = combined((), delta.batches, 0)
+    assert [batch.available_at_ms for batch in state] == [0] * len(state)
+    following = SharePartition(in_order, 0, state, now_ms=5_000, wall_ahead_ms=1_000_000)
+    following.learn([(0, 7), (1, 7)])
+    assert take(following, "b", read, now_ms=5_000) == [(0, 0, 3)]
+    tell(following, "b", ACCEPT, 0, now_ms=5_000)
+    assert take(following, "b", read, now_ms=5_000) == [(1, 1, 2)]

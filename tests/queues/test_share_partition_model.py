@@ -11,16 +11,25 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.queues.acknowledgements import Acknowledgement, AcknowledgeType
-from clarion.queues.share_partition import (
-    AcquireMode,
-    Readable,
-    ShareLimits,
-    SharePartition,
-)
+from clarion.queues.acquisition import AcquireMode, Fate, Readable
+from clarion.queues.persisted_runs import NEVER
+from clarion.queues.rules import ShareLimits
+from clarion.queues.share_partition import SharePartition
 from clarion.queues.state_batches import StateBatch, combined
-from tests.queues.naive import NaiveSharePartition, offsets_of
+from clarion.queues.state_records import ShareUpdate, decode_update, encode_update
+from tests.queues.naive import NaiveSharePartition, key_of, offsets_of
 
-LIMITS = ShareLimits(lock_duration_ms=30, deliveries_max=3, in_flight_max=12)
+KAFKA = ShareLimits(lock_duration_ms=30, deliveries_max=3, in_flight_max=12)
+OURS = KAFKA._replace(backoff_min_ms=7, backoff_max_ms=10, has_dead_letters=True)
+IN_ORDER = OURS._replace(keeps_key_order=True)
+FATES = [
+    Fate(),
+    Fate(is_unwanted=True),
+    Fate(given_up="expired"),
+    Fate(given_up="expired", has_dead_letter=True),
+    Fate(due_ms=20),
+    Fate(due_ms=60),
+]
 MEMBERS = st.sampled_from(["a", "b", "c"])
 START = 5
 
@@ -28,8 +37,12 @@ START = 5
 class SharePartitionModel(RuleBasedStateMachine):
     held = Bundle("held")
 
-    @initialize(pieces=st.lists(st.tuples(st.integers(0, 3), st.integers(1, 6)), min_size=5, max_size=20))
-    def start(self, pieces: list[tuple[int, int]]) -> None:
+    @initialize(
+        pieces=st.lists(st.tuples(st.integers(0, 3), st.integers(1, 6)), min_size=5, max_size=20),
+        limits=st.sampled_from([KAFKA, OURS, IN_ORDER]),
+        fates=st.lists(st.sampled_from(FATES), min_size=12, max_size=12),
+    )
+    def start(self, pieces: list[tuple[int, int]], limits: ShareLimits, fates: list[Fate]) -> None:
         """The log: batches of one to six records, with gaps of up to three offsets between them."""
         self.batches: list[tuple[int, int]] = []
         at = 0
@@ -38,9 +51,14 @@ class SharePartitionModel(RuleBasedStateMachine):
             at += gap + size
         self.end = at
         self.log_start = 0
-        self.now_ms = 1
-        self.real = SharePartition(LIMITS, START)
-        self.naive = NaiveSharePartition(LIMITS, START)
+        self.now_ms = 10_000
+        self.limits = limits
+        self.fates = fates if limits is not KAFKA else []
+        self.wall_ahead_ms = 1_000_000
+        self.real = SharePartition(limits, START, wall_ahead_ms=self.wall_ahead_ms)
+        if limits.keeps_key_order:
+            self.real.learn([])
+        self.naive = NaiveSharePartition(limits, START)
         self.persisted: list[StateBatch] = []
         self.persisted_start = START
         self.deliveries: Counter[int] = Counter()  # as each consumer was told
@@ -62,23 +80,48 @@ class SharePartitionModel(RuleBasedStateMachine):
         for one in acquired:
             for offset in range(one.first, one.last + 1):
                 self.deliveries[offset] += 1
-                assert one.deliveries == self.deliveries[offset] - self.given_back[offset] <= LIMITS.deliveries_max
+                assert one.deliveries == self.deliveries[offset] - self.given_back[offset] <= self.limits.deliveries_max
                 assert any(first <= offset <= last for first, last in self.batches), "delivered what is not there"
         return member, got
 
     def _read(self, offset: int, size: int) -> Readable:
         found = [batch for batch in self.batches if batch[1] >= offset][:size]
-        return Readable(offset, found[-1][1] + 1 if found else self.end, found)
+        until = found[-1][1] + 1 if found else self.end
+        if not self.fates:
+            return Readable(offset, until, found)
+        records = [at for first, last in found for at in range(first, last + 1)]
+        return Readable(offset, until, [(at, at) for at in records], [self._fate(at) for at in records])
 
-    @rule(who=held, kinds=st.lists(st.sampled_from(AcknowledgeType), min_size=1, max_size=8), delay=st.integers(0, 40))
-    def acknowledge_one_by_one(self, who: tuple[str, list[int]], kinds: list[AcknowledgeType], delay: int) -> None:
+    def _fate(self, offset: int) -> Fate:
+        """Times are those of the wall clock: the leader's own is another."""
+        fate = self.fates[offset % len(self.fates)]
+        due_ms = max(fate.due_ms + 1_010_000 - self.wall_ahead_ms, 0) if fate.due_ms else 0
+        return fate._replace(due_ms=due_ms, key=key_of(offset) if self.limits.keeps_key_order else None)
+
+    @rule(
+        who=held,
+        kinds=st.lists(st.sampled_from(AcknowledgeType), min_size=1, max_size=8),
+        delay=st.integers(-1, 40),
+        reason=st.sampled_from(["", "broken", "not mine"]),
+        extend=st.sampled_from([0, 10, 100]),
+    )
+    def acknowledge_one_by_one(
+        self, who: tuple[str, list[int]], kinds: list[AcknowledgeType], delay: int, reason: str, extend: int
+    ) -> None:
         member, offsets = who
         some = offsets[:: 1 + len(kinds) % 3]
         both = [
-            Acknowledgement(offset, offset, (kind,), delay)
+            Acknowledgement(offset, offset, (kind,), delay, reason, extend)
             for offset, kind in zip(some, kinds * len(some), strict=False)
         ]
         self._acknowledge(member, both)
+
+    @rule(who=held, step=st.integers(1, 2), more=st.integers(0, 2))
+    def accept_each(self, who: tuple[str, list[int]], step: int, more: int) -> None:
+        """Many at once, of which each may also reach into what is not this member's."""
+        member, offsets = who
+        some = offsets[::step] if more == 0 else offsets[:: step + more + 1]
+        self._acknowledge(member, [Acknowledgement(offset, offset + more, (1,)) for offset in some])
 
     @rule(who=held, kind=st.sampled_from(AcknowledgeType), skip=st.integers(0, 3))
     def acknowledge_a_range(self, who: tuple[str, list[int]], kind: AcknowledgeType, skip: int) -> None:
@@ -115,8 +158,18 @@ class SharePartitionModel(RuleBasedStateMachine):
 
     @rule(member=MEMBERS)
     def die(self, member: str) -> None:
-        self.real.release(member)
-        self.naive.release(member)
+        self.real.release(member, self.now_ms)
+        self.naive.release(member, self.now_ms)
+
+    @rule(count=st.integers(1, 8))
+    def dead_letters_are_written(self, count: int) -> None:
+        runs = self.real.given_up(count)
+        found = [(at, run.deliveries, run.reason) for run in runs for at in range(run.first, run.last + 1)]
+        assert found == self.naive.given_up()[:count]
+        for run in runs:
+            self.real.archived(run.first, run.last)
+        for offset, _, _ in found:
+            self.naive.archived(offset)
 
     @rule(ms=st.integers(1, 35))
     def wait(self, ms: int) -> None:
@@ -141,11 +194,32 @@ class SharePartitionModel(RuleBasedStateMachine):
             assert delta.done_count == self.real.done_count
         assert not self.real.has_changed
 
-    @rule()
-    def another_leader_takes_over(self) -> None:
+    @rule(later_ms=st.integers(-1_000, 1_000))
+    def another_leader_takes_over(self, later_ms: int) -> None:
+        """Its clock shows another time, and the wall clock the same."""
         self.persist()
-        self.real = SharePartition(LIMITS, self.persisted_start, self.persisted)
-        self.naive = self.naive.crash()
+        self.naive = self.naive.crash(self.now_ms, later_ms)
+        self.now_ms += later_ms
+        self.wall_ahead_ms -= later_ms
+        self.real = SharePartition(
+            self.limits,
+            self.persisted_start,
+            [decoded(one) for one in self.persisted],
+            now_ms=self.now_ms,
+            wall_ahead_ms=self.wall_ahead_ms,
+        )
+        if self.limits.keeps_key_order:
+            delivered = [at for first, last in self.real.without_keys() for at in range(first, last + 1)]
+            self.real.learn([(at, key_of(at)) for at in delivered])
+
+    @rule(by_ms=st.sampled_from([-5_000, -1, 1, 5_000]))
+    def the_wall_clock_is_set(self, by_ms: int) -> None:
+        """Who waits after a delivery goes on waiting as long as before; who waits for its time is looked at again."""
+        self.wall_ahead_ms += by_ms if abs(by_ms) > 1 else 0
+        self.real.follow_wall(self.wall_ahead_ms + (by_ms if abs(by_ms) == 1 else 0))
+        for one in self.naive.entries.values() if abs(by_ms) > 1 else ():
+            if one.state == "available" and not one.deliveries and one.until_ms < NEVER:
+                one.until_ms = 0
 
     @invariant()
     def both_are_in_the_same_state(self) -> None:
@@ -155,11 +229,14 @@ class SharePartitionModel(RuleBasedStateMachine):
         assert self.real.next_offset == self.naive.next
         assert self.real.open_count == self.naive.open_count
         seen = {
-            offset: (run.state.name.lower(), run.deliveries, run.member, run.until_ms)
+            offset: (run.state.name.lower(), run.deliveries, run.member, run.until_ms, run.reason)
             for run in self.real.runs()
             for offset in range(run.first, run.last + 1)
         }
-        known = {at: (one.state, one.deliveries, one.member, one.until_ms) for at, one in self.naive.entries.items()}
+        known = {
+            at: (one.state, one.deliveries, one.member, one.until_ms, one.reason)
+            for at, one in self.naive.entries.items()
+        }
         assert seen == known
 
     @invariant()
@@ -168,6 +245,13 @@ class SharePartitionModel(RuleBasedStateMachine):
         for one, other in itertools.pairwise(runs):
             assert one.last + 1 == other.first
             assert not one.is_like(other)
+
+    @invariant()
+    def keys_are_in_order(self) -> None:
+        if hasattr(self, "real") and self.limits.keeps_key_order:
+            delivered = [at for first, last in self.real.without_keys() for at in range(first, last + 1)]
+            keys = [key_of(at) for at in delivered]
+            assert len(keys) == len(set(keys)), "two records of one key are under way"
 
     @invariant()
     def nothing_is_accepted_twice(self) -> None:
@@ -180,15 +264,27 @@ class SharePartitionModel(RuleBasedStateMachine):
             return
         for _ in range(200):
             self.now_ms += 1_000
+            for run in self.real.given_up(1_000):
+                self.real.archived(run.first, run.last)
             offset = self.real.fetch_offset(self.now_ms)
-            assert offset is not None
+            if offset is None:
+                assert self.real.next_deadline_ms() is not None or self.real.given_up(1), "nothing moves any more"
+                continue
             if offset >= self.end:
-                break
+                if not self.real.run_count:
+                    break
+                continue
             read = self._read(max(offset, self.log_start), 3)
             for one in self.real.acquire("z", read, 10, AcquireMode.BATCH_OPTIMIZED, self.now_ms):
                 self.real.acknowledge("z", [Acknowledgement(one.first, one.last, (1,))], self.now_ms)
         assert self.real.start_offset == self.real.next_offset >= self.end
         assert self.real.run_count == self.real.open_count == 0
+
+
+def decoded(batch: StateBatch) -> StateBatch:
+    """As it comes back from the log."""
+    (found,) = decode_update(encode_update(ShareUpdate(0, 0, 0, 0, (batch,)))).batches
+    return found
 
 
 TestSharePartitionModel = SharePartitionModel.TestCase

@@ -8,15 +8,22 @@ from uuid import UUID
 import pytest
 
 from clarion.model.errors import ErrorCode, KafkaError
-from clarion.queues.sessions import ALL_PARTITIONS_MAX, PARTITIONS_MAX, SharedPartition, ShareSession, ShareSessions
+from clarion.queues.sessions import (
+    ALL_PARTITIONS_MAX,
+    IDLE_MS,
+    PARTITIONS_MAX,
+    SharedPartition,
+    ShareSession,
+    ShareSessions,
+)
 
 
 def partitions(topic: int, count: int = PARTITIONS_MAX) -> list[SharedPartition]:
     return [(UUID(int=topic), index) for index in range(count)]
 
 
-def opened(sessions: ShareSessions, number: int = 0) -> ShareSession:
-    return sessions.for_fetch("g", f"m{number}", 0, 0, acknowledges=False)
+def opened(sessions: ShareSessions, number: int = 0, now_ms: int = 0) -> ShareSession:
+    return sessions.for_fetch("g", f"m{number}", 0, now_ms, acknowledges=False)
 
 
 def refusals(sessions: ShareSessions, session: ShareSession, topics: range) -> Iterator[ErrorCode]:
@@ -48,3 +55,23 @@ def test_all_sessions_together_have_a_limit_and_who_closes_makes_room() -> None:
     sessions.for_fetch("g", "m0", -1, 0, acknowledges=False)
     sessions.change(late, partitions(1), ())
     assert len(late.partitions) == PARTITIONS_MAX
+
+
+def test_who_works_for_an_hour_is_heard_then_while_there_is_room_for_others() -> None:
+    sessions = ShareSessions(2)
+    busy = opened(sessions)
+    opened(sessions, 1, now_ms=3_600_000)
+    assert sessions.for_acknowledge("g", "m0", 1, 3_600_000) is busy
+    opened(sessions, 2, now_ms=3_600_000 + IDLE_MS)
+    with pytest.raises(KafkaError) as refused:
+        sessions.for_acknowledge("g", "m0", 2, 3_600_000 + IDLE_MS)
+    assert refused.value.code is ErrorCode.SHARE_SESSION_NOT_FOUND
+
+
+def test_those_who_were_silent_make_room_for_others_partitions() -> None:
+    sessions = ShareSessions(1_000)
+    full = ALL_PARTITIONS_MAX // PARTITIONS_MAX
+    for number in range(full):
+        sessions.change(opened(sessions, number), partitions(1), ())
+    sessions.change(opened(sessions, full, now_ms=IDLE_MS), partitions(1), ())
+    assert len(sessions) == 1

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clarion.broker.share_state_calls import from_wire, to_wire
 from clarion.groups.outcome import Call, Outcome
 from clarion.model.errors import ErrorCode, MalformedError
 from clarion.queues import state_records as r
@@ -20,6 +21,7 @@ from clarion.queues.state_coordinator import (
     ReadState,
     ShareStateCoordinator,
     StateReply,
+    SummarizeState,
     WriteState,
 )
 from clarion.queues.state_records import ShareKey
@@ -37,9 +39,9 @@ class Log:
         self.records: list[tuple[int, bytes, bytes | None]] = []
         self.next_offset = 0
 
-    def ask(self, name: str, request: object) -> StateReply:
+    def ask(self, name: str, request: object, wall_ms: int = 1_000) -> StateReply:
         ticket = object()
-        outcome: Outcome = getattr(self.coordinator, name)(request, Call(ticket, 0, 0, 1_000))
+        outcome: Outcome = getattr(self.coordinator, name)(request, Call(ticket, 0, 0, wall_ms))
         for key, value in outcome.records:
             self.records.append((self.next_offset, key, value))
             self.coordinator.replay(key, value, self.next_offset)
@@ -58,17 +60,34 @@ class Log:
     def prune(self) -> None:
         self.records = [record for record in self.records if record[0] >= self.coordinator.redundant_before]
 
-    def initialize(self, key: ShareKey = ORDERS, state_epoch: int = 1, start: int = 0) -> StateReply:
-        return self.ask("initialize", InitializeState(key, state_epoch, start))
+    def initialize(
+        self, key: ShareKey = ORDERS, state_epoch: int = 1, start: int = 0, wall_ms: int = 1_000
+    ) -> StateReply:
+        return self.ask("initialize", InitializeState(key, state_epoch, start), wall_ms)
 
     def write(
-        self, start: int, *batches: tuple[int, int, int, int], key: ShareKey = ORDERS, epochs: tuple[int, int] = (1, 1)
+        self,
+        start: int,
+        *batches: tuple[int, int, int, int],
+        key: ShareKey = ORDERS,
+        epochs: tuple[int, int] = (1, 1),
+        version: int | None = None,
     ) -> StateReply:
+        """`version`: the one that the state has, unless told."""
         delta = Delta(start, 0, tuple(StateBatch(*one) for one in batches))
-        return self.ask("write", WriteState(key, epochs[0], epochs[1], delta))
+        rests_on = self.version(key) if version is None else version
+        return self.ask("write", WriteState(key, epochs[0], epochs[1], rests_on, delta))
+
+    def version(self, key: ShareKey = ORDERS) -> int:
+        return self.ask("summary", SummarizeState(key)).version
 
     def read(self, key: ShareKey = ORDERS, leader_epoch: int = 1) -> StateReply:
         return self.ask("read", ReadState(key, leader_epoch))
+
+
+def _plain(reply: StateReply) -> list[tuple[int, ...]]:
+    """Without what is not Kafka's."""
+    return [tuple(one[:4]) for one in reply.batches]
 
 
 def test_what_was_written_is_read_by_the_next_leader_also_after_a_restart() -> None:
@@ -80,7 +99,7 @@ def test_what_was_written_is_read_by_the_next_leader_also_after_a_restart() -> N
     expected = [(5, 6, 2, 1), (7, 7, 4, 1), (8, 9, 0, 1)]
     for _ in range(2):
         reply = log.read(leader_epoch=2)
-        assert (reply.start_offset, reply.state_epoch, list(reply.batches)) == (5, 1, expected)
+        assert (reply.start_offset, reply.state_epoch, _plain(reply)) == (5, 1, expected)
         log.restart()
 
 
@@ -88,7 +107,7 @@ def test_a_state_that_nobody_initialized_can_neither_be_read_nor_written() -> No
     log = Log()
     assert log.read().error_code is ErrorCode.INVALID_REQUEST
     assert log.write(0).error_code is ErrorCode.INVALID_REQUEST
-    summary = log.ask("summary", ReadState(ORDERS, 0))
+    summary = log.ask("summary", SummarizeState(ORDERS))
     assert (summary.error_code, summary.start_offset) == (ErrorCode.NONE, -1)
     assert log.records == []
 
@@ -118,6 +137,62 @@ def test_who_has_not_seen_that_offsets_were_altered_is_fenced() -> None:
     assert log.read().start_offset == 100
 
 
+def test_a_write_that_rests_on_an_earlier_version_changes_nothing_also_after_a_restart() -> None:
+    log = Log()
+    log.initialize()
+    read = log.read().version
+    assert log.write(0, (0, 4, 0, 1), version=read).error_code is ErrorCode.NONE
+    again = log.read()  # the same leader, which has not heard of it
+    log.restart()
+    assert again.version == read + 1
+    assert log.write(0, (0, 4, 2, 1), version=again.version).version == read + 2
+    late = log.write(0, (0, 4, 0, 1), version=again.version)
+    assert late.error_code is ErrorCode.FENCED_STATE_EPOCH
+    assert _plain(log.read()) == [(0, 4, 2, 1)]
+
+
+@pytest.mark.parametrize("updates_per_snapshot", [1, 2, 500])
+def test_every_change_raises_the_version_and_no_snapshot_lowers_it(updates_per_snapshot: int) -> None:
+    log = Log(updates_per_snapshot)
+    log.initialize()
+    versions = [log.version()]
+    for number in range(1, 6):
+        versions += [log.write(number, (number, number, 0, 1)).version, log.read(leader_epoch=1).version]
+        log.restart()
+        log.prune()
+        assert log.version() == versions[-1]
+    versions.append(log.read(leader_epoch=2).version)
+    log.initialize(state_epoch=2)
+    assert sorted({*versions, log.version()}) == [*dict.fromkeys(versions), log.version()]
+
+
+def test_a_state_that_begins_anew_has_no_version_that_one_had_before() -> None:
+    log = Log()
+    log.initialize()
+    log.write(3)
+    before = log.version()
+    log.ask("delete", DeleteState(ORDERS, before))
+    log.initialize(wall_ms=1_001)
+    assert log.version() > before
+    assert log.write(5, version=before).error_code is ErrorCode.FENCED_STATE_EPOCH
+    late = log.ask("delete", DeleteState(ORDERS, before))
+    assert late.error_code is ErrorCode.FENCED_STATE_EPOCH
+    assert log.read().start_offset == 0
+
+
+def test_what_is_asked_to_begin_twice_has_begun_once() -> None:
+    log = Log()
+    assert log.initialize(start=-1).error_code is ErrorCode.NONE
+    log.write(7, (7, 8, 2, 1))
+    assert log.initialize(start=-1).error_code is ErrorCode.NONE
+    assert (log.read().start_offset, len(log.read().batches)) == (7, 1)
+    assert log.initialize(state_epoch=2, start=3).error_code is ErrorCode.NONE
+    assert log.initialize(state_epoch=2, start=3).error_code is ErrorCode.NONE
+    log.write(4, epochs=(2, 1))
+    assert log.initialize(state_epoch=2, start=3).error_code is ErrorCode.FENCED_STATE_EPOCH
+    assert log.read().start_offset == 4
+
+
 def test_a_deleted_state_is_gone_and_can_begin_anew() -> None:
     log = Log()
     log.initialize()
@@ -141,7 +216,7 @@ def test_after_so_many_updates_a_snapshot_takes_their_place_and_the_log_before_i
     assert kinds[0] == (r.SNAPSHOT_TYPE, ORDERS)
     log.restart()
     reply = log.read()
-    assert (reply.start_offset, list(reply.batches)) == (100, [(100, 105, 0, 1)])
+    assert (reply.start_offset, _plain(reply)) == (100, [(100, 105, 0, 1)])
 
 
 def test_a_share_partition_that_is_seldom_written_does_not_hold_the_log_of_the_others() -> None:
@@ -185,7 +260,7 @@ def test_summaries_tell_positions_to_those_who_lead_nothing() -> None:
     log = Log()
     log.initialize(start=5)
     log.read(leader_epoch=9)
-    summary = log.ask("summary", ReadState(ORDERS, -1))
+    summary = log.ask("summary", SummarizeState(ORDERS))
     assert (summary.start_offset, summary.leader_epoch, summary.done_count, summary.batches) == (5, 9, 0, ())
 
 
@@ -209,8 +284,9 @@ OFFSET = st.integers(-1, 2**62)
 def test_snapshots_and_updates_are_read_as_they_were_written(
     snapshot_epoch: int, state_epoch: int, leader_epoch: int, start: int, done: int, batches: tuple[StateBatch, ...]
 ) -> None:
-    snapshot = r.ShareSnapshot(snapshot_epoch, state_epoch, leader_epoch, start, done, 5, 6, batches)
-    assert r.decode_snapshot(r.encode_snapshot(snapshot)) == snapshot
+    for version in (-1, 0, 2**62):
+        snapshot = r.ShareSnapshot(snapshot_epoch, state_epoch, leader_epoch, start, done, 5, 6, batches, version)
+        assert r.decode_snapshot(r.encode_snapshot(snapshot)) == snapshot
     update = r.ShareUpdate(snapshot_epoch, leader_epoch, start, done, batches)
     assert r.decode_update(r.encode_update(update)) == update
 
@@ -256,7 +332,16 @@ def test_later_batches_are_written_over_earlier_ones(
         expected.update(dict.fromkeys(range(first, first + more + 1), (state, deliveries)))
     old = combined([], [StateBatch(first, first + more, *rest) for first, more, *rest in before], 0)
     new = combined(old, [StateBatch(first, first + more, *rest) for first, more, *rest in later], start)
-    seen = {offset: one[2:] for one in new for offset in range(one.first, one.last + 1)}
+    seen = {offset: one[2:4] for one in new for offset in range(one.first, one.last + 1)}
     assert seen == {offset: state for offset, state in expected.items() if offset >= start}
     assert all(one.last < other.first for one, other in itertools.pairwise(new))
     assert not any(one.last + 1 == other.first and one[2:] == other[2:] for one, other in itertools.pairwise(new))
+
+
+def test_what_is_known_of_records_goes_between_brokers_and_comes_back() -> None:
+    batches = (
+        StateBatch(5, 9, 0, 3, 1_800_000_000_000),
+        StateBatch(10, 10, 3, 5, 0, "poison"),
+        StateBatch(11, 12, 2, 1),
+    )
+    assert from_wire(to_wire(batches)) == batches

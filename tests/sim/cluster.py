@@ -23,7 +23,8 @@ from tests.sim.disk import SimDisk
 from tests.sim.group_members import Member, classic_group, consumer_group
 from tests.sim.link import PORT
 from tests.sim.machine import Drive, Machine
-from tests.sim.scenario import Life, Nemesis, Report, Swarm, collect_the_dead, config_for, live, raise_first
+from tests.sim.queue_members import Queue, queue_members
+from tests.sim.scenario import QUEUE_LEFT, Life, Nemesis, Report, Swarm, collect_the_dead, config_for, live, raise_first
 
 CHAOS_SECONDS = 40.0
 CALM_SECONDS = 120.0
@@ -134,12 +135,26 @@ class ClusterLife(Life):
             self._task(Asker(world, routes, "g").run()),
             self._task(ClusterInspector(self.registry, {one.node_id: one.machine for one in self.hosts}).watch()),
         ]
+        queue = Queue(
+            world,
+            "queue",
+            swarm.deliveries_max,
+            leader=routes.leader,
+            alone=partial(routes.coordinator_alone, "queue"),
+            anybody=routes.anybody,
+        )
+        others += [self._task(one.run()) for one in queue_members(queue, swarm.queue_members)]
         await asyncio.sleep(CHAOS_SECONDS)
         for one in chaos:
             one.cancel()
         raise_first(chaos)
         await self._calm_down()
         await self._or_violation(asyncio.gather(*busy), CALM_SECONDS, "not every message was acknowledged in the end")
+        if swarm.queue_members:
+            working_off = self._task(queue.worked_off())
+            await asyncio.wait([working_off, *others], timeout=CALM_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            raise_first(others)
+            await self._or_violation(working_off, 0.1, QUEUE_LEFT)
         for one in others:
             one.cancel()
         raise_first(others)

@@ -13,7 +13,8 @@ import logging
 import random
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from clarion.broker.config import BrokerConfig, Durability, ListenerConfig
 from clarion.broker.limits import Limits
@@ -23,13 +24,16 @@ from tests.history import Send, anomalies
 from tests.sim.clients import Committer, Consumer, Producer, Violation, World, make_topic
 from tests.sim.group_members import classic_group, consumer_group
 from tests.sim.inspector import Inspector
+from tests.sim.link import Link
 from tests.sim.loop import SimLoop
 from tests.sim.machine import Machine
 from tests.sim.network import Network
+from tests.sim.queue_members import LOCK_MS, Queue, queue_members
 from tests.sim.topic_owner import TopicOwner
 
 CHAOS_SECONDS = 20.0
 CALM_SECONDS = 60.0  # virtual: far more than anybody needs to finish
+QUEUE_LEFT = "not everything in the queue was worked off in the end"
 FAULTS = (
     "kill",
     "power",
@@ -53,6 +57,9 @@ REPLACEABLE = (".index", ".timeindex", "leader-epoch-checkpoint")
 
 
 PROGRAMMING_ERRORS = (TypeError, AttributeError, NameError, ImportError)
+
+
+S = TypeVar("S", bound="Swarm")
 
 
 class DoesNotStart(Exception):
@@ -79,6 +86,8 @@ class Swarm:
     classic_members: int = 0
     consumer_members: int = 0
     store_losses: float = 0.0
+    queue_members: int = 0
+    deliveries_max: int = 5
 
     @classmethod
     def draw(cls, chance: random.Random) -> Swarm:
@@ -109,6 +118,12 @@ class Swarm:
         The last is kept only for the grace period, which is over where the clock jumps.
         """
         return (-1, 0) if "clock" in self.faults else (-1, 0, 1000)
+
+
+def with_queue(swarm: S, seed: int) -> S:
+    """Every fourth has a queue. Drawn apart: what else a seed draws is as it was before there were queues."""
+    chance = random.Random(f"queue of {seed}")
+    return replace(swarm, queue_members=chance.choice((0, 0, 0, 3)), deliveries_max=chance.choice((5, 50)))
 
 
 def _faults(chance: random.Random, durability: Durability) -> tuple[str, ...]:
@@ -175,7 +190,7 @@ def live(life: Life) -> Report:
 
 class Life:
     def __init__(self, seed: int, swarm: Swarm | None, keep_lines: bool) -> None:
-        self.swarm = swarm or self.draw(random.Random(seed))
+        self.swarm = swarm or with_queue(self.draw(random.Random(seed)), seed)
         self.loop = SimLoop(seed, thread_seconds=self.swarm.thread_seconds)
         self.network = Network(self.loop, self.swarm.latency_seconds)
         self.report = Report(seed, self.swarm)
@@ -241,12 +256,19 @@ class Life:
             self._task(Consumer(world, "follower").follow()),
             self._task(Committer(world, "g").run()),
         ]
+        queue = Queue(world, "queue", swarm.deliveries_max, leader=lambda _: Link.open())
+        others += [self._task(one.run()) for one in queue_members(queue, swarm.queue_members)]
         await asyncio.sleep(CHAOS_SECONDS)
         chaos.cancel()
         raise_first([chaos])
         await self.nemesis.calm_down()
         world.is_calm = True
         await self._or_violation(asyncio.gather(*busy), CALM_SECONDS, "not every message was acknowledged in the end")
+        if swarm.queue_members:
+            working_off = self._task(queue.worked_off())
+            await asyncio.wait([working_off, *others], timeout=CALM_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            raise_first(others)
+            await self._or_violation(working_off, 0.1, QUEUE_LEFT)
         for one in others:
             one.cancel()
         raise_first(others)
@@ -271,10 +293,17 @@ def config_for(swarm: Swarm) -> BrokerConfig:
         listeners=(ListenerConfig(host="broker", port=9092),),
         durability=swarm.durability,
         offsets_partitions=2,
+        share_state_partitions=2,
+        share_updates_per_snapshot=7,
         checkpoint_seconds=swarm.checkpoint_seconds,
         retention_check_seconds=1.0,
         compaction_check_seconds=0.5,
-        groups=GroupConfig(initial_rebalance_delay_ms=50),
+        groups=GroupConfig(
+            initial_rebalance_delay_ms=50,
+            share_auto_offset_reset="earliest",
+            share_record_lock_duration_ms=LOCK_MS,
+            share_delivery_count_limit=swarm.deliveries_max,
+        ),
         limits=Limits(open_files_max=64),
     )
 

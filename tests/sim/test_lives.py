@@ -17,7 +17,7 @@ from tests.sim.scenario import run
 # What a dead process was doing is collected after its life, and may complain about it.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
-CI_SEEDS = 40
+CI_SEEDS = 32
 CAMPAIGN_SECONDS = 1200
 
 

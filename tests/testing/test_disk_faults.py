@@ -106,7 +106,7 @@ def test_a_slow_disk_makes_durable_messages_slow() -> None:
         with broker.faults.slow_disk(0.05) as slow:
             begin = time.monotonic()
             broker.produce("t", "slow")
-            assert time.monotonic() - begin >= 0.1  # the write and the flush
+            assert time.monotonic() - begin > 0.09  # the write and the flush
             assert slow.hits >= 2
         struck = slow.hits
         broker.produce("t", "quick")

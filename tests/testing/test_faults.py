@@ -191,7 +191,7 @@ def test_a_slow_answer_is_still_an_answer(broker: EmbeddedBroker) -> None:
     fault = broker.faults.delay("Produce", 0.2)
     begin = time.monotonic()
     assert send(producer, "t", "slow").error is None
-    assert time.monotonic() - begin >= 0.2
+    assert time.monotonic() - begin >= 0.19  # the loop's clock goes in milliseconds
     assert (values(broker), fault.hits) == (["warm", "slow"], 1)
 
 
@@ -288,7 +288,7 @@ def test_a_freeze_may_end_by_itself(broker: EmbeddedBroker) -> None:
     begin = time.monotonic()
     fault = broker.faults.freeze(0.2)
     assert broker.produce("t", "waits") == 0
-    assert time.monotonic() - begin >= 0.2
+    assert time.monotonic() - begin >= 0.19
     broker.wait_for(lambda: fault.is_over)
     assert fault.hits == 1
 

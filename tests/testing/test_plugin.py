@@ -68,12 +68,15 @@ def test_the_factory_starts_as_many_as_wanted(project: pytest.Pytester) -> None:
         """
         import threading
 
+        before = {*threading.enumerate()}  # this process has run other tests
+
         def test_two(clarion_broker_factory):
             source, target = clarion_broker_factory(topics=["in"]), clarion_broker_factory(topics=["out"])
             assert source.topics() != target.topics()
 
         def test_nothing_is_left():
-            assert not [one for one in threading.enumerate() if one.name.startswith("clarion")]
+            left = {*threading.enumerate()} - before
+            assert not [one for one in left if one.name.startswith("clarion")]
         """,
     )
     result.assert_outcomes(passed=2)

@@ -24,8 +24,23 @@ NUMBERS = {
 }
 
 
-def random_message(neutral: type[Any], api_key: int, version: int, direction: str, random: Random) -> Any:
-    return _struct(plan_of(api_key, version, direction), neutral, random)
+FIRST_OWN_TAG = 10_000
+
+
+def random_message(
+    neutral: type[Any], api_key: int, version: int, direction: str, random: Random, *, with_own_fields: bool = True
+) -> Any:
+    """`with_own_fields`: with those that are not Kafka's."""
+    plan = plan_of(api_key, version, direction)
+    return _struct(plan if with_own_fields else _without_own(plan), neutral, random)
+
+
+def _without_own(plan: StructPlan) -> StructPlan:
+    def inside(field: FieldPlan) -> FieldPlan:
+        return field if field.struct is None else dataclasses.replace(field, struct=_without_own(field.struct))
+
+    tagged = tuple(inside(field) for field in plan.tagged if (field.tag or 0) < FIRST_OWN_TAG)
+    return dataclasses.replace(plan, fields=tuple(map(inside, plan.fields)), tagged=tagged)
 
 
 def _struct(plan: StructPlan, neutral: type[Any], random: Random) -> Any:

@@ -7,7 +7,7 @@ import pytest
 from clarion.model.errors import ErrorCode
 from clarion.wire import bridge
 from clarion.wire.api_versions import ClusterLevel, encode_refusal, encode_reply, names_its_software
-from clarion.wire.apis import ADVERTISED, API_VERSIONS, SHARE_APIS
+from clarion.wire.apis import ADVERTISED, API_VERSIONS
 from clarion.wire.messages.metadata import ApiVersionsRequest, ApiVersionsResponse
 from tests.wire import oracle
 
@@ -33,11 +33,10 @@ def test_the_new_group_protocol_and_share_groups_are_told_as_features_from_versi
         assert reply.finalized_features_epoch >= 0
 
 
-def test_brokers_of_a_cluster_which_cannot_serve_share_groups_say_nothing_of_them():
+def test_brokers_of_a_cluster_tell_the_same_and_the_level_of_its_own_features():
     reply = read(encode_reply(4, ClusterLevel("cluster.version", 1, 1)), 4)
-    assert [one.name for one in reply.supported_features] == ["group.version", "cluster.version"]
-    assert not SHARE_APIS & {one.api_key for one in reply.api_keys}
-    assert len(reply.api_keys) == len(ADVERTISED) - len(SHARE_APIS)
+    assert [one.name for one in reply.supported_features] == ["group.version", "share.version", "cluster.version"]
+    assert {one.api_key for one in reply.api_keys} == {key for key, _, _ in ADVERTISED}
 
 
 @pytest.mark.parametrize("version", [-1, 5, 99, 32767])

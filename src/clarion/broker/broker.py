@@ -10,6 +10,7 @@ from clarion.broker.authorizer import ANONYMOUS, Principal
 from clarion.broker.auto_creation import AutoCreation
 from clarion.broker.config import BrokerConfig
 from clarion.broker.dynamic_settings import DynamicSettings
+from clarion.broker.endpoint_health import EndpointHealths
 from clarion.broker.fetch_sessions import FetchSessions
 from clarion.broker.metadata_cache import MetadataCache
 from clarion.broker.partitions import MIN_IN_SYNC, Partitions
@@ -37,7 +38,10 @@ if TYPE_CHECKING:
     from clarion.broker.cleaning import Cleaner
     from clarion.broker.cluster_node import ClusterNode
     from clarion.broker.group_service import GroupService
+    from clarion.broker.queues import Queues
+    from clarion.broker.retention_needs import RetentionNeeds
     from clarion.broker.share_service import ShareService
+    from clarion.broker.subscriptions import Subscriptions
     from clarion.log.clock_trust import ClockTrust
 
 log = event_log("broker")
@@ -88,7 +92,10 @@ class Broker:
         self.is_broker: Callable[[int, int, str], bool] | None = None
         self.groups: GroupService  # set by the server, which knows both
         self.shares: ShareService  # by the groups
+        self.queues: Queues  # by the server, as are those below
+        self.subscriptions: Subscriptions  # by the server, as are those below
         self.cleaner: Cleaner  # likewise
+        self.needs: RetentionNeeds  # by the housekeeping
         self.checkpoints: CheckpointWriter  # likewise
         self.clock_trust: ClockTrust  # likewise
         self.ballast: Ballast  # likewise
@@ -107,6 +114,7 @@ class Broker:
             config.limits.auto_created_per_request_max, config.limits.auto_created_per_second_max
         )
         self.metadata = MetadataCache()
+        self.endpoints = EndpointHealths()  # of push subscriptions
         self._changing = asyncio.Lock()  # one change of the topics at a time; reading needs no lock
         self._listeners_of_change: list[Callable[[Topic | None], None]] = []
 
@@ -128,6 +136,10 @@ class Broker:
     def image(self) -> ClusterImage:
         """The cluster as this broker knows it now. Whoever waits in between and asks again may get another one."""
         return self.registry.image
+
+    def arrival_ms(self) -> int:
+        """When what arrives now does: by the wall clock, or by what it should say while it is known to be behind."""
+        return self.clock.now_ms() + self.clock_trust.late_by_ms
 
     # Topics
 

@@ -8,77 +8,34 @@ goes wrong in one partition (a damaged segment, a full disk) is put off there, a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from clarion.broker.cleaner_state import CleanerState, IdleMark
 from clarion.broker.threads import in_thread
+from clarion.consumers.retention import Need, acknowledged_by_all
 from clarion.log.batch_headers import DamagedSegment
 from clarion.log.cleaned import CleanedSegment
 from clarion.log.compaction import CompactionResult, compact, let_others_run, plan_compaction
 from clarion.log.folder import remove_if_there
-from clarion.log.retention import (
-    Arrivals,
-    Noticed,
-    RetentionPlan,
-    first_header,
-    is_worth_trimming,
-    plan_retention,
-    trim_first,
-)
+from clarion.log.retention import RetentionPlan, is_worth_trimming, trim_first
 from clarion.log.views import LogView
 from clarion.model.errors import KafkaError
-from clarion.model.ids import TopicId
-from clarion.model.topic_settings import TopicSettings
+from clarion.model.ids import TopicId, TopicPartition
 from clarion.replication import Partition
-from clarion.wire.batch import HAS_DELETE_HORIZON
 from clarion.world import Disk, event_log
 
 if TYPE_CHECKING:
     from clarion.broker.broker import Broker
+    from clarion.wire.messages.replicas import LogHolder
 
 log = event_log("broker")
 
 
 class Interrupted(Exception):
     """The partition or the broker goes, or the topic is compacted no longer: what the thread does is of no use."""
-
-
-class IdleMark:
-    """What a look without result found: until one of these changes, the next one would find the same."""
-
-    __slots__ = ("first_timestamp_ms", "next_offset", "settings", "start_offset")
-
-    def __init__(self, view: LogView, settings: TopicSettings, first_timestamp_ms: int) -> None:
-        self.start_offset = view.start_offset
-        self.next_offset = view.next_offset
-        self.settings = settings
-        self.first_timestamp_ms = first_timestamp_ms  # of the oldest message
-
-
-class CleanerState:
-    """What the cleaner remembers of one partition between two looks."""
-
-    __slots__ = (
-        "arrivals",
-        "damage",
-        "first_dirty",
-        "held_by",
-        "idle_mark",
-        "next_horizon_ms",
-        "noticed",
-        "unreadable",
-    )
-
-    def __init__(self) -> None:
-        self.arrivals = Arrivals()
-        self.damage = ""  # the one that was told of last
-        self.noticed: Noticed | None = None
-        self.idle_mark: IdleMark | None = None
-        self.held_by: tuple[str, ...] = ()
-        self.first_dirty = 0
-        self.next_horizon_ms: int | None = None
-        self.unreadable: set[int] = set()  # base offsets of batches that could not be read
 
 
 class Cleaner:
@@ -93,11 +50,29 @@ class Cleaner:
         self.retention_messages_total = 0
         self.compaction_saved_bytes_total = 0
 
+    def restart_times(self) -> None:
+        for state in self._states.values():
+            state.restart_times()
+
     def forget_gone(self) -> None:
         for partition in [one for one in self._states if one.is_gone]:
             del self._states[partition]
             self._to_trim.discard(partition)
             self._told_of_old.discard(partition.topic_id)
+
+    def held(self) -> Iterator[tuple[TopicPartition, str, int]]:
+        """Who has held deletion back at the last look, and how many bytes are there because of that."""
+        for partition, state in list(self._states.items()):
+            for holder in state.held_by:
+                yield partition.tp, holder, state.held_bytes
+
+    async def holders(self, partition: Partition, needs: Sequence[Need]) -> list[LogHolder]:
+        """Who needs what of a partition: nothing is changed."""
+        if not needs or not self._is_alive(partition):
+            return []
+        state = self._states.get(partition) or CleanerState()
+        view, settings, now_ms = partition.view(), partition.settings, self._broker.clock.now_ms()
+        return await in_thread(lambda: state.holders(view, settings, needs, now_ms))
 
     async def settle(self, partitions: Iterable[Partition]) -> None:
         """Returns when nothing is being done to these any longer."""
@@ -110,20 +85,44 @@ class Cleaner:
 
     # Retention
 
-    async def retain(self, partition: Partition, now_ms: int, *, by_time: bool = True, at_once: bool = False) -> bool:
+    async def retain(
+        self,
+        partition: Partition,
+        now_ms: int,
+        needs: Sequence[Need] | None = (),
+        *,
+        by_time: bool = True,
+        at_once: bool = False,
+        whole_files: bool = False,
+    ) -> bool:
         """What is over is no longer readable afterwards. True if files wait for `drop_expired`.
 
+        `needs`: what anybody still needs of it; None if nothing may go, because that is not known here.
         `by_time`: whether the clock can be trusted with deletion; what is too large goes in any case.
         `at_once`: the disk has no room, so files go without `file.delete.delay.ms`.
+        `whole_files`: only if a sealed file goes; the one that is being written stays.
         """
         if not self._may_touch(partition):
             return False
         state = self._states.setdefault(partition, CleanerState())
         await self._remove_deleted(partition, now_ms, at_once)
         state.arrivals.note(partition.next_offset, now_ms, partition.settings.retention_grace_ms)
-        if partition.settings.is_deleted and not self._is_idle(partition, state, now_ms, by_time):
-            await self._alone(partition, "retention", self._retain(partition, state, now_ms, by_time))
+        is_decided = needs is not None and partition.settings.is_deleted
+        if is_decided and not state.is_idle(partition, needs or (), now_ms, by_time):
+            retaining = self._retain(partition, state, needs or (), now_ms, by_time, whole_files)
+            await self._alone(partition, "retention", retaining)
         return self._is_alive(partition) and (partition.has_files_below_start or partition in self._to_trim)
+
+    async def retain_read(
+        self, partition: Partition, now_ms: int, needs: Sequence[Need] | None, *, by_time: bool = True
+    ) -> bool:
+        """Between two sweeps: the same if a file holds only what all have acknowledged. Else nothing is looked at."""
+        if not self._may_touch(partition):
+            return False
+        if needs and partition.has_files_below(min(acknowledged_by_all(needs), partition.high_watermark.offset)):
+            return await self.retain(partition, now_ms, needs, by_time=by_time, whole_files=True)
+        await self._remove_deleted(partition, now_ms, at_once=False)
+        return self._is_alive(partition) and partition.has_files_below_start
 
     async def drop_expired(
         self, partition: Partition, now_ms: int, *, is_start_saved: bool, at_once: bool = False
@@ -143,38 +142,41 @@ class Cleaner:
         if deleted := partition.take_deleted(now_ms, at_once=at_once):
             await self._alone(partition, "removal", in_thread(partial(_remove, self._disk, deleted)))
 
-    async def _retain(self, partition: Partition, state: CleanerState, now_ms: int, by_time: bool) -> None:
+    async def _retain(
+        self,
+        partition: Partition,
+        state: CleanerState,
+        needs: Sequence[Need],
+        now_ms: int,
+        by_time: bool,
+        whole_files: bool,
+    ) -> None:
         view = partition.view()
         settings = partition.settings
-        limit, holds = partition.high_watermark.offset, self._holds(partition)
+        limit, arrivals = partition.high_watermark.offset, state.arrivals
 
-        def decide() -> tuple[RetentionPlan, int]:
-            plan = plan_retention(
-                view,
-                settings,
-                now_ms,
-                limit_offset=limit,
-                holds=holds,
-                noticed=state.noticed,
-                arrivals=state.arrivals,
-                by_time=by_time,
-                unreadable=state.unreadable,
-            )
-            is_inside = plan.boundary_ms >= 0 and plan.new_start_offset == view.start_offset
-            return plan, plan.boundary_ms if is_inside else _first_timestamp(view)
+        def is_void() -> bool:
+            """By now other settings hold, and somebody has been told so; or the clock was wrong."""
+            is_other = partition.settings is not settings or state.arrivals is not arrivals
+            return is_other or not self._is_alive(partition)
 
-        plan, first_timestamp = await in_thread(decide)
-        if not self._is_alive(partition) or partition.settings is not settings:
-            return  # what was decided by other settings is void: somebody has been told that the new ones hold
+        plan, first_timestamp = await in_thread(lambda: state.look(view, settings, needs, now_ms, limit, by_time))
+        if whole_files and len(view.segments) > 1 and plan.new_start_offset < view.segments[1].base_offset:
+            return
+        if is_void():
+            return
+        plan = replace(plan, roll=plan.roll and not whole_files and state.may_roll(plan, settings, view.next_offset))
         state.noticed, state.held_by = plan.noticed, plan.held_by
         if plan.arrived_expired:
             self._tell_of_old(partition)
         if plan.damage is not None and state.damage != str(plan.damage):
             state.damage = str(plan.damage)
             log.error("segment_damaged", partition=partition.tp, reason=state.damage)
-        if plan.reason:
+        if plan.reason or plan.roll:
             if plan.roll:
                 await self._sync_names(partition)
+                if is_void():
+                    return
             self._apply(partition, plan, now_ms)
             self._to_trim.add(partition)
         elif first_timestamp >= 0 and not plan.noticed and not plan.held_by:
@@ -215,44 +217,26 @@ class Cleaner:
             return  # its file goes as a whole
         await self._swap(partition, view, cleaned)
 
-    @staticmethod
-    def _is_idle(partition: Partition, state: CleanerState, now_ms: int, by_time: bool) -> bool:
-        settings, start, mark = partition.settings, partition.start_offset, state.idle_mark
-        if start == partition.next_offset:
-            return True
-        is_known = mark is not None and mark.start_offset == start and mark.settings is settings
-        is_too_large = 0 <= settings.retention_bytes < partition.size_bytes
-        if is_too_large and not (is_known and mark is not None and mark.next_offset == partition.next_offset):
-            return False
-        if settings.retention_ms < 0 or not by_time:
-            return True
-        return is_known and mark is not None and now_ms <= mark.first_timestamp_ms + settings.retention_ms
-
-    def _holds(self, partition: Partition) -> Mapping[str, int | None]:
-        return {
-            group: self._broker.groups.committed_offset(group, partition.tp)
-            for group in partition.settings.retention_hold_groups
-        }
-
     # Compaction
 
-    async def compact(self, partition: Partition, now_ms: int) -> None:
+    async def compact(self, partition: Partition, now_ms: int, *, by_time: bool = True) -> None:
+        """`by_time`: whether the clock can be trusted with tombstones whose time is over."""
         if not self._may_touch(partition) or not partition.settings.is_compacted:
             return
         state = self._states.setdefault(partition, CleanerState())
-        if not self._is_clean(partition, state, now_ms):
-            await self._alone(partition, "compaction", self._compact(partition, state, now_ms))
+        if not self._is_clean(partition, state, now_ms, by_time):
+            await self._alone(partition, "compaction", self._compact(partition, state, now_ms, by_time))
 
     @staticmethod
-    def _is_clean(partition: Partition, state: CleanerState, now_ms: int) -> bool:
+    def _is_clean(partition: Partition, state: CleanerState, now_ms: int, by_time: bool) -> bool:
         """Whether a look cannot find anything to do: no sealed segment is dirty, and nothing falls due by time."""
         end = partition.end
         may_roll = end.position > 0 and partition.settings.max_compaction_lag_ms <= now_ms
-        is_horizon_due = state.next_horizon_ms is not None and state.next_horizon_ms <= now_ms
+        is_horizon_due = by_time and state.next_horizon_ms is not None and state.next_horizon_ms <= now_ms
         has_dirty = partition.segment_count > 1 and state.first_dirty < end.segment
         return not (may_roll or is_horizon_due or has_dirty)
 
-    async def _compact(self, partition: Partition, state: CleanerState, now_ms: int) -> None:
+    async def _compact(self, partition: Partition, state: CleanerState, now_ms: int, by_time: bool) -> None:
         view, settings, limit = partition.view(), partition.settings, partition.high_watermark
         plan = await in_thread(
             lambda: plan_compaction(
@@ -261,7 +245,7 @@ class Cleaner:
                 now_ms,
                 first_dirty=state.first_dirty,
                 limit=limit,
-                next_horizon_ms=state.next_horizon_ms,
+                next_horizon_ms=state.next_horizon_ms if by_time else None,
             )
         )
         if plan.roll and self._is_alive(partition):
@@ -278,6 +262,7 @@ class Cleaner:
             now_ms,
             result,
             keep_last_offsets=partition.producers.last_offsets(),
+            drops_tombstones=by_time,
             give_way=partial(self._give_way, partition),
         )
         if await self._swap_all(partition, view, rewritten) and result.is_done:
@@ -366,11 +351,3 @@ class Cleaner:
 def _remove(disk: Disk, paths: list[str]) -> None:
     for path in paths:
         remove_if_there(disk, path)
-
-
-def _first_timestamp(view: LogView) -> int:
-    """Of the first message; -1 where it cannot be told from the header alone."""
-    header = first_header(view)
-    if header is None or header.base_offset != view.start_offset or header.attributes & HAS_DELETE_HORIZON:
-        return -1
-    return header.base_timestamp

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from hmac import compare_digest
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from clarion import replication
 from clarion.broker.config import BrokerConfig
@@ -123,8 +123,8 @@ class ClusterNode:
         # The store of one machine hears of a death by itself.
         self._probes_brokers = broker.config.probes_brokers and folder_of(broker.config.cluster) is None
         fetchers = self._fetchers = ReplicaFetchers(
-            self._identity,
-            partial(self._channel_to, broker),
+            self.identity,
+            partial(self.channel_to, broker),
             now_ms,
             CatchUp(lambda: broker.config.fill_share, membership.elapsed),
             partial(_throttled_rate, broker),
@@ -226,14 +226,16 @@ class ClusterNode:
             self._altering[task] = None
             task.add_done_callback(self._altering.pop)
 
-    def _identity(self) -> Identity:
-        """As what this broker fetches from others."""
+    def identity(self) -> Identity:
+        """As what this broker asks others for what only brokers get."""
         assert self.membership is not None
         return Identity(self._node_id, self.membership.epoch, self.membership.secret.encode())
 
-    def _channel_to(self, broker: Broker, broker_id: int) -> LastingChannel:
+    def channel_to(self, broker: Broker, broker_id: int, **how: Any) -> LastingChannel:
+        """`how`: fields of `ChannelSettings`, where they are not as usual."""
         host, port = self._registry.image.brokers[broker_id].endpoint(0)
-        return LastingChannel(ChannelSettings(host, port, f"broker-{self._node_id}", self._tls), broker.randomness)
+        settings = ChannelSettings(host, port, f"broker-{self._node_id}", self._tls, **how)
+        return LastingChannel(settings, broker.randomness)
 
     # What happens
 

@@ -44,6 +44,26 @@ def _levels_complaint(value: Value) -> str | None:
     return complaint_about(value) if isinstance(value, str) else "String must be a level"
 
 
+def _networks_complaint(value: Value) -> str | None:
+    if not value:
+        return None
+    from clarion.consumers.addresses import read_networks  # which nobody else needs at a start
+
+    try:
+        read_networks(value if isinstance(value, tuple) else ())
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+SQLITE_CATALOG: Final = "sqlite"
+
+
+def _catalog_complaint(value: Value) -> str | None:
+    is_known = value == SQLITE_CATALOG or str(value).startswith(("postgresql://", "postgresql+psycopg://"))
+    return None if is_known else "write sqlite, or postgresql://USER:PASSWORD@HOST/DATABASE"
+
+
 class Durability(StrEnum):
     FSYNC = "fsync"  # acks=all means on disk: flushed before the watermark passes it
     PAGE_CACHE = "page-cache"  # acks=all means in the page cache, as in Apache Kafka
@@ -70,7 +90,8 @@ class BrokerConfig:
     data_dir: str
     listeners: tuple[ListenerConfig, ...] = (ListenerConfig(),)
     metrics_host: str = "127.0.0.1"
-    metrics_port: int | None = None  # None: no metrics endpoint; 0 picks a free port
+    metrics_port: int | None = None  # None: no HTTP; 0 picks a free port
+    http_is_auto: bool = False  # nobody has asked for this port: where it is taken, another one will do
     durability: Durability = Durability.FSYNC
     node_id: int = setting(
         "node.id",
@@ -85,6 +106,15 @@ class BrokerConfig:
         Kind.STRING,
         "The store in which the brokers of a cluster agree: `file:PATH` for brokers on one machine, or "
         "`etcd://HOST:PORT,HOST:PORT`. Without it the broker is alone.",
+    )
+    catalog: str = setting(
+        "clarion.catalog",
+        SQLITE_CATALOG,
+        Kind.STRING,
+        "Where subscriptions are kept: `sqlite`, a file in the data directory, made with the first of them; or "
+        "`postgresql://USER:PASSWORD@HOST/DATABASE`, which a cluster over etcd needs.",
+        check=Rule("`sqlite` or `postgresql://…`", _catalog_complaint),
+        is_sensitive=True,
     )
     rack: str = setting(
         "broker.rack",
@@ -257,6 +287,14 @@ class BrokerConfig:
         least_ms=_SHORTEST_PAUSE_MS,
         old_names=("checkpoint_seconds",),
     )
+    scrub_bytes_per_second: int = setting(
+        "clarion.scrub.bytes.per.second",
+        5_000_000,  # a terabyte in two days and a half
+        Kind.LONG,
+        "How fast sealed files are checked for damage, once a day at most; 0 checks nothing.",
+        check=at_least(0),
+        is_dynamic=True,
+    )
     producer_id_expiration_ms: int = setting(
         "producer.id.expiration.ms",
         86_400_000,
@@ -273,6 +311,14 @@ class BrokerConfig:
         "1 GB, or 5 % of a smaller disk.",
         check=at_least(-1),
         old_names=("reserve_bytes",),
+    )
+    push_private_networks: tuple[str, ...] = setting(
+        "clarion.push.private.networks",
+        (),
+        Kind.LIST,
+        "Networks that are not public and that webhooks may be sent to all the same, where their endpoint has "
+        "`allow_private`: `127.0.0.0/8,10.1.0.0/16`. Without any, all such endpoints are refused.",
+        check=Rule("networks, as `10.1.0.0/16`", _networks_complaint),
     )
     log_format: str = setting(
         "clarion.log.format",
@@ -300,9 +346,46 @@ class BrokerConfig:
         "and delete.",
         old_names=("insecure",),
     )
+    http_api: str = setting(
+        "clarion.http.api",
+        "auto",
+        Kind.STRING,
+        "Whether topics, messages, groups and subscriptions are served on the HTTP port. `auto`: unless one of "
+        "`listeners` asks for clients' certificates, which HTTP would be a way around.",
+        check=one_of("auto", "on", "off"),
+    )
+    http_advertised: str = setting(
+        "clarion.http.advertised",
+        "",
+        Kind.STRING,
+        "The `HOST:PORT` at which clients are told to find HTTP. Where not given: where it listens.",
+    )
+    http_share: float = setting(
+        "clarion.http.share",
+        0.25,  # beside it Kafka's clients have three quarters of the loop, and wait a third longer at worst
+        Kind.DOUBLE,
+        "The share of the event loop's time that the HTTP API may have, over a second; beyond it, requests are "
+        "answered 429.",
+        check=between(0.01, 1.0),
+        is_dynamic=True,
+    )
+    http_connections_max: int = setting(
+        "clarion.http.max.connections",
+        1_000,
+        Kind.INT,
+        "Open connections of the HTTP API; idle ones give way to others.",
+        check=_ONE,
+        is_dynamic=True,
+    )
     topic_defaults: Mapping[str, str] = field(default_factory=dict)  # topic settings by Kafka's names
     groups: GroupConfig = _GROUPS
     limits: Limits = _LIMITS
+
+    @property
+    def serves_http_api(self) -> bool:
+        if self.http_api != "auto":
+            return self.http_api == "on"
+        return all(listener.tls is None or listener.tls.client_ca is None for listener in self.listeners)
 
     @property
     def reads_by_rack(self) -> bool:

@@ -114,7 +114,7 @@ class CoordinatorShard(Generic[C]):
             ticket,
             context.version,
             self._now_ms(),
-            self._broker.clock.now_ms(),
+            self._broker.clock_trust.late_ms(),
             shortened(context.client_id),
             f"/{context.host}",
         )
@@ -203,7 +203,7 @@ class CoordinatorShard(Generic[C]):
     # Appending and replying
 
     def _append(self, outcome: Outcome) -> None:
-        wall_ms = self._broker.clock.now_ms()
+        wall_ms = self._broker.arrival_ms()
         batch = encode_batch([(record.key, record.value, (), wall_ms) for record in outcome.records])
         self._last_offset = self.partition.append_own(batch, wall_ms).last_offset
         first_offset = self._last_offset - len(outcome.records) + 1
@@ -224,7 +224,7 @@ class CoordinatorShard(Generic[C]):
     # Timers
 
     def _start_timers(self) -> None:
-        self.coordinator.after_load(self._now_ms(), self._broker.clock.now_ms())
+        self.coordinator.after_load(self._now_ms(), self._broker.clock_trust.late_ms())
         self._set_timer()
 
     def _set_timer(self) -> None:
@@ -241,8 +241,9 @@ class CoordinatorShard(Generic[C]):
 
     def _on_timer(self) -> None:
         self._timer = None
-        may_expire = self._broker.clock_trust.is_trusted()
-        if self.perform(self.coordinator.on_tick(self._now_ms(), self._broker.clock.now_ms(), may_expire=may_expire)):
+        trust = self._broker.clock_trust
+        may_expire, wall_ms = trust.is_trusted(), trust.late_ms()
+        if self.perform(self.coordinator.on_tick(self._now_ms(), wall_ms, may_expire=may_expire)):
             self._set_timer()
         else:
             # What was due is lost. As after a restart, every member gets a whole session to show that it is there.

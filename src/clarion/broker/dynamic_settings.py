@@ -74,12 +74,21 @@ class DynamicSettings:
         return self._settings.get(BROKER, ALL_BROKERS)
 
     def _read_defaults(self) -> TopicSettings:
-        """What this version cannot read any more is left out, so that the broker starts."""
+        """What this version cannot read any more, or what no longer goes with the file, is left out: the broker starts.
+
+        Only that: without a retention that somebody has made longer, messages would go.
+        """
+        defaults = self.static_defaults
         try:
-            return with_dynamic(self.static_defaults, self.of_this_broker, self.of_all_brokers)
-        except KafkaError as error:
-            log.warning("dynamic_settings_ignored", reason=error.message)
-            return self.static_defaults
+            return with_dynamic(defaults, self.of_this_broker, self.of_all_brokers)
+        except KafkaError:
+            for layer in (self.of_all_brokers, self.of_this_broker):
+                for name in sorted(layer):
+                    try:
+                        defaults = with_dynamic(defaults, {name: layer[name]})
+                    except KafkaError as error:
+                        log.warning("dynamic_setting_ignored", setting=name, reason=error.message)
+            return defaults
 
     def config(self) -> BrokerConfig:
         config = self.static_config

@@ -97,7 +97,7 @@ class EventTopic:
         if not fresh:
             return last
         batch = encode_batch([(None, one.put.value, (), one.at_ms) for one in fresh])
-        partition.append_own(batch, self._broker.clock.now_ms())
+        partition.append_own(batch, self._broker.arrival_ms())
         return fresh[-1].number
 
 

@@ -18,9 +18,11 @@ from clarion.broker.coordinator_runtime import CoordinatorRuntime, InternalTopic
 from clarion.broker.coordinator_shard import CoordinatorShard
 from clarion.broker.share_service import ShareService
 from clarion.cluster import Topic
+from clarion.groups import offset_requests
 from clarion.groups.config import GroupConfig
 from clarion.groups.coordinator import GroupCoordinator, GroupSummary
 from clarion.groups.memory import Ledger
+from clarion.groups.offset_requests import CommittedIn
 from clarion.groups.outcome import Call, Outcome
 from clarion.groups.subscriptions import resolve, resolve_again
 from clarion.groups.topics import TopicInfo, TopicsView
@@ -41,6 +43,8 @@ OFFSETS_TOPIC_SETTINGS: Final = {
 }
 _FORGOTTEN_PER_TURN: Final = 500  # offsets of a deleted topic or group: about four milliseconds
 _TELL_TOPICS_SECONDS: Final = 0.05  # a thousand topics made in a row are told to the coordinators once
+
+OURSELVES: Final = RequestContext(0, "clarion", "127.0.0.1", 0)
 
 Method = Callable[[GroupCoordinator, Any, Call], Outcome]
 Shard = CoordinatorShard[GroupCoordinator]
@@ -152,6 +156,11 @@ class GroupService:
         return await shard.call(method, request, context)
 
     # Knowing
+
+    async def committed_in(self, shard: Shard, topics: Mapping[str, TopicId]) -> CommittedIn:
+        """What the groups of a shard have committed in these topics, and no failover undoes. KafkaError if unknown."""
+        found: CommittedIn = await self._call(shard, offset_requests.committed_in, topics, OURSELVES)
+        return found
 
     def committed_offset(self, group_id: str, tp: TopicPartition) -> int | None:
         """What a group has committed, as far as it is known here and now; None also while it is being loaded."""

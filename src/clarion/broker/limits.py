@@ -33,6 +33,14 @@ class Limits:
         check=_KILOBYTE,
         old_names=("limits.frame_bytes_max",),
     )
+    send_buffer_bytes: int = setting(
+        "socket.send.buffer.bytes",
+        256 * 1024,  # more, and the kernel does the reader's half of the work in our thread: twice the CPU per byte
+        Kind.INT,
+        "How much the kernel holds of replies that a client has not taken; -1 is the system's own choice, which grows "
+        "with the distance: for clients that are far away.",
+        check=at_least(-1),
+    )
     small_frame_bytes_max: int = setting(
         "clarion.request.small.max.bytes",
         4 * 1024 * 1024,  # broker/request_limits.py says who has a reason to send more

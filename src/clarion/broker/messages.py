@@ -50,6 +50,13 @@ async def write(
 ) -> Appended:
     """Append one batch; returns when it is committed, as with acks=all. KafkaError says why it is not."""
     partition = broker.resolver.partition(topic_to_write(broker, who, topic), index)
+    return await write_to(broker, partition, batch, timeout_ms=timeout_ms)
+
+
+async def write_to(
+    broker: Broker, partition: Partition, batch: bytearray, *, timeout_ms: int = WRITE_TIMEOUT_MS
+) -> Appended:
+    """The same by the broker itself, which nobody allows anything."""
     partition.check_in_sync()
     appended = await _append(broker, partition, memoryview(batch))
     commit = _Commit(broker.waiting_produces, timeout_ms)
@@ -78,9 +85,9 @@ async def read(
         if partition.is_gone:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{partition.tp} has been deleted")
     slices = await slices_of(partition, offset, bytes_max)
-    found = await in_thread(lambda: _read_all(partition, slices)) if slices else b""
+    found = await in_thread(lambda: read_all(partition, slices)) if slices else b""
     partition.bytes_out_total += len(found)
-    return Batches(list(_split(found)), partition.high_watermark.offset, partition.start_offset)
+    return Batches(list(split_batches(found)), partition.high_watermark.offset, partition.start_offset)
 
 
 def topic_to_write(broker: Broker, who: Principal, name: str) -> Topic:
@@ -105,7 +112,11 @@ def _closed(name: str) -> KafkaError:
 def check_offset(partition: Partition, offset: int) -> None:
     """Whether somebody can read on from there: not before the start, and not behind the end."""
     if not partition.start_offset <= offset <= partition.next_offset:
-        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{partition.tp} has {partition.start_offset} and later")
+        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, _range_text(partition))
+
+
+def _range_text(partition: Partition) -> str:
+    return f"{partition.tp} begins at offset {partition.start_offset} and ends at {partition.next_offset}"
 
 
 # Writing
@@ -114,7 +125,7 @@ def check_offset(partition: Partition, offset: int) -> None:
 async def _append(broker: Broker, partition: Partition, batch: memoryview) -> Appended:
     """What has to be looked into first is so in a thread, behind those that came before it."""
     if partition.preparation is None and not partition.preparing:
-        return partition.append(batch, broker.clock.now_ms())
+        return partition.append(batch, broker.arrival_ms())
     broker.preparing.check_room(len(batch))
     waiting = WaitingBatch(partition, batch)
     done: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
@@ -123,7 +134,7 @@ async def _append(broker: Broker, partition: Partition, batch: memoryview) -> Ap
         try:
             if waiting.error is not None:
                 raise waiting.error
-            appended = partition.append_prepared(waiting.batch, broker.clock.now_ms())
+            appended = partition.append_prepared(waiting.batch, broker.arrival_ms())
         except KafkaError as error:
             if not done.done():
                 done.set_exception(error)
@@ -186,7 +197,7 @@ async def slices_of(partition: Partition, offset: int, bytes_max: int) -> list[F
     raise AssertionError("the last try waits for the disk")
 
 
-def _read_all(partition: Partition, slices: list[FileSlice]) -> bytes:
+def read_all(partition: Partition, slices: list[FileSlice]) -> bytes:
     try:
         return b"".join([one.read() for one in slices])
     except OSError as error:
@@ -198,7 +209,8 @@ def _storage_error(partition: Partition, error: OSError) -> KafkaError:
     return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
 
 
-def _split(records: bytes) -> Iterator[bytes]:
+def split_batches(records: bytes) -> Iterator[bytes]:
+    """Whole batches, one by one; the last may be cut off."""
     at = 0
     while len(records) - at >= HEADER_BYTES:
         size = read_header(records, at).size_bytes

@@ -7,20 +7,25 @@ Nothing is counted twice: a scrape reads the state that is there anyway, so the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import errno
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from clarion.broker.cluster_metrics import OF_THE_CLUSTER, REPLICATION_LAG, cluster_samples
+from clarion.broker.endpoint_health import OF_ENDPOINTS
+from clarion.broker.http_numbers import OF_HTTP, HttpNumbers
 from clarion.broker.loop_lag import LoopLag
 from clarion.broker.metrics_page import LEFT_OUT, Metric, MetricsPage, Sample
 from clarion.cluster import Endpoint
-from clarion.net.http import HttpServer, Page
+from clarion.net.http import HttpApi, HttpServer, MakePage, Page
 from clarion.replication import Partition
 from clarion.wire.apis import APIS, FETCH, PRODUCE
 
 if TYPE_CHECKING:
     from clarion.broker.server import BrokerServer
 
+
+OpenGateway = Callable[["BrokerServer", HttpNumbers, Mapping[str, MakePage]], HttpApi]
 
 TOPIC = ("topic",)
 PARTITION = ("topic", "partition")
@@ -83,6 +88,26 @@ def _of_the_broker() -> tuple[tuple[Metric, Callable[[BrokerServer], float]], ..
         (
             Metric("clarion_partitions_offline", "gauge", "Partitions that a disk error took out of service."),
             lambda server: sum(1 for one in server.broker.partitions if one.failure is not None),
+        ),
+        (
+            Metric("clarion_subscriptions", "gauge", "Subscriptions in the catalog, as this broker knows it."),
+            lambda server: len(server.broker.subscriptions.all()),
+        ),
+        (
+            Metric(
+                "clarion_catalog_up", "gauge", "1 where the catalog answers, or was never needed; 0 while it is away."
+            ),
+            lambda server: int(not server.broker.subscriptions.is_away),
+        ),
+        (
+            Metric("clarion_partitions_damaged", "gauge", "Partitions that hold something else than what was written."),
+            lambda server: sum(1 for one in server.broker.partitions if one.is_damaged),
+        ),
+        (
+            Metric(
+                "clarion_scrubbed_bytes_total", "counter", "Bytes of sealed files that were compared with checksums."
+            ),
+            lambda server: server.housekeeping.scrubber.bytes_total,
         ),
         (
             Metric("clarion_disk_free_bytes", "gauge", "Free bytes of the disk with the data directory."),
@@ -158,6 +183,13 @@ LAG: Final = Metric(
     "clarion_group_lag_messages", "gauge", "Messages that a group has not committed yet.", GROUP_PARTITION
 )
 
+HELD: Final = Metric(
+    "clarion_retention_held_bytes",
+    "gauge",
+    "Bytes of a partition that are there because this subscription or group needs them, as of the last check.",
+    ("topic", "partition", "holder"),
+)
+
 METRICS: Final = {
     one.name: one
     for one in (
@@ -173,22 +205,37 @@ METRICS: Final = {
         MEMBERS,
         COMMITTED,
         LAG,
+        *OF_ENDPOINTS,
+        HELD,
+        *OF_HTTP,
         Metric(LEFT_OUT, "gauge", "Series that this page had no room for."),
     )
 }
 
 
 class MetricsEndpoint:
-    def __init__(self, server: BrokerServer) -> None:
+    def __init__(self, server: BrokerServer, gateway: OpenGateway | None = None) -> None:
         self._server = server
         self._lag = LoopLag()
         self._page = MetricsPage(METRICS, self._samples)
-        self._http = HttpServer({"/healthz": self._healthz, "/readyz": self._readyz}, {"/metrics": self._metrics})
+        self._numbers = HttpNumbers()
+        pages: dict[str, MakePage] = {"/healthz": self._healthz, "/readyz": self._readyz}
+        large_pages: dict[str, MakePage] = {"/metrics": self._metrics}
+        self.api = None if gateway is None else gateway(server, self._numbers, {**pages, **large_pages})
+        self._http = HttpServer(pages, large_pages, self.api)
 
-    async def listen(self, host: str, port: int) -> Endpoint:
-        return Endpoint(*await self._http.listen(host, port))
+    async def listen(self, host: str, port: int, *, or_any: bool = False) -> Endpoint:
+        """`or_any`: at a free port where this one is taken."""
+        try:
+            return Endpoint(*await self._http.listen(host, port))
+        except OSError as error:
+            if not or_any or error.errno != errno.EADDRINUSE:
+                raise
+        return Endpoint(*await self._http.listen(host, 0))
 
     async def stop(self) -> None:
+        if self.api is not None:
+            await self.api.stop()
         await self._http.stop()
         await self._page.stop()
         self._lag.stop()
@@ -197,26 +244,33 @@ class MetricsEndpoint:
         return Page.text(200, "ok\n")
 
     async def _readyz(self) -> Page:
-        loading = [str(one.partition.tp) for one in self._server.groups.shards if one.is_loading]
-        closed = [f"{one.partition.tp} ({one.failure})" for one in self._server.groups.shards if one.failure]
-        offline = [str(one.tp) for one in self._server.broker.partitions if one.failure is not None]
-        room = self._server.broker.partitions.room
-        if room.is_short:
-            return Page.text(503, f"{room.sentence}\n")
-        if offline:
-            return Page.text(503, f"offline after a disk error: {', '.join(offline[:10])}\n")
-        if closed:
-            return Page.text(503, f"groups cannot be loaded: {', '.join(closed[:10])}\n")
-        if loading:
-            return Page.text(503, f"groups are loading: {', '.join(loading[:10])}\n")
-        return Page.text(200, "ready\n")
+        reason = not_ready_because(self._server)
+        return Page.text(200, "ready\n") if reason is None else Page.text(503, f"{reason}\n")
 
     async def _metrics(self) -> Page:
         return Page(200, _CONTENT_TYPE, await self._page.get())
 
     def _samples(self) -> Iterator[Sample]:
         yield LOOP_LAG.name, (), self._lag.worst_seconds()
+        yield from self._numbers.samples()
         yield from _samples(self._server)
+
+
+def not_ready_because(server: BrokerServer) -> str | None:
+    """None: it is ready."""
+    loading = [str(one.partition.tp) for one in server.groups.shards if one.is_loading]
+    closed = [f"{one.partition.tp} ({one.failure})" for one in server.groups.shards if one.failure]
+    offline = [str(one.tp) for one in server.broker.partitions if one.failure is not None]
+    room = server.broker.partitions.room
+    if room.is_short:
+        return room.sentence
+    if offline:
+        return f"offline after a disk error: {', '.join(offline[:10])}"
+    if closed:
+        return f"groups cannot be loaded: {', '.join(closed[:10])}"
+    if loading:
+        return f"groups are loading: {', '.join(loading[:10])}"
+    return None
 
 
 def _samples(server: BrokerServer) -> Iterator[Sample]:
@@ -231,6 +285,9 @@ def _samples(server: BrokerServer) -> Iterator[Sample]:
     for topic in list(server.broker.image.topics.values()):
         yield from _topic_samples(topic.name, server.broker.partitions.of_topic(topic))
     yield from _group_samples(server)
+    yield from server.broker.endpoints.samples()
+    for tp, holder, held_bytes in server.broker.cleaner.held():
+        yield HELD.name, (tp.topic, str(tp.partition), holder), held_bytes
 
 
 def _topic_samples(topic: str, partitions: list[Partition]) -> Iterator[Sample]:

@@ -17,7 +17,13 @@ from clarion.log.files import FileCache
 from clarion.log.flush import FlushTicket
 from clarion.log.log import Log
 from clarion.log.offset_files import OffsetFiles
-from clarion.log.partition_folders import clear_way, remove_folders, settle_leftovers
+from clarion.log.partition_folders import (
+    clear_way,
+    damaged_kept,
+    keep_damaged,
+    remove_folders,
+    settle_leftovers,
+)
 from clarion.log.room import Room
 from clarion.model.errors import ErrorCode
 from clarion.model.ids import TopicId, TopicPartition
@@ -196,6 +202,16 @@ class Partitions:
 
     def remove_files(self, retired: list[Partition]) -> None:
         remove_folders(self._disk, self._data_dir, ((one.tp, one.topic_id) for one in retired))
+
+    def keep_damaged(self, partition: Partition) -> str:
+        """Put aside what is going to be filled anew: until that is done, it is better than nothing."""
+        return keep_damaged(self._disk, self._data_dir, partition.tp, partition.topic_id)
+
+    def damaged_kept(self) -> dict[tuple[TopicId, int], str]:
+        return damaged_kept(self._disk, self._data_dir)
+
+    def remove_kept(self, name: str) -> None:
+        self._disk.remove_folder(os.path.join(self._data_dir, name))
 
     async def close_all(self) -> None:
         """Trouble with one partition keeps none of the others from being closed; it counts as failed afterwards."""

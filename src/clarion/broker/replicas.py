@@ -57,7 +57,8 @@ class Replicas:
         self._retired: list[tuple[Topic, list[Partition]]] = []
         self._followed: dict[Partition, tuple[int, int]] = {}  # leader and its epoch
         self._coordinated: dict[TopicPartition, int] = {}  # of coordinators' topics, and the epoch of our term
-        self._damaged: dict[Partition, None] = {}  # to be filled anew
+        self._damaged: dict[Partition, int] = {}  # to be filled anew, and their sizes
+        self._kept: dict[tuple[TopicId, int], str] = {}  # folders of damaged ones, until good ones are in their place
         self._unsettled: set[TopicId] = set()  # topics with partitions that were removed here to be made anew
         self.not_made: dict[tuple[TopicId, int], str] = {}  # partitions whose files could not be made, and why
         self._has_news = asyncio.Event()
@@ -67,6 +68,7 @@ class Replicas:
         self.in_sync_expands_total = 0
 
     def start(self, image: ClusterImage) -> None:
+        self._kept = self._broker.partitions.damaged_kept()
         self.on_image(image)
         self._settling = start_task(self._settle_for_ever(), "replicas of this broker")
 
@@ -85,9 +87,10 @@ class Replicas:
             log.warning("replicas_not_settled", revision=revision)
 
     def fill_anew(self, partition: Partition) -> None:
-        """Its files go, and all of it is fetched again. Nobody counts on it any more (`unsound`)."""
-        self._damaged[partition] = None
-        self._has_news.set()
+        """All of it is fetched again, and then its files go. Nobody counts on it any more (`unsound`)."""
+        if partition not in self._damaged:
+            self._damaged[partition] = _size_of(partition)
+            self._has_news.set()
 
     # Roles
 
@@ -221,6 +224,7 @@ class Replicas:
         if retired:
             await self._broker.groups.forget_deleted()  # where groups are coordinated, before such a name comes again
         is_done = await self._remove_damaged(image) and is_done
+        await self._remove_kept(image)
         for topic in image.topics_by_id.values():
             if topic.id in self._unsettled or self._settled_image.topics_by_id.get(topic.id) is not topic:
                 is_done = await self._settle_topic(topic) and is_done
@@ -253,12 +257,41 @@ class Replicas:
             if topic is not None and self._broker.partitions.find(topic.id, index) is partition:
                 log.warning("replica_filled_anew", partition=partition.tp, reason=partition.unsound)
                 self._let_go(self._broker.partitions.give_up(topic, [index]))
-            if topic is None or await self._remove(topic, [partition]):
+            if topic is None or await self._put_aside(topic, partition):
                 del self._damaged[partition]
                 self._unsettled.add(partition.topic_id)
             else:
                 is_done = False
         return is_done
+
+    async def _put_aside(self, topic: Topic, partition: Partition) -> bool:
+        """Where the disk has no room for two of it, or one is kept already, it goes."""
+        place, partitions = (topic.id, partition.tp.partition), self._broker.partitions
+        room = partitions.room
+        if place in self._kept or room.free_bytes - room.reserve_bytes < self._damaged[partition]:
+            return await self._remove(topic, [partition])
+        await partitions.settle([partition])
+        await self._broker.cleaner.settle([partition])
+        try:
+            self._kept[place] = await in_thread(lambda: partitions.keep_damaged(partition))
+        except OSError as error:
+            log.error("damaged_not_kept", partition=partition.tp, reason=str(error))
+            return await self._remove(topic, [partition])
+        return True
+
+    async def _remove_kept(self, image: ClusterImage) -> None:
+        """A good replica is in its place, or nobody wants one any more."""
+        for place, name in list(self._kept.items()):
+            topic, here = image.topic_by_id(place[0]), self._broker.node_id
+            is_wanted = topic is not None and place[1] < topic.partition_count
+            state = topic.partitions[place[1]] if topic is not None and is_wanted else None
+            if state is None or here in state.in_sync or here not in state.replicas:
+                del self._kept[place]
+                try:
+                    await in_thread(lambda name=name: self._broker.partitions.remove_kept(name))  # type: ignore[misc]
+                    log.info("damaged_removed", folder=name)
+                except OSError as error:
+                    log.warning("damaged_stays", folder=name, reason=str(error))
 
     async def _make(self, topic: Topic, indexes: list[int]) -> bool:
         partitions = self._broker.partitions
@@ -290,3 +323,10 @@ class Replicas:
             log.error("files_of_deleted_stay", topic=topic.name, id=topic.id, reason=str(error))
             return False
         return True
+
+
+def _size_of(partition: Partition) -> int:
+    try:
+        return partition.size_bytes
+    except OSError:  # a disk that fails does not even tell that
+        return 0

@@ -22,6 +22,7 @@ from clarion.wire.apis import (
     LIST_OFFSETS,
     OFFSET_COMMIT,
     OFFSET_FOR_LEADER_EPOCH,
+    SHARE_STATE_APIS,
     SYNC_GROUP,
 )
 
@@ -39,6 +40,7 @@ _ANSWERED_BRIEFLY: Final = frozenset(
         OFFSET_COMMIT,
         OFFSET_FOR_LEADER_EPOCH,
         SYNC_GROUP,
+        *SHARE_STATE_APIS,  # of brokers: each is about a share-partition of its own, and waits for a commit
     }
 )
 

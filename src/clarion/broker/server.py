@@ -10,24 +10,26 @@ from __future__ import annotations
 
 import asyncio
 import os
-import resource
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 from clarion.broker.broker import Broker
 from clarion.broker.checkpoint_writer import CheckpointWriter
 from clarion.broker.cleaning import Cleaner
 from clarion.broker.config import BrokerConfig, ListenerConfig
+from clarion.broker.descriptors import net_limits, open_files_max
 from clarion.broker.dispatch import Dispatch
 from clarion.broker.dynamic_settings import DynamicSettings
 from clarion.broker.group_service import GroupService
 from clarion.broker.housekeeping import Housekeeping
-from clarion.broker.limits import Limits
-from clarion.broker.metrics import MetricsEndpoint
+from clarion.broker.metrics import MetricsEndpoint, OpenGateway
 from clarion.broker.partitions import Partitions
+from clarion.broker.queues import Queues
 from clarion.broker.reloading import Reloaded, reloaded
+from clarion.broker.settings import host_port
+from clarion.broker.subscriptions import Subscriptions, catalog_of
 from clarion.broker.tls import tls_for_clients
 from clarion.cluster import CoordinationStore, Endpoint, ProducerIds, SettingsRegistry, SqliteStore, TopicRegistry
 from clarion.cluster.features import check_level
@@ -40,7 +42,8 @@ from clarion.log.data_directory import REGISTRY_FILE, claim_folder
 from clarion.log.files import FileCache
 from clarion.log.offset_files import OffsetFiles
 from clarion.log.room import Room
-from clarion.net import NetLimits, Server, Service
+from clarion.net import Server, Service
+from clarion.net.http import HttpApi
 from clarion.replication import FlushThreads, GroupCommit, ProducerLimits, Threads
 from clarion.world import (
     Clock,
@@ -65,10 +68,6 @@ OpenStore = Callable[[OnFailure], Awaitable[CoordinationStore]]
 
 _SECRET_BYTES: Final = 16
 _FLUSH_THREADS: Final = 8  # flushes of different partitions overlap in the device up to about here
-_OPEN_FILES_ENOUGH: Final = 16_384  # log files in use at a time, where descriptors are no matter
-_SPARE_DESCRIPTORS: Final = 128  # standard streams, the store, files opened for a moment, listeners, a few probes
-_CONNECTIONS_MIN: Final = 16
-_CONNECTIONS_PLENTY: Final = 2_000  # with fewer an operator wants to know of it, also without having asked for more
 _DRAIN_SECONDS: Final = 3.0  # for requests under way; with the files to close, a stop takes less than five seconds
 
 
@@ -85,12 +84,14 @@ class BrokerServer:
         open_store: OpenStore | None = None,
         on_failure: Callable[[], None] = lambda: None,
         intercept: Callable[[Service], Service] | None = None,
+        gateway: OpenGateway | None = None,
     ) -> None:
         """`elapsed`: seconds that only grow, also while the machine sleeps, as leases need them.
         `open_store` opens another coordination store than the one that the settings name.
 
         `on_failure` is called when the broker has to end: `failure` says why, and `stop` is what is left to do.
         `intercept` may stand between the sockets and the broker, as a test that injects faults does.
+        `gateway` makes what serves the HTTP API, where there is to be one.
         """
         self.config = config
         self._disk = disk or RealDisk()
@@ -102,9 +103,11 @@ class BrokerServer:
         self.node: ClusterNode | None = None  # where there are other brokers
         self._on_failure = on_failure
         self._intercept = intercept
+        self._gateway = gateway
         self.failure: Exception | None = None
         self.addresses: list[Endpoint] = []
         self.metrics_address: Endpoint | None = None
+        self.gateway: HttpApi | None = None  # what serves the HTTP API
         self._drain_seconds = 0.0
         self._term = NO_EPOCH  # until every partition is led in it: of a start that failed before, nothing can be said
         self._taken = AsyncExitStack()  # what was taken, to be given back in the opposite order
@@ -116,11 +119,16 @@ class BrokerServer:
             await self._open_registry()
             await self._open()
             self._prepare()
+            await self.broker.subscriptions.start()
             await self._listen()
             await self._join()
         except BaseException:
             await self.stop(drain_seconds=0)
             raise
+
+    def on_stop(self, callback: Callable[[float], Awaitable[None]]) -> None:
+        """Of what stands on the broker, in a room above: it ends first, and is told how many seconds it may take."""
+        self._taken.push_async_callback(lambda: callback(self._drain_seconds))
 
     async def stop(self, drain_seconds: float = _DRAIN_SECONDS) -> None:
         """Finish what is under way, flush everything, and leave a mark that the next start may trust the files."""
@@ -134,7 +142,7 @@ class BrokerServer:
         """
         found = reloaded(self.config, wanted)
         contexts = [tls_for_clients(listener.tls) for listener in found.config.listeners]
-        await self._dynamic.reload(self.broker, found.config)
+        await self._dynamic.reload(self.broker, self._with_http_address(found.config))
         self.config = found.config
         for number, context in enumerate(contexts):
             if context is not None:
@@ -158,6 +166,7 @@ class BrokerServer:
             self.node.abandon()
         await self.groups.stop()
         self._flushers.abandon()
+        await self.broker.subscriptions.stop()
         await self.store.close()
         self._claim.release()
 
@@ -232,7 +241,7 @@ class BrokerServer:
             self._disk,
             self._clock,
             config.data_dir,
-            FileCache(self._disk, _open_files_max(config)),
+            FileCache(self._disk, open_files_max(config)),
             self._dynamic.defaults,
             self.commits,
             ProducerLimits(config.limits.producers_max, config.limits.partition_producers_max),
@@ -275,6 +284,8 @@ class BrokerServer:
         self._taken.callback(self.broker.waiting_coordinators.close)
         self._taken.push_async_callback(self.broker.turns.stop)
         self._taken.push_async_callback(self.broker.preparing.stop)
+        self.broker.subscriptions = Subscriptions(self.broker, catalog_of(self.config, self.store))
+        self._taken.push_async_callback(self.broker.subscriptions.stop)
         self.broker.cleaner = Cleaner(self.broker, self._disk)
         self.broker.checkpoints = self._checkpoints
         self.broker.ballast = Ballast(self._disk, self.config.data_dir)
@@ -285,6 +296,7 @@ class BrokerServer:
         self._taken.push_async_callback(self.dispatch.stop)
         self.groups = self.broker.groups = GroupService(self.broker, self.config.groups, self._randomness)
         self._taken.push_async_callback(self.groups.stop)
+        self.broker.queues = Queues(self.broker)
         self._dynamic.tell_groups(self.groups)
         if self.node is not None:
             self._dynamic.follow(self.broker)
@@ -295,12 +307,17 @@ class BrokerServer:
 
     async def _listen(self) -> None:
         service = self._intercept(self.dispatch) if self._intercept else self.dispatch
-        self.net = Server(service, _net_limits(self.broker.config), self.dispatch.latencies)
+        self.net = Server(service, net_limits(self.broker.config), self.dispatch.latencies)
         self._dynamic.on_change(self._limit_connections)
         if self.config.metrics_port is not None:
-            metrics = MetricsEndpoint(self)
+            metrics = MetricsEndpoint(self, self._gateway if self.config.serves_http_api else None)
+            self.gateway = metrics.api
             self._taken.push_async_callback(metrics.stop)
-            self.metrics_address = await metrics.listen(self.config.metrics_host, self.config.metrics_port)
+            self.metrics_address = await metrics.listen(
+                self.config.metrics_host, self.config.metrics_port, or_any=self.config.http_is_auto
+            )
+            self._dynamic.static_config = self._with_http_address(self.config)
+            self.broker.config = self._dynamic.config()
         self._taken.push_async_callback(self._stop_net)
         contexts = [tls_for_clients(listener.tls) for listener in self.config.listeners]
         for listener, tls in zip(self.config.listeners, contexts, strict=True):
@@ -343,6 +360,14 @@ class BrokerServer:
         """What clients are told, of the listeners that listen already."""
         return list(map(_advertised, self.config.listeners, self.addresses))
 
+    def _with_http_address(self, config: BrokerConfig) -> BrokerConfig:
+        """What clients are told of the HTTP port is what it has become, unless somebody knows better."""
+        if config.http_advertised or (address := self.metrics_address) is None:
+            return config
+        first, is_everywhere = config.listeners[0], address.host in ("0.0.0.0", "::")
+        host = first.advertised_host or first.host if is_everywhere else address.host
+        return replace(config, http_advertised=host_port(host, address.port))
+
     def _limit_connections(self, config: BrokerConfig) -> None:
         """Those who are there may stay."""
         self.net.limits = replace(self.net.limits, connections_max=config.limits.connections_max)
@@ -369,31 +394,6 @@ class BrokerServer:
         await self._registry.begin_term(self._partitions.latest_epoch, self._clean_shutdown.broker_epoch)
         self._partitions.lead(self._registry.image.topics.values())
         self._term = self._registry.broker_epoch
-
-
-def _open_files_max(config: BrokerConfig) -> int:
-    if config.limits.open_files_max:
-        return config.limits.open_files_max
-    soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return max(64, min(soft, _OPEN_FILES_ENOUGH * 4) // 4)
-
-
-def connections_max(config: BrokerConfig) -> int:
-    """As many as the settings say, and no more than leave the log its files."""
-    soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY:
-        return config.limits.connections_max
-    room = max(_CONNECTIONS_MIN, soft - _open_files_max(config) - _SPARE_DESCRIPTORS)
-    is_asked_for = config.limits.connections_max != Limits().connections_max
-    if room < config.limits.connections_max and (is_asked_for or room < _CONNECTIONS_PLENTY):
-        log.info("connections_limited", connections_max=room, reason=f"the process may open {soft} files")
-    return min(config.limits.connections_max, room)
-
-
-def _net_limits(config: BrokerConfig) -> NetLimits:
-    """Those of the sockets, which are called the same there."""
-    values: dict[str, Any] = {one.name: getattr(config.limits, one.name) for one in fields(NetLimits)}
-    return NetLimits(**{**values, "connections_max": connections_max(config)})
 
 
 def _advertised(listener: ListenerConfig, address: Endpoint) -> Endpoint:

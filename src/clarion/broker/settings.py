@@ -17,6 +17,9 @@ from clarion.groups.config import GroupConfig
 from clarion.model.broker_defaults import BROKER_SYNONYMS, DYNAMIC_DEFAULTS
 from clarion.model.setting_kinds import Kind, Rule, Setting, Value, settings_of
 
+HTTP_AUTO: Final = "auto"
+HTTP_OFF: Final = "off"
+
 
 class OwnSetting(NamedTuple):
     declared: Setting
@@ -66,7 +69,7 @@ def _composed(
         default=default,
         doc=doc,
         check=Rule(words, complaint),
-        old_names=(old_name,),
+        old_names=(old_name, f"clarion.{old_name}"),
         is_sensitive=value is None,
     )
     return OwnSetting(declared, value or (lambda config: ""), None)
@@ -77,19 +80,21 @@ def listener_protocol(listener: ListenerConfig) -> str:
 
 
 def _listeners(config: BrokerConfig) -> str:
-    return ",".join(f"{listener_protocol(one)}://{_address(one.host, one.port)}" for one in config.listeners)
+    return ",".join(f"{listener_protocol(one)}://{host_port(one.host, one.port)}" for one in config.listeners)
 
 
 def _advertised(config: BrokerConfig) -> str:
-    told = [_address(one.advertised_host or one.host, one.advertised_port or one.port) for one in config.listeners]
+    told = [host_port(one.advertised_host or one.host, one.advertised_port or one.port) for one in config.listeners]
     return ",".join(f"{listener_protocol(one)}://{each}" for one, each in zip(config.listeners, told, strict=True))
 
 
-def _metrics(config: BrokerConfig) -> str:
-    return "" if config.metrics_port is None else _address(config.metrics_host, config.metrics_port)
+def _http(config: BrokerConfig) -> str:
+    if config.http_is_auto:
+        return HTTP_AUTO
+    return HTTP_OFF if config.metrics_port is None else host_port(config.metrics_host, config.metrics_port)
 
 
-def _address(host: str, port: int) -> str:
+def host_port(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -120,12 +125,13 @@ _COMPOSED: Final = (
         _advertised,
     ),
     _composed(
-        "clarion.metrics",
-        "",
-        "Where `/metrics`, `/healthz` and `/readyz` are served. Off unless given.",
+        "clarion.http.listen",
+        HTTP_AUTO,
+        "Where HTTP is served: `/metrics`, `/healthz`, `/readyz` and the API. `auto`: on loopback, port 9644 of broker "
+        "1, 9645 of broker 2 and so on, or a free one where that is taken or the first of `listeners` has port 0.",
         "metrics",
-        "`HOST:PORT`",
-        _metrics,
+        "`HOST:PORT` or `auto` or `off`",
+        _http,
     ),
     _composed(
         "clarion.tls.certificate",

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
 from clarion.broker.broker import RequestContext
+from clarion.broker.coordinator_shard import CoordinatorShard
+from clarion.broker.share_leader import ShareLeader
 from clarion.broker.share_leaders import ShareLeaders
 from clarion.broker.share_states import ShareStates
 from clarion.cluster import Topic
 from clarion.groups import share_requests
+from clarion.groups.coordinator import GroupCoordinator
 from clarion.groups.share_group import ShareGroup
 from clarion.groups.share_records import InitializedTopic
 from clarion.groups.share_requests import Begun, Named
@@ -19,11 +23,18 @@ from clarion.model.ids import TopicId
 from clarion.queues.sessions import ShareSessions
 from clarion.queues.state_records import ShareKey
 from clarion.world import event_log
+from clarion.world.tasks import start_task
 
 if TYPE_CHECKING:
     from clarion.broker.broker import Broker
 
 log = event_log("broker")
+
+_BEGIN_SECONDS: Final = 2.0  # so long a heartbeat waits for share state to begin
+_LOOK_SECONDS: Final = 1.0  # so long a fetch waits for a look at what is known
+_TRIES: Final = 5
+
+Shard = CoordinatorShard[GroupCoordinator]
 
 
 class ShareService:
@@ -34,28 +45,48 @@ class ShareService:
         self.sessions = ShareSessions(broker.config.groups.share_sessions_max)
         # By group: one at a time has share state begin or end. As long as somebody has the lock or waits for it.
         self._beginning: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._begun_by: dict[str, asyncio.Task[bool]] = {}  # by group
         broker.on_topics_changed(self._on_topics_changed)
 
     def start(self) -> None:
         self.states.start()
 
     async def stop(self) -> None:
+        for task in list(self._begun_by.values()):
+            task.cancel()
         self.leaders.stop()
         await self.states.stop()
 
     # Share state of groups
 
     async def begin_missing(self, group_id: str, context: RequestContext) -> bool:
-        """Have the share state of a group's partitions begin where it has not; whether something has."""
+        """Have the share state of a group's partitions begin where it has not; whether something has.
+
+        All members wait for the same beginning, and not for long: it goes on without them, where it needs a share
+        coordinator that cannot be asked now, and their next heartbeats find it done.
+        """
         shard = self._broker.groups.runtime.find(group_id)
         if shard is None or not shard.is_loaded or not share_requests.uninitialized(shard.coordinator, group_id):
             return False
-        async with self._alone(group_id):
-            missing = share_requests.uninitialized(shard.coordinator, group_id)
-            if missing:
-                epoch = share_requests.share_group(shard.coordinator, group_id).epoch
-                await self._initialize(group_id, epoch, missing)
-                await shard.call(share_requests.begin, Begun(group_id, missing), context)
+        task = self._begun_by.get(group_id)
+        if task is None:
+            beginning = self._begin(shard, group_id, context)
+            task = self._begun_by[group_id] = start_task(beginning, "beginning of share state")
+            task.add_done_callback(lambda _: self._begun_by.pop(group_id))
+        done, _ = await asyncio.wait([task], timeout=_BEGIN_SECONDS)
+        return bool(done) and task.result()
+
+    async def _begin(self, shard: Shard, group_id: str, context: RequestContext) -> bool:
+        try:
+            async with self._alone(group_id):
+                missing = share_requests.uninitialized(shard.coordinator, group_id)
+                if missing:
+                    epoch = share_requests.share_group(shard.coordinator, group_id).epoch
+                    await self._initialize(group_id, epoch, missing)
+                    await shard.call(share_requests.begin, Begun(group_id, missing), context)
+        except KafkaError as error:  # the members are in all the same, and the next heartbeat tries again
+            log.warning("share_state_not_begun", group=group_id, reason=error.message or error.code.name)
+            return False
         return True
 
     def _alone(self, group_id: str) -> asyncio.Lock:
@@ -95,9 +126,21 @@ class ShareService:
             self.empty_group(group_id)
             await shard.call(share_requests.begin, Begun(group_id, {topic_id: topic}, is_over=True), context)
             for index in sorted(topic.partitions):
-                key = ShareKey(group_id, topic_id, index)
-                self.leaders.forget(key)
-                await self.states.delete(key)
+                await self.end(ShareKey(group_id, topic_id, index))
+
+    async def end(self, key: ShareKey) -> None:
+        """Of what is known now: should the deletion come late, it does not harm a group that has begun anew."""
+        self.leaders.forget(key)
+        for _ in range(_TRIES):
+            known = await self.states.summary(key)
+            try:
+                if known.is_known:
+                    await self.states.delete(key, known.version)
+                return
+            except KafkaError as error:
+                if error.code is not ErrorCode.FENCED_STATE_EPOCH:
+                    raise  # its leader, on another broker, has just written that a lock has ended
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{key} is still in use")
 
     async def delete_all(self, group_id: str, context: RequestContext) -> None:
         """Of a group that is about to be deleted."""
@@ -106,6 +149,31 @@ class ShareService:
         if group is not None and group.is_empty:
             for topic_id, topic in list(group.initialized.items()):
                 await self.delete(group_id, topic_id, topic, context)
+
+    async def renew(self, leaders: Iterable[ShareLeader], seconds: float = 0.0) -> None:
+        """Somebody begins to read: what this broker knows of these share-partitions may be another's by now.
+
+        Who alters or deletes a group's offsets does so where the group is coordinated. Leaders on other brokers hear
+        of it when they write; one that has nothing to deliver writes nothing, and looks here, unless what it knows was
+        confirmed within so many seconds. The group was empty then, so that whoever reads now has begun since.
+        """
+        if self._broker.node is None:
+            return  # they were told (`leaders.forget`)
+        before = asyncio.get_running_loop().time() - seconds
+        quiet = [leader for leader in leaders if leader.saved() is None and leader.confirmed_at <= before]
+        as_known = await asyncio.gather(*(self._is_as_known(leader) for leader in quiet))  # a second for all of them
+        for leader, is_as_known in zip(quiet, as_known, strict=True):
+            leader.confirm()
+            if not is_as_known and self.leaders.known(*leader.key) is leader:
+                self.leaders.forget(leader.key)
+
+    async def _is_as_known(self, leader: ShareLeader) -> bool:
+        version = leader.state_version
+        try:
+            known = await self.states.summary(leader.key, _LOOK_SECONDS)
+        except KafkaError:
+            return bool(leader.share.open_count)  # nobody holds anything that would be lost by loading it anew
+        return leader.state_version != version or leader.saved() is not None or known.version == version
 
     def group(self, group_id: str) -> ShareGroup:
         shard = self._broker.groups.runtime.find(group_id)
@@ -125,13 +193,4 @@ class ShareService:
     def _on_topics_changed(self, deleted: Topic | None) -> None:
         if deleted is not None:
             self.leaders.forget_topic(deleted.id)
-            keys = self.states.keys_of_topic(deleted.id)
-            if keys:
-                self._broker.turns.start(self._forget(keys), lambda: None)
-
-    async def _forget(self, keys: list[ShareKey]) -> None:
-        for key in keys:
-            try:
-                await self.states.delete(key)
-            except KafkaError as error:  # it stays, and is nobody's: ids are never used again
-                log.warning("share_state_stays", share=str(key), reason=error.message or error.code.name)
+            self.states.forget_later(self.states.keys_of_topic(deleted.id))

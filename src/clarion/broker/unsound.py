@@ -5,8 +5,8 @@
     short       it ends before what was flushed, as was found at the start    leaves, and fetches what it lacks
     not made    its files could not be made                                   leaves, until they can
 
-Where nobody else holds everything it stays: what it has is the best there is. Every second all are looked at, whoever
-noticed what; before the broker joins, so that nobody is elected for what it lost while it was away.
+Where nobody else who is there holds everything it stays: what it has is the best there is. Every second all are looked
+at, whoever noticed what; before the broker joins, so that nobody is elected for what it lost while it was away.
 """
 
 from __future__ import annotations
@@ -47,7 +47,10 @@ class UnsoundReplicas:
                 reason = reason or "it ends before what was flushed"
             if reason and partition not in self._left:
                 topic = self._image().topic_by_id(partition.topic_id)
-                epoch = None if topic is None else await self._in_sync.leave(topic, partition.tp.partition, reason)
+                if topic is None:
+                    continue
+                is_served = self._watching is not None
+                epoch = await self._in_sync.leave(topic, partition.tp.partition, reason, is_served=is_served)
                 if epoch is not None:
                     self._left[partition] = epoch
 
@@ -66,7 +69,7 @@ class UnsoundReplicas:
             with suppress(StoreError, OSError):  # the store is away: the next look comes soon
                 await self.leave()
                 for topic, index, reason in self._not_made(replicas):
-                    await self._in_sync.leave(topic, index, reason)
+                    await self._in_sync.leave(topic, index, reason, is_served=False)
             self._left = {one: epoch for one, epoch in self._left.items() if not one.is_gone}
             for partition, epoch in self._left.items():
                 if partition.is_damaged and self._may_be_filled(partition, epoch):

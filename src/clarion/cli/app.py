@@ -24,6 +24,7 @@ from clarion.cli import (
     produce,
     profile,
     serve_command,
+    subscription,
     top,
     topic,
 )
@@ -46,6 +47,7 @@ for _command in (
     produce,
     consume,
     group,
+    subscription,
     cluster,
     profile,
     config,

@@ -7,11 +7,15 @@ No word with the broker is needed, for what it keeps on disk is made to be found
 - The segment that is being written is copied up to its last whole batch.
 - The checkpoint of offsets is copied before the logs it speaks of, so nothing it vouches for is missing; offsets of
   groups before the messages they point at.
-- The registry is two files: a database that changes only when its write-ahead log is moved into it, and that log, which
-  only grows. Where neither was begun anew while they were read, they belong together, and SQLite makes one of them.
+- Topics may come and go meanwhile. What is copied belongs to the topics of the registry as it was copied: of one that
+  was deleted since, and made again under its name, the new messages stay behind.
+- The registry is two files, and so is the catalog of subscriptions: a database that changes only when its write-ahead
+  log is moved into it, and that log, which only grows. Where neither was begun anew while they were read, they belong
+  together, and SQLite makes one of them.
 
-Indexes of full segments go along; all others are built again at the first start. Nothing vouches for a clean end, so
-that start checks the tails as after a crash.
+When the broker was last alive goes along: of a backup that is restored a month later, nothing is deleted by time for a
+day, as after a month without a broker. So do indexes of full segments; all others are built again at the first start.
+Nothing vouches for a clean end, so that start checks the tails as after a crash.
 """
 
 from __future__ import annotations
@@ -24,10 +28,14 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from clarion.catalog.access import CATALOG_FILE
 from clarion.cli.errors import CliError
+from clarion.cluster.schema import TOPICS, read_topic
 from clarion.log.checkpoints import PARTITION_OFFSETS
-from clarion.log.folder import EPOCHS, INDEX, LOG, METADATA, TIME_INDEX
+from clarion.log.clock_trust import CLOCK_FILE
+from clarion.log.folder import EPOCHS, INDEX, LOG, METADATA, TIME_INDEX, parse_metadata
 from clarion.log.producer_snapshot import SNAPSHOT
+from clarion.model.ids import TopicId
 from clarion.model.names import OFFSETS_TOPIC
 from clarion.wire.batch import HEADER_BYTES, has_good_crc, read_header
 from clarion.wire.checksum import crc32c
@@ -53,11 +61,16 @@ class Copied(NamedTuple):
 def copy_data_dir(source: Path, target: Path) -> Iterator[Copied]:
     """Every file, once it is in the target. Nothing is synced yet."""
     yield from _copy_whole(source, target, IDENTITY)
-    if (source / PARTITION_OFFSETS).exists():
-        yield from _copy_whole(source, target, PARTITION_OFFSETS)
+    for name in (CLOCK_FILE, PARTITION_OFFSETS):
+        if (source / name).exists():
+            yield from _copy_whole(source, target, name)
     yield copy_registry(source / REGISTRY, target / REGISTRY, target)
+    if (source / CATALOG_FILE).exists():
+        yield copy_registry(source / CATALOG_FILE, target / CATALOG_FILE, target)
+    topics = _topics_in(target / REGISTRY)
     for folder in sorted(_partition_folders(source), key=lambda each: (not each.startswith(OFFSETS_TOPIC), each)):
-        yield from copy_partition(source / folder, target / folder, target)
+        topic = folder.rpartition("-")[0]
+        yield from copy_partition(source / folder, target / folder, target, topics.get(topic))
 
 
 def copy_file(source: int, target: Path, size: int) -> int:
@@ -74,11 +87,13 @@ def copy_file(source: int, target: Path, size: int) -> int:
     return crc
 
 
-def copy_partition(source: Path, target: Path, root: Path) -> Iterator[Copied]:
-    """Nothing for a partition that was deleted meanwhile."""
-    target.mkdir(mode=0o700)
+def copy_partition(source: Path, target: Path, root: Path, topic_id: TopicId | None = None) -> Iterator[Copied]:
+    """Nothing for a partition that was deleted meanwhile. `topic_id`: of the topic with this name, if there is one."""
     with ExitStack() as opened:
         files = _opened(source, opened)
+        if topic_id is not None and METADATA in files and _id_in(files[METADATA]) not in (None, topic_id):
+            return  # a broker would not start with another topic's messages
+        target.mkdir(mode=0o700)
         active = max((name for name in files if name.endswith(LOG)), default="")
         for name, descriptor in files.items():
             is_last = name[: -len(Path(name).suffix)] == active.removesuffix(LOG)
@@ -115,6 +130,24 @@ def copy_registry(source: Path, target: Path, root: Path) -> Copied:
         raise CliError(f"{source} is damaged: {verdict}")
     content = target.read_bytes()
     return Copied(str(target.relative_to(root)), len(content), crc32c(content))
+
+
+def _topics_in(registry: Path) -> dict[str, TopicId]:
+    connection = sqlite3.connect(registry, isolation_level=None)
+    try:
+        entries = connection.execute("SELECT key, value FROM entries").fetchall()
+    finally:
+        connection.close()
+    named = [(bytes(key).decode(), bytes(value)) for key, value in entries]
+    return {key.removeprefix(TOPICS): read_topic(value).id for key, value in named if key.startswith(TOPICS)}
+
+
+def _id_in(descriptor: int) -> TopicId | None:
+    """None if it cannot be read: then the broker does without."""
+    try:
+        return parse_metadata(os.pread(descriptor, _CHUNK_BYTES, 0))
+    except ValueError:
+        return None
 
 
 def _copy_registry_once(source: Path, target: Path) -> bool:

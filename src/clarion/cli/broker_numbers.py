@@ -17,7 +17,7 @@ _FLUSH: Final = 'clarion_flush_duration_seconds_bucket{le="'
 
 
 def read_numbers(address: str) -> Numbers:
-    """Of `HOST:PORT`, where `serve --metrics` serves them."""
+    """Of `HOST:PORT`, where `serve --http` serves them."""
     from http.client import HTTPException
     from urllib.request import urlopen
 
@@ -25,7 +25,7 @@ def read_numbers(address: str) -> Numbers:
         with urlopen(f"http://{address}/metrics", timeout=_SECONDS_MAX) as page:  # the scheme is ours
             return parse(page.read().decode())
     except (OSError, ValueError, HTTPException) as error:
-        raise CliError(f"no metrics at {address} ({error}); is `clarion serve --metrics {address}` running?") from error
+        raise CliError(f"no metrics at {address} ({error}); is `clarion serve --http {address}` running?") from error
 
 
 def parse(page: str) -> Numbers:

@@ -1,8 +1,9 @@
 """`clarion cluster adopt`: the folder of a single broker becomes that of the first broker of a cluster.
 
-Its registry is copied to the cluster's store, and put aside. With `--cluster` the folder stays where it is; without, it
-becomes what `serve --brokers` has: its content goes into `broker-1`, beside the store. Whatever interrupts this, the
-same command again goes on with it: `meta.properties`, by which a folder is known, moves last.
+Its registry is copied to the cluster's store, and put aside; its catalog of subscriptions goes there too. With
+`--cluster` the folder stays where it is; without, it becomes what `serve --brokers` has: its content goes into
+`broker-1`, beside the store. Whatever interrupts this, the same command again goes on with it: `meta.properties`, by
+which a folder is known, moves last.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ def adopt(cluster: ClusterOption = None, data_dir: DataDirOption = "clarion-data
     except FolderTakenError as error:
         raise CliError(str(error)) from error
     try:
+        _check_catalog(folder, address)
         image = asyncio.run(_copy(folder, _registry_in(folder), address, node_id))
+        _move_catalog(folder, address)
         _put_registry_aside(folder)
         if cluster is None:
             _move_content(folder, os.path.join(folder, _FIRST))
@@ -85,6 +88,52 @@ def _registry_in(folder: str) -> str:
     if found is None:
         raise CliError(f"{folder} has no registry: it is not the folder of a single broker")
     return found
+
+
+def _check_catalog(folder: str, address: str) -> None:
+    """Subscriptions in SQLite go where the store goes; before anything has changed, it is seen whether they can."""
+    import filecmp
+
+    from clarion.catalog.access import CATALOG_FILE
+    from clarion.cluster.opening import folder_of
+
+    path, store = os.path.join(folder, CATALOG_FILE), folder_of(address)
+    if os.path.exists(path) and store is None:
+        raise CliError(
+            f"{path} has subscriptions, and a cluster over etcd keeps them in PostgreSQL: make them anew there, and "
+            "move the file away first"
+        )
+    there = "" if store is None else os.path.join(store, CATALOG_FILE)
+    if os.path.exists(path) and os.path.exists(there) and not filecmp.cmp(path, there, shallow=False):
+        raise CliError(f"{store} has subscriptions already; move {path} away to go on without those in it")
+
+
+def _move_catalog(folder: str, address: str) -> None:
+    import shutil
+    import sqlite3
+
+    from clarion.catalog.access import CATALOG_FILE
+    from clarion.cluster.opening import folder_of
+
+    path, store = os.path.join(folder, CATALOG_FILE), folder_of(address)
+    if not os.path.exists(path):
+        return
+    assert store is not None
+    connection = sqlite3.connect(path, isolation_level=None)
+    try:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()  # what a crash left beside it goes into it
+    except sqlite3.Error as error:
+        raise CliError(f"{path} cannot be read: {error}") from error
+    finally:
+        connection.close()
+    beside = os.path.join(store, CATALOG_FILE + ".tmp")  # it may be another disk
+    shutil.copyfile(path, beside)
+    os.chmod(beside, 0o600)
+    _sync(beside)
+    os.rename(beside, os.path.join(store, CATALOG_FILE))
+    _sync(store)
+    os.unlink(path)
+    _sync(folder)
 
 
 async def _copy(folder: str, registry: str, address: str, node_id: int) -> ClusterImage:
@@ -136,8 +185,8 @@ def _move_content(folder: str, first: str) -> None:
     _sync(folder)
 
 
-def _sync(folder: str) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def _sync(path: str) -> None:
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

@@ -9,22 +9,20 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar
+from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
 import typer
 
 from clarion.cli.cluster import ClusterView, PartitionView, commands, look
 from clarion.cli.errors import CliError
-from clarion.cli.link import REQUEST_SECONDS_MAX, BootstrapOption, JsonOption, Link, admin_api, result_of
+from clarion.cli.link import BootstrapOption, JsonOption, Link, admin_api, result_of
+from clarion.cli.own_channel import with_channel
 from clarion.cli.table import Column, show_notice, show_rows
 from clarion.cli.units import plural
 from clarion.model.names import EVENTS_TOPIC
-
-if TYPE_CHECKING:
-    import ssl
 
 Answer = TypeVar("Answer")
 
@@ -163,7 +161,7 @@ def _carry_out(link: Link, moves: list[Move], *, dry_run: bool, wait: bool, as_j
     show_rows(rows, columns, as_json=as_json, none="nothing has to move")
     if dry_run or not moves:
         return
-    _with_channel(link, lambda channel: _reassign(channel, moves))
+    with_channel(link, lambda channel: _reassign(channel, moves))
     if wait:
         _wait(link, len(moves))
         _wait_for_leaders(link, moves)
@@ -203,7 +201,7 @@ async def _moving(channel: Any) -> list[MovingPartition]:
 
 def _wait(link: Link, count: int) -> None:
     """Until all have moved; in a terminal a bar shows the bytes that are there already."""
-    moving = _with_channel(link, _moving)
+    moving = with_channel(link, _moving)
     total = _bytes_left(link, moving)
     told, done = -1, 0
     with _bar(total) if total and sys.stderr.isatty() else nullcontext(lambda _: None) as advance:
@@ -212,7 +210,7 @@ def _wait(link: Link, count: int) -> None:
                 show_notice(f"{plural(len(moving), 'partition')} of {count} on the way")
                 told = len(moving)
             time.sleep(_LOOK_SECONDS)
-            moving = _with_channel(link, _moving)
+            moving = with_channel(link, _moving)
             there = total - _bytes_left(link, moving)
             advance(max(there - done, 0))
             done = max(there, done)
@@ -226,7 +224,7 @@ def _wait_for_leaders(link: Link, moves: Sequence[Move]) -> None:
         if time.monotonic() > deadline:
             show_notice(f"{plural(len(others), 'partition')} led by others still: their first replicas are not in sync")
             return
-        _with_channel(link, partial(_elect, others))
+        with_channel(link, partial(_elect, others))
         time.sleep(_LOOK_SECONDS)
     show_notice(f"{plural(len(moves), 'partition')} moved")
 
@@ -258,49 +256,6 @@ def _bytes_left(link: Link, moving: Sequence[MovingPartition]) -> int:
 
     sizes = (disk_sizes(link.admin(), link) if moving else None) or {}
     return sum(one.bytes_left(sizes) for one in moving)
-
-
-def _with_channel(link: Link, ask: Callable[[Any], Any]) -> Any:
-    """What a broker answers: any of them, for all can."""
-    import asyncio
-
-    from clarion.net.channel import Channel, ChannelLostError, ChannelSettings, ChannelUnusableError
-
-    tls = _tls(link)
-
-    async def connect() -> Channel:
-        places = [one.rpartition(":") for one in link.bootstrap.split(",")]
-        for number, (host, _, port) in enumerate(places, start=1):
-            try:
-                return await Channel.open(ChannelSettings(host.strip("[] "), int(port), "clarion", tls))
-            except ChannelLostError:  # that one is away; the next may be there
-                if number == len(places):
-                    raise
-        raise AssertionError("an address has at least one place")
-
-    async def run() -> Any:
-        channel = await connect()
-        try:
-            return await ask(channel)
-        finally:
-            channel.close()
-
-    try:
-        return asyncio.run(run())
-    except (ChannelLostError, ChannelUnusableError) as error:
-        raise CliError(str(error)) from error
-
-
-def _tls(link: Link) -> ssl.SSLContext | None:
-    from clarion.pipeline.kafka.connection import tls_context
-
-    settings = link.own_client(REQUEST_SECONDS_MAX)
-    if settings is None:
-        raise CliError(f"moves are asked for with security.protocol plaintext or ssl, not {link.protocol}")
-    try:
-        return None if settings.tls is None else tls_context(settings.tls)
-    except OSError as error:
-        raise CliError(f"TLS: {error}") from error
 
 
 def _ids(ids: Sequence[int]) -> str:

@@ -13,6 +13,8 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from glob import escape as glob_escape
+from glob import glob
 from importlib.metadata import PackageNotFoundError, requires, version
 from sysconfig import get_config_var
 from typing import Annotated
@@ -25,10 +27,12 @@ from clarion.cli.link import JsonOption
 from clarion.cli.listeners import parse_address
 from clarion.cli.table import Column, show_rows
 from clarion.cli.units import bytes_text, duration_text, time_text
+from clarion.log.folder import DAMAGED
 
 _FILES_WANTED = 20_000  # ten thousand connections and as many segment files
 _FREE_BYTES_LOW = 5_000_000_000
 _FREE_BYTES_MIN = 200_000_000
+_NAMED_MAX = 5
 _SYNCS = 30
 _SYNC_SLOW_MS = 20.0
 _FOR_DEVELOPERS = ("bench", "dev")  # extras that nobody needs who only uses Clarion
@@ -122,6 +126,7 @@ def _data_folder(data_dir: str) -> Iterator[Check]:
         return
     yield Check("data dir", "ok", f"{folder} can be written")
     yield _free_space(folder)
+    yield from _damage(folder)
     yield _file_system(folder)
     yield _sync_speed(folder)
 
@@ -131,6 +136,16 @@ def _free_space(folder: str) -> Check:
     status = "ok" if free >= _FREE_BYTES_LOW else "warn" if free >= _FREE_BYTES_MIN else "fail"
     advice = "" if status == "ok" else "make room, or set retention.ms and retention.bytes"
     return Check("free space", status, bytes_text(free), advice)
+
+
+def _damage(folder: str) -> Iterator[Check]:
+    """What a broker has noted of its partitions; where there is one, or several in folders of their own."""
+    found = sorted(glob(f"{glob_escape(folder)}/*/{DAMAGED}") + glob(f"{glob_escape(folder)}/*/*/{DAMAGED}"))
+    if found:
+        names = ", ".join(os.path.basename(os.path.dirname(one)) for one in found[:_NAMED_MAX])
+        more = f" and {len(found) - _NAMED_MAX} more" if len(found) > _NAMED_MAX else ""
+        advice = "see docs/operations.md: a cluster fills them anew; alone, restore a backup"
+        yield Check("data", "warn", f"damaged: {names}{more}", advice)
 
 
 def _file_system(folder: str) -> Check:

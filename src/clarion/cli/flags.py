@@ -19,7 +19,8 @@ FLAGS: Final[Mapping[str, str]] = {
     "--tls-client-ca": "clarion.tls.client.ca",
     "--insecure": "clarion.insecure",
     "--durability": "clarion.durability",
-    "--metrics": "clarion.metrics",
+    "--http": "clarion.http.listen",
+    "--metrics": "clarion.http.listen",  # what it was called when there was nothing else on that port
     "--log-format": "clarion.log.format",
     "--log-level": "clarion.log.level",
     "--node-id": "node.id",

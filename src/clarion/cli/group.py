@@ -12,6 +12,14 @@ from clarion.cli.errors import CliError
 from clarion.cli.group_reset import Goal, chosen_places, goal_of, target_offsets
 from clarion.cli.link import BootstrapOption, JsonOption, Link, result_of
 from clarion.cli.offsets import Place, end_offsets
+from clarion.cli.share_groups import TYPE as SHARE_TYPE
+from clarion.cli.share_groups import (
+    ShareGroupView,
+    move_share_group,
+    share_group_view,
+    share_group_views,
+    share_groups,
+)
 from clarion.cli.table import Column, clean, show_json, show_rows
 from clarion.cli.topic import confirm
 from clarion.cli.units import count_text, plural
@@ -41,7 +49,7 @@ def list_(context: typer.Context, bootstrap: BootstrapOption = None, as_json: Js
     """
     link = Link.of(context, bootstrap)
     admin = link.admin()
-    rows = [list_row(admin, link, each) for each in sorted(all_groups(admin, link))]
+    rows = group_rows(admin, link)
     columns = [
         Column("group", "GROUP", style="cyan"),
         Column("state", "STATE"),
@@ -58,6 +66,8 @@ def describe(
 ) -> None:
     """Show a group's members, and for every partition how far it has read and what is left.
 
+    Of a share group: from which message on not everything is done, and how many are not.
+
     Example:
 
         clarion group describe billing
@@ -65,6 +75,9 @@ def describe(
     link = Link.of(context, bootstrap)
     admin = link.admin()
     found = _describe(admin, link, group)
+    if isinstance(found, ShareGroupView):
+        _show_share_group(admin, link, found, as_json=as_json)
+        return
     members = [_member_row(each) for each in found.members]
     owners = {place: row["member"] for row in members for place in row["places"]}
     partitions = _lag_rows(admin, link, group, owners)
@@ -116,10 +129,14 @@ def reset(
     goal = goal_of(to_earliest, to_latest, to_offset, to_time, by_duration, shift)
     link = Link.of(context, bootstrap)
     admin = link.admin()
-    committed = committed_offsets(admin, link, group)
+    shared = share_group_view(link, group)
+    committed = committed_offsets(admin, link, group) if shared is None else _starts(shared)
     places = chosen_places(admin, link, group, topic, committed)
     rows = _reset_rows(admin, link, places, committed, goal)
-    if execute:
+    if execute and shared is not None:
+        _check_left(group, len(shared.members))
+        move_share_group(link, group, {(row["topic"], row["partition"]): row["to"] for row in rows})
+    elif execute:
         _check_is_empty(admin, link, group)
         _commit(admin, link, group, rows)
     if as_json:
@@ -139,7 +156,7 @@ def delete(
     bootstrap: BootstrapOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Delete groups and the offsets they committed.
+    """Delete groups and the offsets they committed, or what a share group has done.
 
     Example:
 
@@ -164,12 +181,7 @@ def committed_offsets(admin: AdminClient, link: Link, group: str) -> dict[Place,
     from confluent_kafka import ConsumerGroupTopicPartitions
 
     future = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group]
-    try:
-        found = result_of(future, link, f"offsets of {group}")
-    except CliError as error:
-        if _is_not_found(error):
-            raise CliError(f"{group} is no consumer group: it has no offsets (share groups have none)") from error
-        raise
+    found = result_of(future, link, f"offsets of {group}")
     return {(each.topic, each.partition): each.offset for each in found.topic_partitions if each.offset >= 0}
 
 
@@ -188,6 +200,13 @@ _LAG_COLUMNS = [
     Column("lag", "LAG", count_text, right=True),
     Column("member", "MEMBER"),
 ]
+_SHARE_COLUMNS = [
+    Column("topic", "TOPIC", style="cyan"),
+    Column("partition", "PARTITION", right=True),
+    Column("start", "DONE BEFORE", count_text, right=True),
+    Column("end_offset", "END", count_text, right=True),
+    Column("lag", "NOT DONE", count_text, right=True),
+]
 _RESET_COLUMNS = [
     Column("topic", "TOPIC", style="cyan"),
     Column("partition", "PARTITION", right=True),
@@ -203,14 +222,35 @@ def all_groups(admin: AdminClient, link: Link) -> dict[str, Any]:
     return {each.group_id: each for each in found.valid}
 
 
-def list_row(admin: AdminClient, link: Link, group: str) -> dict[str, Any]:
-    found = _describe(admin, link, group)
+def group_rows(admin: AdminClient, link: Link, count_max: int | None = None) -> list[dict[str, Any]]:
+    """Of consumer groups and share groups, by name."""
+    shared = set(share_groups(link))
+    names = sorted({*all_groups(admin, link), *shared})[:count_max]
+    rows = {name: _list_row(admin, link, name) for name in names if name not in shared}
+    for view in share_group_views(link, [name for name in names if name in shared]):
+        rows[view.group] = {
+            "group": view.group,
+            "state": view.state,
+            "type": SHARE_TYPE,
+            "members": len(view.members),
+            "lag": view.lag,
+        }
+    return [rows[name] for name in names if name in rows]
+
+
+def _list_row(admin: AdminClient, link: Link, group: str) -> dict[str, Any]:
+    found = _describe_consumers(admin, link, group)
     lag = sum(row["lag"] or 0 for row in _lag_rows(admin, link, group, {}))
     kind, state = found.type.name.lower(), found.state.name.lower()
     return {"group": group, "state": state, "type": kind, "members": len(found.members), "lag": lag}
 
 
 def _describe(admin: AdminClient, link: Link, group: str) -> Any:
+    """A share group's view, or what the client library tells of another."""
+    return share_group_view(link, group) or _describe_consumers(admin, link, group)
+
+
+def _describe_consumers(admin: AdminClient, link: Link, group: str) -> Any:
     try:
         found = result_of(admin.describe_consumer_groups([group])[group], link, f"group {group}")
     except CliError as error:
@@ -227,6 +267,28 @@ def _is_not_found(error: CliError) -> bool:
 
     cause = error.__cause__
     return isinstance(cause, KafkaException) and cause.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND
+
+
+def _show_share_group(admin: AdminClient, link: Link, view: ShareGroupView, *, as_json: bool) -> None:
+    ends = end_offsets(admin, link, sorted(view.positions))
+    rows = [
+        {"topic": place[0], "partition": place[1], "start": at.start, "end_offset": ends[place], "lag": at.lag}
+        for place, at in sorted(view.positions.items())
+    ]
+    members = [{**row, "places": [f"{topic}-{index}" for topic, index in row["places"]]} for row in view.members]
+    if as_json:
+        told = {"group": view.group, "type": SHARE_TYPE, "state": view.state, "assignor": view.assignor}
+        show_json({**told, "members": members, "partitions": rows})
+        return
+    counted = f"{plural(len(members), 'member')}, {plural(view.lag, 'message')} not done"
+    print(f"{clean(view.group)}: share group, {view.state}, {counted}")
+    if members:
+        show_rows(members, _MEMBER_COLUMNS, as_json=False)
+    show_rows(rows, _SHARE_COLUMNS, as_json=False, none="nobody has read anything for it yet")
+
+
+def _starts(view: ShareGroupView) -> dict[Place, int]:
+    return {place: at.start for place, at in view.positions.items() if at.start is not None}
 
 
 def _member_row(member: Any) -> dict[str, Any]:
@@ -283,8 +345,12 @@ def _check_is_empty(admin: AdminClient, link: Link, group: str) -> None:
         if _is_not_found(error):
             return  # committing makes it
         raise
-    if found.members:
-        raise CliError(f"{group} has {plural(len(found.members), 'member')}: stop them, then reset")
+    _check_left(group, len(found.members))
+
+
+def _check_left(group: str, members: int) -> None:
+    if members:
+        raise CliError(f"{group} has {plural(members, 'member')}: stop them, then reset")
 
 
 def _commit(admin: AdminClient, link: Link, group: str, rows: list[dict[str, Any]]) -> None:

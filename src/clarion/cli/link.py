@@ -139,7 +139,8 @@ class Link:
 
         self.check()
         with plain_errors(self):
-            return Producer(self._config(settings))
+            # Kafka's own rule for keys, which librdkafka has another one for: a key has one partition, whoever writes.
+            return Producer(self._config({"partitioner": "murmur2_random", **settings}))
 
     def consumer(self, settings: Mapping[str, Any]) -> Consumer:
         from confluent_kafka import Consumer

@@ -13,7 +13,7 @@ from clarion.cli.errors import CliError, UsageError
 LISTENER_KEYS: Final = ("listen", "advertise", "tls_certificate", "tls_key", "tls_client_ca")
 
 
-_PORT_MAX: Final = 65_535
+PORT_MAX: Final = 65_535
 _SCHEMES: Final = ("PLAINTEXT://", "SSL://")  # before an address, as Kafka writes it
 
 
@@ -28,8 +28,8 @@ class HostPort(NamedTuple):
 def parse_address(text: str, where: str) -> HostPort:
     host, colon, port = text.strip().rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not (colon and host and port.isascii() and port.isdigit() and len(port) < 6 and int(port) <= _PORT_MAX):
-        raise UsageError(f"{where} {text}: write HOST:PORT, e.g. 127.0.0.1:9092, with a port up to {_PORT_MAX}")
+    if not (colon and host and port.isascii() and port.isdigit() and len(port) < 6 and int(port) <= PORT_MAX):
+        raise UsageError(f"{where} {text}: write HOST:PORT, e.g. 127.0.0.1:9092, with a port up to {PORT_MAX}")
     return HostPort(host, int(port))
 
 

@@ -50,7 +50,7 @@ def settings() -> Iterator[str]:
     yield "|---|---|---|---|---|---|"
     for name, own in OWN_SETTINGS.items():
         declared = own.declared
-        default = f"`{write_value(declared.default)}`" if declared.default != "" else ""
+        default = f"`{write_value(declared.default)}`" if write_value(declared.default) else ""
         doc = _cell(declared.doc) + (f" Flag: `{flags[name]}`." if name in flags else "")
         changes = "while it runs" if declared.is_dynamic else "with a restart"
         yield f"| `{name}` | `{env_name(name)}` | {_may_be(declared)} | {default} | {changes} | {doc} |"

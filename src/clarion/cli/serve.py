@@ -75,6 +75,8 @@ async def _serve(settings: ServeSettings, load_again: Callable[[], BrokerConfig]
     from clarion.broker.server import BrokerServer
     from clarion.cli import service_manager
     from clarion.cli.reload import Reloader
+    from clarion.gateway.director import Director
+    from clarion.gateway.door import Gateway
 
     loop = asyncio.get_running_loop()
     stopping: asyncio.Future[str] = loop.create_future()  # why
@@ -88,9 +90,12 @@ async def _serve(settings: ServeSettings, load_again: Callable[[], BrokerConfig]
     if SUPERVISED in os.environ:
         _stop_with_supervisor(loop, lambda: stop("its supervisor is gone"))
     loop.add_signal_handler(signal.SIGHUP, lambda: log.info("reload_put_off", reason="the broker is still starting"))
-    server = BrokerServer(settings.config, on_failure=lambda: stop("a failure"))
+    server = BrokerServer(settings.config, on_failure=lambda: stop("a failure"), gateway=Gateway)
     began = loop.time()
     await _start(server)
+    director = Director(server.broker)
+    director.start()
+    server.on_stop(director.stop)
     _follow_log_level(server)
     _settle_memory()
     _share_the_interpreter()
@@ -160,13 +165,14 @@ def _settle_memory() -> None:
 async def _start(server: BrokerServer) -> None:
     """What can go wrong before the first client, in plain words."""
     from clarion.broker.tls import TlsFilesError
+    from clarion.catalog.content import CatalogUnusableError
     from clarion.cluster import StoreError
     from clarion.log.data_directory import WrongFolderError
     from clarion.world.lock import FolderTakenError
 
     try:
         await server.start()
-    except (FolderTakenError, WrongFolderError) as error:
+    except (FolderTakenError, WrongFolderError, CatalogUnusableError) as error:
         raise CliError(str(error)) from error
     except StoreError as error:
         raise CliError(f"--cluster {server.config.cluster}: {error}") from error
@@ -181,7 +187,7 @@ def _os_error(error: OSError, server: BrokerServer) -> str:
     named = _ADDRESS.search(str(error))  # the event loop puts it into its words
     address = str(HostPort(named[1], int(named[2]))) if named else listeners
     metrics = HostPort(server.config.metrics_host, server.config.metrics_port or 0)
-    flag = "--metrics" if address == str(metrics) else "--listen"
+    flag = "--http" if address == str(metrics) else "--listen"
     if error.errno == errno.EADDRINUSE:
         return f"{address} is taken; stop what listens there, or choose another {flag}"
     if error.errno == errno.EADDRNOTAVAIL:
@@ -189,7 +195,11 @@ def _os_error(error: OSError, server: BrokerServer) -> str:
     if error.errno == errno.EACCES and named:
         return f"only root may listen on {address}; choose a {flag} port from 1024 on"
     if isinstance(error, gaierror):
-        places = listeners if server.config.metrics_port is None else f"{listeners} or {metrics}"
+        places = (
+            listeners
+            if server.config.metrics_port is None or server.config.http_is_auto
+            else f"{listeners} or {metrics}"
+        )
         return f"cannot listen on {places}: {error.strerror}"
     where = error.filename or server.config.data_dir
     if error.errno in (errno.EEXIST, errno.ENOTDIR):
@@ -205,6 +215,8 @@ def _ready_line(server: BrokerServer) -> str:
     )
     metrics = server.metrics_address
     shown = f", metrics at http://{HostPort(metrics.host, metrics.port)}/metrics" if metrics else ""
+    if metrics and server.config.serves_http_api:
+        shown += f", HTTP API at http://{HostPort(metrics.host, metrics.port)}/docs"
     return f"clarion listens on {places}, data in {server.config.data_dir}{shown}"
 
 

@@ -34,7 +34,7 @@ log = event_log("cli")
 
 _PORT_MAX: Final = 65_535
 BROKERS_MAX: Final = 100  # each is a process with its own memory, ports and files
-_OURS: Final = frozenset({"--data-dir", "--listen", "--advertise", "--node-id", "--cluster", "--metrics"})
+_OURS: Final = frozenset({"--data-dir", "--listen", "--advertise", "--node-id", "--cluster", "--http", "--metrics"})
 _READY: Final = re.compile(r"clarion listens on (?P<places>.+?), data in ")
 _STOP_SECONDS: Final = 20.0  # a broker takes less than ten, and is killed after this
 _PAUSE_SECONDS: Final = 0.2  # before a broker that died is started anew; twice as long each time it dies again
@@ -233,9 +233,9 @@ class Supervisor:
         ours += [f"--listen={HostPort(listener.host, listener.port)}" for listener in child.listeners]
         if any(listener.advertised_host for listener in child.listeners):
             ours += [f"--advertise={_advertised(listener)}" for listener in child.listeners]
-        if config.metrics_port is not None:
+        if config.metrics_port is not None and not config.http_is_auto:
             port = config.metrics_port and config.metrics_port + child.number - 1
-            ours.append(f"--metrics={HostPort(config.metrics_host, port)}")
+            ours.append(f"--http={HostPort(config.metrics_host, port)}")
         return [sys.executable, "-m", "clarion.cli.main", "serve", *self._given(), *ours]
 
     def _given(self) -> list[str]:

@@ -12,14 +12,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from clarion.broker.config import BrokerConfig, Durability
-from clarion.broker.settings import BROKER_SETTINGS, OLD_NAMES, OWN_SETTINGS
+from clarion.broker.settings import BROKER_SETTINGS, HTTP_AUTO, HTTP_OFF, OLD_NAMES, OWN_SETTINGS
 from clarion.cli.errors import CliError, UsageError
 from clarion.cli.flags import FLAGS, parameter
 from clarion.cli.listeners import (
     LISTENER_KEYS,
+    PORT_MAX,
+    HostPort,
     check_advertised,
     listeners_of,
     parse_address,
@@ -32,6 +35,8 @@ from clarion.model.topic_settings import TOPIC_SETTINGS, TopicSettings, parse
 
 TOPIC_DEFAULTS: Final = "topic_defaults"  # where topic settings stood before the broker's names for them were taken
 LISTENERS: Final = "listeners"
+_LOOPBACK: Final = "127.0.0.1"
+_FIRST_HTTP_PORT: Final = 9644  # of broker 1
 _ENV: Final = "CLARION_"
 _OTHER_ENV: Final = frozenset(
     {"CLARION_BOOTSTRAP", "CLARION_COMPILED", "CLARION_CONFIG", "CLARION_PROFILE", "CLARION_SUPERVISED"}
@@ -139,21 +144,33 @@ def _together(sources: Iterable[Given]) -> Given:
 def _assemble(given: Given) -> BrokerConfig:
     told = {name: given.own.get(name, str(own.declared.default)) for name, own in OWN_SETTINGS.items()}
     listeners = listeners_of(told, given.listeners)
-    metrics = parse_address(told["clarion.metrics"], "clarion.metrics") if told["clarion.metrics"] else None
+    http = _http_address(told["clarion.http.listen"])
     topic_defaults = dict(given.topic_defaults)
     config = BrokerConfig(
         data_dir=os.path.abspath(os.path.expanduser(told["log.dirs"])),
         listeners=listeners,
-        metrics_host=metrics.host if metrics else "127.0.0.1",
-        metrics_port=metrics.port if metrics else None,
+        metrics_host=http.host if http else _LOOPBACK,
+        metrics_port=http.port if http else None,
         durability=Durability(topic_defaults.pop("clarion.durability", Durability.FSYNC)),
         topic_defaults=topic_defaults,
     )
     for name, text in given.own.items():
         own = OWN_SETTINGS[name]
         config = own.changed(config, text) if own.with_value is not None else config
+    if told["clarion.http.listen"] == HTTP_AUTO:
+        config = replace(config, http_is_auto=True, metrics_port=_auto_port(config))
     _check_together(config)
     return config
+
+
+def _http_address(text: str) -> HostPort | None:
+    return None if text in (HTTP_AUTO, HTTP_OFF) else parse_address(text, "clarion.http.listen")
+
+
+def _auto_port(config: BrokerConfig) -> int:
+    """Whoever picks a free port for Kafka's protocol means one for HTTP as well."""
+    port = _FIRST_HTTP_PORT + config.node_id - 1
+    return port if config.listeners[0].port and _FIRST_HTTP_PORT <= port <= PORT_MAX else 0
 
 
 def _check_together(config: BrokerConfig) -> None:

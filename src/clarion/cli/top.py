@@ -18,7 +18,7 @@ import typer
 from clarion.cli import broker_numbers
 from clarion.cli.broker_numbers import Numbers
 from clarion.cli.errors import UsageError
-from clarion.cli.group import all_groups, list_row
+from clarion.cli.group import group_rows
 from clarion.cli.interrupt import terminate_interrupts
 from clarion.cli.link import BootstrapOption, Link
 from clarion.cli.log_dirs import disk_sizes
@@ -69,7 +69,7 @@ def top(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per look.")] = False,
     metrics: Annotated[
         str | None,
-        typer.Option("--metrics", metavar="HOST:PORT", help="Show clients and latency too, from `serve --metrics`."),
+        typer.Option("--metrics", metavar="HOST:PORT", help="Show clients and latency too, from `serve --http`."),
     ] = None,
     bootstrap: BootstrapOption = None,
 ) -> None:
@@ -201,7 +201,7 @@ def _look(internal: bool, metrics: str | None, admin: AdminClient, link: Link) -
         name: TopicSample(len(parts), sum(ends[name, p] for p in parts), _size(name, sizes))
         for name, parts in shown.items()
     }
-    rows = [list_row(admin, link, each) for each in sorted(all_groups(admin, link))[:_GROUPS_MAX]]
+    rows = group_rows(admin, link, _GROUPS_MAX)
     groups = {row["group"]: GroupSample(row["state"], row["members"], row["lag"]) for row in rows}
     return Sample(at, topics, groups, None if metrics is None else broker_numbers.read_numbers(metrics))
 

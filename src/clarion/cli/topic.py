@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from clarion.cli.errors import CliError, UsageError
+from clarion.cli.holders import HOLDER_COLUMNS, holder_rows
 from clarion.cli.link import BootstrapOption, JsonOption, Link, admin_api, result_of
-from clarion.cli.log_dirs import disk_sizes
+from clarion.cli.log_dirs import disk_sizes, holders
 from clarion.cli.offsets import Place, end_offsets, start_offsets
 from clarion.cli.table import Column, clean, show_json, show_rows
 from clarion.cli.topic_arguments import ConfigOption, NameArgument, NamesArgument, UnsetOption, settings_of
@@ -108,7 +109,7 @@ def describe(
     bootstrap: BootstrapOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show a topic's settings and partitions.
+    """Show a topic's settings, its partitions, and who needs its messages since when.
 
     Example:
 
@@ -122,15 +123,19 @@ def describe(
     sizes = disk_sizes(admin, link)
     partitions = [_partition_row(name, each, starts, ends, sizes) for each in topic.partitions]
     settings = [row for row in _setting_rows(admin, link, name) if all_settings or not row["is_default"]]
+    needed = holder_rows(holders(admin, link, name, [each.id for each in topic.partitions]) or ())
     if as_json:
-        show_json({"topic": name, "id": str(topic.topic_id), "settings": settings, "partitions": partitions})
+        described = {"topic": name, "id": _id_text(topic), "settings": settings, "partitions": partitions}
+        show_json({**described, "needed_by": needed})
         return
     messages = sum(each["messages"] for each in partitions)
     taken = "" if sizes is None else f", {bytes_text(_disk_bytes(name, sizes))} on disk"
     held = f"{plural(len(partitions), 'partition')}, {plural(messages, 'message')}{taken}"
-    print(f"{clean(name)}: {held}, id {topic.topic_id}")
+    print(f"{clean(name)}: {held}, id {_id_text(topic)}")
     show_rows(settings, _SETTING_COLUMNS, as_json=False, none="every setting has its default (see them with --all)")
     show_rows(partitions, _PARTITION_COLUMNS, as_json=False)
+    if needed:
+        show_rows(needed, HOLDER_COLUMNS, as_json=False)
 
 
 @commands.command()
@@ -258,6 +263,11 @@ _PARTITION_COLUMNS = [
     Column("messages", "MESSAGES", count_text, right=True),
     Column("size_bytes", "SIZE", bytes_text, right=True),
 ]
+
+
+def _id_text(topic: Any) -> str:
+    """As Kafka's own tools spell it, in base64 for URLs; librdkafka uses the other alphabet."""
+    return str(topic.topic_id).replace("+", "-").replace("/", "_")
 
 
 def _check_name(name: str) -> None:

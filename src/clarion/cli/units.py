@@ -7,10 +7,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from clarion.cli.errors import UsageError
+from clarion.model import durations
 
-_UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
-_ONE_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
-_DURATION = re.compile(rf"(?:{_ONE_DURATION.pattern})+")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([KMGT]i?)?B", re.IGNORECASE)
 _UNIT_BYTES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12} | {
     f"{letter}i": 1 << shift for letter, shift in (("k", 10), ("m", 20), ("g", 30), ("t", 40))
@@ -20,9 +18,10 @@ _TIME_MS_MAX = 253_402_300_799_999  # the last moment of the year 9999: more is 
 
 def parse_duration_ms(text: str) -> int:
     """`90s`, `5m`, `1h30m`, `2d` → milliseconds."""
-    if not _DURATION.fullmatch(text):
-        raise UsageError(f"{text!r} is not a duration; write for example 90s, 5m, 1h30m or 2d")
-    return round(sum(float(number) * _UNIT_MS[unit] for number, unit in _ONE_DURATION.findall(text)))
+    try:
+        return durations.parse_duration_ms(text)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
 
 
 def setting_text(name: str, raw: Any) -> str:
@@ -33,7 +32,7 @@ def setting_text(name: str, raw: Any) -> str:
         return str(raw).lower()
     text = ",".join(map(str, raw)) if isinstance(raw, list | tuple) else str(raw)
     unit_ms = next((unit_ms for ending, unit_ms in _ENDING_MS.items() if name.endswith(ending)), None)
-    if unit_ms is not None and _DURATION.fullmatch(text):
+    if unit_ms is not None and durations.is_duration(text):
         return _whole(parse_duration_ms(text) / unit_ms, text)
     size = _SIZE.fullmatch(text) if name.endswith(".bytes") else None
     if size is not None:
@@ -120,7 +119,7 @@ def duration_text(milliseconds: float) -> str:
     parts: list[str] = []
     rest = int(milliseconds)
     for unit in ("d", "h", "m", "s"):
-        amount, rest = divmod(rest, _UNIT_MS[unit])
+        amount, rest = divmod(rest, durations.UNIT_MS[unit])
         if amount or parts:
             parts.append(f"{amount}{unit}")
     return " ".join(part for part in parts[:2] if not part.startswith("0"))

@@ -90,15 +90,21 @@ def expand(state: PartitionState, rules: ElectionRules, follower: int, life: int
     return _with_in_sync(joined, rules, in_sync)
 
 
-def leave(state: PartitionState, rules: ElectionRules, replica: int) -> PartitionState | None:
+def leave(
+    state: PartitionState, rules: ElectionRules, replica: int, alive: Alive | None = None
+) -> PartitionState | None:
     """This replica says of itself that it lacks something, or can write nothing: it leads no longer, and nobody elects
     it. None if nobody else has everything either: then what it has is the best there is.
 
+    `alive`: where it is being served, only who is there counts: to wait for somebody who may never come back helps
+    nobody, and when he does it can still leave. Before it is served, all count: it might be elected for what it lost.
     A new term begins: what the replica has said in the last one, of how much it holds, lets nobody take it in again.
     """
     others = [one for one in state.in_sync if one != replica]
     eligible = [one for one in _eligible(state, rules) if one != replica]
     if replica not in state.replicas or not (others or eligible):
+        return None
+    if alive is not None and not any(_holds_everything(state, rules, alive, one) for one in (*others, *eligible)):
         return None
     left = _with_in_sync(state, rules, others, doubted=(replica,))
     leader = NO_LEADER if state.leader == replica else state.leader

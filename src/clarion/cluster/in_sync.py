@@ -38,13 +38,14 @@ class InSyncSets:
         self._rules_of = rules_of
         self._said = Repeats()  # a broker that comes back joins the in-sync sets of a thousand partitions
 
-    async def leave(self, topic: Topic, index: int, reason: str) -> int | None:
+    async def leave(self, topic: Topic, index: int, reason: str, *, is_served: bool = True) -> int | None:
         """This broker may lack something of the partition. Returns the leader epoch from which on nobody counts on what
-        it had; None if nobody has more, or the topic is gone."""
+        it had; None if nobody has more (of those who are alive, if it `is_served`), or the topic is gone."""
         key = partition_key(topic.id, index)
         while (known := await until_answered(lambda: self._store.get(key))) is not None:
             state = read_partition(known.value, known.mod_revision)
-            without = leave(state, self._rules_of(topic), self._broker_id)
+            alive = self._image().brokers if is_served else None
+            without = leave(state, self._rules_of(topic), self._broker_id, alive)
             if without is None:
                 return None
             if await change(self._store, [unchanged(known)], [Put(key, write_partition(without))], lambda _: None):

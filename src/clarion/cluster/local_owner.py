@@ -1,6 +1,7 @@
 """The process that has the database open, at the service of the others on its machine.
 
-They reach it over a Unix socket in the same folder, which only their common user can open. A lease belongs to the
+They reach it over a Unix socket in the same folder, which only their common user can open. The catalog of subscriptions
+is its as well. A lease belongs to the
 connection that was the last to keep it alive, and ends with it: the kernel closes the connections of a process that
 dies, however it dies. A process that is frozen loses its leases by their time.
 """
@@ -13,6 +14,8 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
+from clarion.catalog.content import CatalogAccess
+from clarion.catalog.messages import answer
 from clarion.cluster import local_protocol as protocol
 from clarion.cluster.coordination import LeaseId, StoreError
 from clarion.cluster.sqlite_store import SqliteStore
@@ -23,7 +26,8 @@ log = event_log("cluster")
 
 
 class StoreOwner:
-    def __init__(self, store: SqliteStore, socket_path: str) -> None:
+    def __init__(self, store: SqliteStore, socket_path: str, catalog: CatalogAccess) -> None:
+        self.catalog = catalog
         self._store = store
         self._path = socket_path
         self._clients: dict[_Client, None] = {}
@@ -42,6 +46,7 @@ class StoreOwner:
         for client in list(self._clients):
             await client.close()
         self._remove_socket()
+        await self.catalog.close()
 
     def hand_over(self, lease: LeaseId, client: _Client) -> None:
         """It is this client's now."""
@@ -79,6 +84,7 @@ class _Client:
             "grant_lease": self._grant_lease,
             "keep_alive": self._keep_alive,
             "revoke_lease": self._revoke_lease,
+            "catalog": self._catalog,
         }
 
     async def serve(self, reader: asyncio.StreamReader) -> None:
@@ -182,3 +188,6 @@ class _Client:
         self.leases.pop(message["lease"], None)
         await self._store.revoke_lease(message["lease"])
         return None
+
+    async def _catalog(self, message: protocol.Message) -> object:
+        return await answer(self._owner.catalog, message["question"])

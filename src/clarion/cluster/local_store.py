@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
+from clarion.catalog.access import ANSWER_SECONDS, CATALOG_FILE, OpenCatalog
+from clarion.catalog.content import CatalogAccess, CatalogAwayError
+from clarion.catalog.messages import AskedCatalog, answer
 from clarion.cluster import local_protocol as protocol
 from clarion.cluster.coordination import (
     Change,
@@ -125,6 +128,23 @@ class LocalStore:
         self._own_leases.pop(lease, None)
         await self._ask(lambda store: store.revoke_lease(lease))
 
+    @property
+    def catalog(self) -> CatalogAccess:
+        """Subscriptions: the owner has them open, the others ask it."""
+        return AskedCatalog(self._ask_catalog)
+
+    async def _ask_catalog(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
+        async def ask(store: CoordinationStore) -> Mapping[str, Any]:
+            if isinstance(store, _Remote):
+                return await store.ask_catalog(question)
+            assert self._owner is not None
+            return await answer(self._owner.catalog, question)
+
+        try:
+            return await self._ask(ask, ANSWER_SECONDS)
+        except StoreError as error:
+            raise CatalogAwayError(str(error)) from error
+
     async def close(self) -> None:
         """Its leases end with it, as they would if the process died."""
         if self._is_closed:
@@ -148,10 +168,12 @@ class LocalStore:
         if self._folder_fd is not None:
             os.close(self._folder_fd)
 
-    async def _ask(self, ask: Callable[[CoordinationStore], Awaitable[Result]]) -> Result:
+    async def _ask(
+        self, ask: Callable[[CoordinationStore], Awaitable[Result]], answer_seconds: float | None = None
+    ) -> Result:
         self._check_usable()
         try:
-            async with asyncio.timeout(self._answer_seconds):
+            async with asyncio.timeout(answer_seconds or self._answer_seconds):
                 await self._is_attached.wait()
                 self._check_usable()
                 assert self._store is not None
@@ -188,7 +210,8 @@ class LocalStore:
             for lease in self._own_leases:
                 with suppress(LeaseNotFoundError):
                     await store.take_for_owner(lease)
-            owner = StoreOwner(store, self._socket_path())
+            catalog = OpenCatalog(os.path.join(self._folder, CATALOG_FILE))
+            owner = StoreOwner(store, self._socket_path(), catalog)
             await owner.start()
         except BaseException:
             self._lock.release()
@@ -277,6 +300,10 @@ class _Remote:
 
     async def revoke_lease(self, lease: LeaseId) -> None:
         await self._call("revoke_lease", lease=lease)
+
+    async def ask_catalog(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
+        told: Mapping[str, Any] = await self._call("catalog", question=question)
+        return told
 
     async def close(self) -> None:
         self._writer.close()

@@ -18,7 +18,7 @@ NEWEST_VERSION = 3  # a later one is read as this one: versions only add fields 
 NamedPartitions = Mapping[str, frozenset[int]]  # by topic name
 
 
-class Subscription(NamedTuple):
+class MemberSubscription(NamedTuple):
     version: int
     topics: frozenset[str]
     owned: NamedPartitions  # what a cooperative member holds while it rejoins; eager ones hold nothing
@@ -39,7 +39,7 @@ def subscribed_topics(subscription: bytes) -> frozenset[str] | None:
         return None
 
 
-def read_subscription(data: bytes) -> Subscription:
+def read_subscription(data: bytes) -> MemberSubscription:
     reader = FieldReader(data).with_version()
     version = _known(reader.version)
     topics = frozenset(reader.string() for _ in range(reader.count()))
@@ -48,7 +48,7 @@ def read_subscription(data: bytes) -> Subscription:
     if version >= 2:
         reader.int32()  # the generation in which it owned them
     rack_id = reader.nullable_string() if version >= 3 else None
-    return Subscription(version, topics, owned, rack_id or None)
+    return MemberSubscription(version, topics, owned, rack_id or None)
 
 
 def read_assignment(data: bytes) -> ClassicAssignment:

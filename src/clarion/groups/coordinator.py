@@ -130,17 +130,15 @@ class GroupCoordinator:
         `may_expire`: whether the wall clock can be trusted with forgetting committed offsets.
         """
         step = Step(self.shard, Outcome(), now_ms, wall_ms)
+        fired = self.shard.timers.pop_due(now_ms)
         due: dict[str, list[TimerKey]] = {}
-        for key in self.shard.timers.pop_due(now_ms):
-            if key.kind is TimerKind.EXPIRY:
-                if may_expire and offset_expiry.expire(step):
-                    self.shard.timers.start(key, now_ms)  # in the next turn
-                else:
-                    self.shard.schedule_expiry(now_ms)
-            else:
+        for key in fired:
+            if key.kind is not TimerKind.EXPIRY:
                 due.setdefault(key.group_id, []).append(key)
         for group_id, keys in due.items():
             self._fire(step, group_id, keys)
+        if TimerKey(TimerKind.EXPIRY) in fired:
+            offset_expiry.on_time(step, due, may_expire=may_expire)
         return step.out
 
     def on_topics_changed(self, view: TopicsView) -> None:

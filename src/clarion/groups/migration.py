@@ -17,8 +17,8 @@ from clarion.groups.consumer_draft import Draft
 from clarion.groups.consumer_group import JOIN_EPOCH, ConsumerGroup, MemberState
 from clarion.groups.consumer_protocol import (
     CONSUMER_PROTOCOL_TYPE,
+    MemberSubscription,
     NamedPartitions,
-    Subscription,
     read_assignment,
     read_subscription,
     spoken_version,
@@ -180,7 +180,7 @@ def _modern_member(group: ClassicGroup, member: ClassicMember) -> r.MemberMetada
     )
 
 
-def _subscription(group: ClassicGroup, member: ClassicMember) -> Subscription:
+def _subscription(group: ClassicGroup, member: ClassicMember) -> MemberSubscription:
     # While the first members gather the group has no protocol yet; all of a member's protocols subscribe alike.
     return read_subscription(member.metadata(group.protocol_name) or member.protocols[0][1])
 

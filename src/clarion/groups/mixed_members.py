@@ -22,7 +22,7 @@ from clarion.groups.consumer_group import (
     MemberState,
 )
 from clarion.groups.consumer_heartbeat import check_room
-from clarion.groups.consumer_protocol import CONSUMER_PROTOCOL_TYPE, Subscription, read_subscription
+from clarion.groups.consumer_protocol import CONSUMER_PROTOCOL_TYPE, MemberSubscription, read_subscription
 from clarion.groups.memory import weight_of_protocols
 from clarion.groups.migration import defer, remove, to_assignment, to_ids
 from clarion.groups.names import new_member_id
@@ -105,7 +105,7 @@ def _new_id(step: Step, request: JoinGroupRequest, call: Call) -> str:
     return new_member_id(request.group_instance_id or call.client_id, step.shard.new_uuid())
 
 
-def _check_wishes(group: ConsumerGroup, request: JoinGroupRequest) -> Subscription:
+def _check_wishes(group: ConsumerGroup, request: JoinGroupRequest) -> MemberSubscription:
     protocols = protocols_of(request)
     others = [
         {name for name, _ in member.classic.protocols}
@@ -123,7 +123,7 @@ def _check_wishes(group: ConsumerGroup, request: JoinGroupRequest) -> Subscripti
 
 
 def _take_seat(
-    draft: Draft, member_id: str, request: JoinGroupRequest, subscription: Subscription
+    draft: Draft, member_id: str, request: JoinGroupRequest, subscription: MemberSubscription
 ) -> CurrentAssignment:
     group, instance_id = draft.group, request.group_instance_id
     if instance_id is None:
@@ -159,7 +159,7 @@ def _takes_the_last_modern_place(draft: Draft, member_id: str, request: JoinGrou
     return True
 
 
-def _check_newcomer(draft: Draft, subscription: Subscription) -> None:
+def _check_newcomer(draft: Draft, subscription: MemberSubscription) -> None:
     """Ids that were given out are not remembered, so any is good. But one who says that it holds partitions was a
     member, and others have them now: it must hear that it was forgotten, and let go."""
     if subscription.owned:
@@ -168,7 +168,7 @@ def _check_newcomer(draft: Draft, subscription: Subscription) -> None:
 
 
 def _told(
-    before: MemberMetadata | None, request: JoinGroupRequest, subscription: Subscription, call: Call
+    before: MemberMetadata | None, request: JoinGroupRequest, subscription: MemberSubscription, call: Call
 ) -> MemberMetadata:
     return MemberMetadata(
         instance_id=request.group_instance_id or (before.instance_id if before else None),

@@ -7,6 +7,7 @@ simple one) never says that it is there, so its offsets age from the commit as w
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 from clarion.groups.classic_group import ClassicGroup, ClassicState
@@ -17,12 +18,22 @@ from clarion.groups.offset_requests import drop
 from clarion.groups.records import CommittedOffset
 from clarion.groups.shard import Group, Step
 from clarion.groups.share_group import ShareGroup
+from clarion.groups.timers import TimerKey, TimerKind
 
 _LOOKED_AT_PER_STEP: Final = 5_000  # offsets, and groups: a few milliseconds
 _FORGOTTEN_PER_STEP: Final = 500  # the same, since each is written
 
 
-def expire(step: Step) -> bool:
+def on_time(step: Step, but_for: Collection[str], *, may_expire: bool) -> None:
+    """It is time to look. `but_for`: groups to which something has happened in this step already: who has just joined
+    one of them would go with it."""
+    if may_expire and _expire(step, but_for):
+        step.shard.timers.start(TimerKey(TimerKind.EXPIRY), step.now_ms)  # in the next turn
+    else:
+        step.shard.schedule_expiry(step.now_ms)
+
+
+def _expire(step: Step, but_for: Collection[str]) -> bool:
     """Look through some groups; an empty one that has no offsets left goes too. Whether others are left to look at."""
     shard = step.shard
     shard.expiring = shard.expiring or list(shard.groups)
@@ -30,7 +41,7 @@ def expire(step: Step) -> bool:
     while shard.expiring and looked_at < _LOOKED_AT_PER_STEP and len(step.out.records) < _FORGOTTEN_PER_STEP:
         group_id = shard.expiring.pop()
         group = shard.groups.get(group_id)
-        if group is not None:
+        if group is not None and group_id not in but_for:
             looked_at += 1 + len(shard.offsets.of(group_id))
             if not _expire_of(step, group):
                 shard.expiring.append(group_id)  # the rest of it in the next step, when these are gone

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
+
 from clarion.groups.classic_group import ClassicGroup, ClassicState
 from clarion.groups.classic_rebalance import keep_alive
 from clarion.groups.consumer_group import ConsumerGroup
 from clarion.groups.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 from clarion.groups.memory import OFFSET_BYTES, weight_of_offset
 from clarion.groups.names import check_group_id, check_group_id_of_offsets
-from clarion.groups.outcome import Call
+from clarion.groups.outcome import Call, Outcome
 from clarion.groups.records import OFFSET_TYPES, CommittedOffset, Key, encode_key, encode_offset
 from clarion.groups.shard import Group, Shard, Step
 from clarion.groups.share_group import ShareGroup
 from clarion.model.errors import ErrorCode, KafkaError
-from clarion.model.ids import TopicPartition
+from clarion.model.ids import NO_TOPIC_ID, TopicPartition
 from clarion.model.names import TOPIC_NAME_LENGTH_MAX
 from clarion.wire.messages.offsets import (
     OffsetCommitRequest,
@@ -34,6 +38,9 @@ from clarion.wire.messages.offsets import (
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
 )
+
+if TYPE_CHECKING:
+    from clarion.groups.coordinator import GroupCoordinator
 
 MANY_GROUPS_FROM = 8  # OffsetFetch
 MEMBER_EPOCHS_FROM = 9  # OffsetCommit and OffsetFetch know KIP-848 from this version on
@@ -101,6 +108,28 @@ def fetch(shard: Shard, request: OffsetFetchRequestGroup) -> OffsetFetchResponse
             for topic in wanted
         ),
     )
+
+
+class CommittedIn(NamedTuple):
+    """What groups have committed in some topics, and which groups have their positions elsewhere: share groups."""
+
+    offsets: dict[TopicPartition, dict[str, int]]
+    share_groups: list[str]
+
+
+def committed_in(coordinator: GroupCoordinator, topics: Mapping[str, UUID], call: Call) -> Outcome:
+    """For who deletes what all have read: the answer waits until nothing of it can be undone.
+
+    Only of the topics with these ids: what was committed for another one of such a name is not about them.
+    """
+    shard = coordinator.shard
+    found: dict[TopicPartition, dict[str, int]] = {}
+    for group_id, offsets in shard.offsets.groups().items():
+        for at, offset in offsets.items():
+            if at.topic in topics and offset.topic_id in (topics[at.topic], NO_TOPIC_ID):
+                found.setdefault(at, {})[group_id] = offset.offset
+    shares = [group_id for group_id, group in shard.groups.items() if isinstance(group, ShareGroup)]
+    return Outcome(replies=[(call.ticket, CommittedIn(found, shares))])
 
 
 def groups_asked(request: OffsetFetchRequest, version: int) -> tuple[OffsetFetchRequestGroup, ...]:

@@ -24,6 +24,10 @@ def check_regex(regex: str) -> None:
     _compiled(regex)
 
 
+def matches_regex(regex: str, name: str) -> bool:
+    return _compiled(regex).fullmatch(name) is not None
+
+
 def resolve(regex: str, view: TopicsView) -> tuple[str, ...]:
     """The topics whose whole name matches; internal ones never do. The view remembers them.
 

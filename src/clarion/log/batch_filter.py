@@ -58,6 +58,7 @@ class BatchFilter:
         now_ms: int,
         delete_retention_ms: int,
         keep_last_offsets: frozenset[int],
+        drops_tombstones: bool = True,
     ) -> None:
         """`reach`: the first offset that the map knows nothing about."""
         self._keys = keys
@@ -66,6 +67,7 @@ class BatchFilter:
         self._now_ms = now_ms
         self._horizon_ms = min(now_ms + delete_retention_ms, _TIME_MAX)
         self._keep_last_offsets = keep_last_offsets
+        self._drops_tombstones = drops_tombstones
         self._has_unjudged = False
         self.records_dropped = 0
         self.next_horizon_ms: int | None = None
@@ -105,7 +107,7 @@ class BatchFilter:
         """Records that the map cannot judge, and of the others the newest of their key, unless it deletes the key."""
         last_offset_of, base = self._keys.get, header.base_offset
         reach = self._reach - base
-        keeps_tombstones = self._has_unjudged or not self._is_past_horizon(header)
+        keeps_tombstones = self._has_unjudged or not self._drops_tombstones or not self._is_past_horizon(header)
         return [
             span
             for span in spans

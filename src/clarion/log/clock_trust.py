@@ -1,8 +1,9 @@
 """Whether the wall clock can be trusted with deletion and expiry, over restarts too.
 
-Whoever deletes by time asks here first: retention, the expiry of producers, the expiry of committed offsets. While the
-broker runs, its monotonic clock tells (`log.clock_watch`). For the time before, a file in the data directory says when
-the broker was last seen alive, and since when it has doubted the clock, if it does.
+Whoever deletes by time asks here first: retention, compaction of tombstones, the expiry of producers and of committed
+offsets. And who writes down how old something is asks what time it is. While the broker runs, its monotonic clock tells
+(`log.clock_watch`). For the time before, a file in the data directory says when the broker was last seen alive, and
+since when it has doubted the clock, if it does.
 """
 
 from __future__ import annotations
@@ -27,11 +28,28 @@ class ClockTrust:
         self._disk = disk
         self._path = os.path.join(data_dir, CLOCK_FILE)
         self._last_logged_ms: int | None = None  # when the doubt was last logged, on the monotonic clock
-        self._watch = watch_after_start(_load(disk, self._path), clock.now_ms(), self._monotonic_ms())
+        last = _load(disk, self._path)
+        self._watch = watch_after_start(last, clock.now_ms(), self._monotonic_ms())
+        self.late_by_ms = self._watch.late_by_ms  # at the last look: how far the wall clock is known to be behind
+        self._is_right_again = last is not None and not last.is_trusted and self._watch.is_trusted
+        self._when_right_again: list[Callable[[], None]] = []
+
+    def when_right_again(self, callback: Callable[[], None]) -> None:
+        """Called when the wall clock is trusted after a doubt: what was noted by it says nothing of how old it is.
+
+        Also now, if that is so of what the process before has noted.
+        """
+        self._when_right_again.append(callback)
+        if self._is_right_again:
+            callback()
+
+    def late_ms(self) -> int:
+        """What to write down of what must not go before its time: the wall clock's time, while it is trusted."""
+        return self._look().late_ms
 
     def is_trusted(self) -> bool:
         """Asked before anything goes because its time is over."""
-        self._watch = watch = watch_clock(self._watch, self._clock.now_ms(), self._monotonic_ms())
+        watch = self._look()
         if watch.is_trusted:
             self._last_logged_ms = None
         elif self._last_logged_ms is None or watch.monotonic_ms - self._last_logged_ms >= _LOG_INTERVAL_MS:
@@ -39,9 +57,19 @@ class ClockTrust:
             log.warning("deletion_paused", reason=watch.sentence)
         return watch.is_trusted
 
+    def _look(self) -> ClockWatch:
+        was_trusted = self._watch.is_trusted
+        self._watch = watch = watch_clock(self._watch, self._clock.now_ms(), self._monotonic_ms())
+        self.late_by_ms = watch.late_by_ms
+        if watch.is_trusted and not was_trusted:
+            for callback in self._when_right_again:
+                callback()
+        return watch
+
     def trust(self) -> None:
         """Somebody knows that the clock is right as it is."""
         self._watch = watch_clock(None, self._clock.now_ms(), self._monotonic_ms())
+        self.late_by_ms = 0
 
     def save(self) -> None:
         """In a thread: a sign of life for the next start."""
@@ -59,6 +87,7 @@ def _load(disk: Disk, path: str) -> ClockWatch | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
+        # Who cannot tell when the broker was last alive cannot tell whether the clock is right.
         log.warning("clock_checkpoint_unreadable", path=path, reason=str(error))
-        return None
+        return ClockWatch(wall_ms=0, monotonic_ms=0)
     return ClockWatch(wall_ms=alive_ms, monotonic_ms=alive_ms - doubted_since_ms, jump_ms=jump_ms)

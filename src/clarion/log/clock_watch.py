@@ -8,6 +8,10 @@ time has stood for a day (an operator had time to notice; or it was right, and t
 A start knows only when the broker was last alive. If that is more than a day ago, either it was down for so long or the
 clock is ahead, and nobody can tell: deletion waits for a day as well. That day is counted over restarts.
 
+A clock that comes back is trusted at once. But what was noted by it while it was wrong is not: a commit of five minutes
+ago says that it is a month old. So what is written down says `late_ms`, and what was noted in memory counts anew from
+when the clock is trusted again.
+
     watch = watch_clock(watch, wall_ms, monotonic_ms)
     if not watch.is_trusted: log.warning("deletion_paused", reason=watch.sentence)
 """
@@ -32,6 +36,16 @@ class ClockWatch:
     @property
     def is_trusted(self) -> bool:
         return self.jump_ms == 0
+
+    @property
+    def late_by_ms(self) -> int:
+        """How far the wall clock is behind where it should be; 0 if it is not."""
+        return -min(self.jump_ms, 0)
+
+    @property
+    def late_ms(self) -> int:
+        """The wall clock, or where it should be if that is later: what says so is never taken for older than it is."""
+        return self.wall_ms + self.late_by_ms
 
     @property
     def sentence(self) -> str:

@@ -161,14 +161,16 @@ def compact(
     result: CompactionResult,
     *,
     keep_last_offsets: Collection[int] = frozenset(),
+    drops_tombstones: bool = True,
     map_bytes_max: int = MAP_BYTES_MAX,
     give_way: Callable[[], None] = let_others_run,
 ) -> Iterator[CleanedSegment]:
     """Rewrite group after group of segments. Each one that is yielded must be swapped in before the next is asked for.
 
-    `keep_last_offsets`: the last offsets of batches by which living producers are remembered. An OSError or
-    DamagedSegment ends the run; what was swapped in until then is sound. `give_way` is called for every batch:
-    without it the thread would keep the interpreter's lock for milliseconds, and the loop waiting.
+    `keep_last_offsets`: the last offsets of batches by which living producers are remembered. `drops_tombstones`: not
+    while the clock cannot be trusted, however long their time seems to be over. An OSError or DamagedSegment ends the
+    run; what was swapped in until then is sound. `give_way` is called for every batch: without it the thread would keep
+    the interpreter's lock for milliseconds, and the loop waiting.
     """
     keys, reach = _map_keys(view.disk, plan, map_bytes_max, result, give_way)
     filter = BatchFilter(
@@ -178,6 +180,7 @@ def compact(
         now_ms=now_ms,
         delete_retention_ms=settings.delete_retention_ms,
         keep_last_offsets=frozenset(keep_last_offsets),
+        drops_tombstones=drops_tombstones,
     )
     affected = [one for one in plan.segments if one.base_offset < reach]
     for group in _groups(affected, settings.segment_bytes):

@@ -255,6 +255,10 @@ class Log(FlushableLog):
             self.start_offset = offset
             epochs.advance_start(offset)
 
+    def restart_times(self, now_ms: int) -> None:
+        """The clock was wrong: what it said when something was written says nothing any more."""
+        self._segments.restart_times(now_ms)
+
     def take_deleted(self, now_ms: int, *, at_once: bool = False) -> list[str]:
         """The .deleted files that a sweep saw `file.delete.delay.ms` ago, to be removed in a thread.
 
@@ -278,7 +282,11 @@ class Log(FlushableLog):
 
     @property
     def has_files_below_start(self) -> bool:
-        return self._segments.is_first_below(self.start_offset)
+        return self.has_files_below(self.start_offset)
+
+    def has_files_below(self, offset: int) -> bool:
+        """Whether a sealed file has nothing from there on."""
+        return self._segments.is_first_below(offset)
 
     def drop_below_start(self, *, is_start_saved: bool = False) -> None:
         """Where the start is not saved yet, the names must last at once: some of the files coming back were a hole."""

@@ -2,14 +2,17 @@
 
 A topic leaves the registry before its files go, and its id is noted until they are gone. So a folder with messages
 whose id nobody noted is not the rest of a deletion: the registry may be an older copy of itself. Such a folder is put
-aside under a name that ends in `-stray`, for a person to look at; also one whose id cannot be read.
+aside under a name that ends in `-stray`, for a person to look at; also one whose id cannot be read. A replica that is
+damaged is kept under a name that ends in `-damaged` until a good one has taken its place.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
+from uuid import UUID
 
 from clarion.log.folder import LOG, METADATA, base_offset_of, parse_metadata
 from clarion.model.ids import NO_TOPIC_ID, TopicId, TopicPartition
@@ -19,6 +22,8 @@ log = event_log("log")
 
 _DELETED: Final = "-delete"  # a folder on its way out
 _STRAY: Final = "-stray"
+_DAMAGED: Final = "-damaged"
+_DAMAGED_NAME: Final = re.compile(r".*-(\d+)\.([0-9a-f]{32})-damaged", re.ASCII)
 _STRAYS_MAX: Final = 1000  # under one name; nobody leaves that many lying about
 _NAME_PART_MAX: Final = 200  # of a topic's name in the folder's new one: file systems take 255 bytes
 
@@ -45,6 +50,20 @@ def remove_folders(disk: Disk, data_dir: str, partitions: Iterable[tuple[TopicPa
     disk.sync_folder(data_dir)
     for path in doomed:
         disk.remove_folder(path)
+
+
+def keep_damaged(disk: Disk, data_dir: str, tp: TopicPartition, topic_id: TopicId) -> str:
+    """Put a replica aside that is going to be filled anew; returns what its folder is called now."""
+    name = _new_name(tp, topic_id, _DAMAGED)
+    disk.rename(os.path.join(data_dir, str(tp)), os.path.join(data_dir, name))
+    disk.sync_folder(data_dir)
+    return name
+
+
+def damaged_kept(disk: Disk, data_dir: str) -> dict[tuple[TopicId, int], str]:
+    """The folders of such replicas, by the topic's id and the partition."""
+    found = (_DAMAGED_NAME.fullmatch(name) for name in disk.names(data_dir))
+    return {(UUID(hex=one[2]), int(one[1])): one[0] for one in found if one is not None}
 
 
 def _settle(disk: Disk, data_dir: str, name: str, tp: TopicPartition, deleted: Collection[TopicId]) -> None:

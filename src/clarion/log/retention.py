@@ -1,4 +1,4 @@
-"""What a partition may forget: by time, by size, and held back by groups that have not read it yet.
+"""What a partition may forget: by time and by size. What else counts is for others to say (`consumers.retention`).
 
 What is promised, after every sweep:
 - Time. A message whose timestamp is more than `retention.ms` old is no longer readable, to the message, even inside a
@@ -15,20 +15,16 @@ What is promised, after every sweep:
   one at most as much again as it must.
 - Damage. Behind a damaged header nothing in its file can be told apart: that part counts as one batch, from when the
   file was last written to, and goes as a whole. So damage neither stops retention nor has it delete too early.
-- Holds. What a group named in `clarion.retention.hold.groups` has not committed stays, until it is older than
-  `clarion.retention.hold.max.ms` or the log is larger than `clarion.retention.hold.max.bytes`. A group without a
-  committed offset holds everything.
 - Time that cannot be believed. A batch without a timestamp (its greatest is 0 or less, or below its first), or with
   one further ahead than the topic accepts, counts from when it was appended, as far as that is known: not before a
   sweep first saw it or its segment was last written to, which a restart does not forget.
 
-Deciding (`plan_retention`, in a thread) is apart from doing (`broker/cleaning`): the start is raised for readers, then
-saved, and then the files go.
+Looking (`RetentionWalk`, in a thread) is apart from deciding where the log shall start, and that from doing it
+(`broker/cleaning`): the start is raised for readers, then saved, and then the files go.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -82,70 +78,97 @@ _ARRIVALS_KEPT: Final = 10  # so a message may stay a tenth longer than the grac
 class RetentionPlan:
     new_start_offset: int
     roll: bool = False
-    reason: str = ""  # "time", "size", or empty where nothing goes
-    held_by: tuple[str, ...] = ()  # groups without which more would go
+    reason: str = ""  # "time", "size", "acknowledged", or empty where nothing goes
+    held_by: tuple[str, ...] = ()  # without whom more would go
     noticed: Noticed | None = None  # to be given to the next plan of this log
     boundary_ms: int = -1  # where the log starts inside a batch: the time of its first message, found by unpacking
     damage: DamagedSegment | None = None  # what the walk met; the rest of that file counts as one batch
     arrived_expired: bool = False  # the first messages were too old to stay when they arrived; only grace keeps them
 
 
-def plan_retention(
-    view: LogView,
-    settings: TopicSettings,
-    now_ms: int,
-    *,
-    limit_offset: int,
-    holds: Mapping[str, int | None] | None = None,
-    noticed: Noticed | None = None,
-    arrivals: Arrivals | None = None,
-    by_time: bool = True,
-    unreadable: set[int] | None = None,
-) -> RetentionPlan:
-    """Where the log should start. Nothing from `limit_offset` (the high watermark) on goes.
+class RetentionWalk:
+    """A log, and where it would start by this rule or that: each is found once, by reading headers, in a thread.
 
-    `holds`: for every group that holds deletion back, its committed offset, or None if it has none.
     `noticed`, `arrivals`: what earlier sweeps saw of this log.
     `by_time`: whether the clock can be trusted; if not, only what is too large goes.
     `unreadable`: batches that are not worth unpacking, by base offset; those found now are added.
     """
-    if not settings.is_deleted:
-        return RetentionPlan(new_start_offset=view.start_offset, noticed=noticed)
-    time = _Time(view.disk, now_ms, settings, noticed, view.next_offset)
-    if unreadable is not None:
-        time.unreadable = unreadable
-    settled = _settled(view, now_ms - settings.retention_grace_ms, arrivals) if by_time else view.start_offset
-    time_start = _start_by_time(view, settings.retention_ms, time, settled)
-    size_start = _start_by_size(view, settings.retention_bytes, time)
-    wanted = min(max(time_start, size_start), limit_offset)
-    start = wanted
-    held_by: tuple[str, ...] = ()
-    if holds and wanted > view.start_offset:
-        forced = max(
-            _start_by_time(view, settings.retention_hold_max_ms, time, settled),
-            _start_by_size(view, settings.retention_hold_max_bytes, time),
+
+    def __init__(
+        self,
+        view: LogView,
+        settings: TopicSettings,
+        now_ms: int,
+        *,
+        noticed: Noticed | None = None,
+        arrivals: Arrivals | None = None,
+        by_time: bool = True,
+        unreadable: set[int] | None = None,
+    ) -> None:
+        self.view = view
+        self._settings = settings
+        self._by_time = by_time
+        self._time = _Time(view.disk, now_ms, settings, noticed, view.next_offset)
+        if unreadable is not None:
+            self._time.unreadable = unreadable
+        since_ms = now_ms - settings.retention_grace_ms
+        self._settled = _settled(view, since_ms, arrivals) if by_time else view.start_offset
+        self._starts_by_time: dict[int, int] = {}
+        self._starts_by_size: dict[int, int] = {}
+
+    @property
+    def start_offset(self) -> int:
+        return self.view.start_offset
+
+    def by_time(self, keep_ms: int) -> int:
+        """Behind the last message that is older, and has been here for longer than the grace period. -1: no limit."""
+        if keep_ms not in self._starts_by_time:
+            self._starts_by_time[keep_ms] = _start_by_time(self.view, keep_ms, self._time, self._settled)
+        return self._starts_by_time[keep_ms]
+
+    def by_size(self, keep_bytes: int) -> int:
+        """From where on the batches fit. -1: no limit."""
+        if keep_bytes not in self._starts_by_size:
+            self._starts_by_size[keep_bytes] = _start_by_size(self.view, keep_bytes, self._time)
+        return self._starts_by_size[keep_bytes]
+
+    def bytes_from(self, offset: int) -> int:
+        """How much lies from there to the end; about, where that is in the middle of a file."""
+        found = 0
+        for segment in self.view.segments:
+            first = max(offset, segment.base_offset)
+            if first < segment.next_offset:
+                found += segment.size * (segment.next_offset - first) // (segment.next_offset - segment.base_offset)
+        return found
+
+    def time_at(self, offset: int) -> int:
+        """When the first message from there on was written, as far as its batch's header tells; -1 if none was."""
+        for segment in self.view.segments:
+            if offset < segment.next_offset and segment.size:
+                try:
+                    for header, _ in headers_of(self.view.disk, segment):
+                        if header.last_offset >= offset:
+                            return header.base_timestamp
+                except DamagedSegment:
+                    return self._time.of_damaged(segment)
+        return -1
+
+    def plan(self, start: int, reason: str, *, limit_offset: int, held_by: tuple[str, ...] = ()) -> RetentionPlan:
+        """What to do for the log to start there. Nothing from `limit_offset` (the high watermark) on goes."""
+        view, time = self.view, self._time
+        start = max(min(start, limit_offset), view.start_offset) if self._settings.is_deleted else view.start_offset
+        return RetentionPlan(
+            new_start_offset=start,
+            roll=start > view.segments[-1].base_offset,
+            reason="" if start == view.start_offset else reason,
+            held_by=held_by,
+            noticed=time.noticed_after(start),
+            boundary_ms=time.boundary_ms,
+            damage=time.damage,
+            arrived_expired=self._by_time
+            and self._settled <= view.start_offset < view.next_offset
+            and _has_arrived_expired(view, self._settings, time),
         )
-        start, held_by = _held(wanted, forced, holds)
-    start = max(start, view.start_offset)
-    return RetentionPlan(
-        new_start_offset=start,
-        roll=start > view.segments[-1].base_offset,
-        reason="" if start == view.start_offset else "time" if time_start >= size_start else "size",
-        held_by=held_by,
-        noticed=time.noticed_after(start),
-        boundary_ms=time.boundary_ms,
-        damage=time.damage,
-        arrived_expired=by_time
-        and settled <= view.start_offset < view.next_offset
-        and _has_arrived_expired(view, settings, time),
-    )
-
-
-def _held(wanted: int, forced: int, holds: Mapping[str, int | None]) -> tuple[int, tuple[str, ...]]:
-    """How far deletion goes when groups hold it back, and which of them do."""
-    floor = min(offset or 0 for offset in holds.values())
-    start = min(wanted, max(floor, forced))
-    return start, tuple(sorted(group for group, offset in holds.items() if (offset or 0) <= start < wanted))
 
 
 # ------------------------------------------------------------------------------------------------ time

@@ -181,6 +181,12 @@ class Segments:
                 raise
             log.warning("folder_sync_put_off", folder=self._folder.path, reason=str(error))  # the next flush does it
 
+    def restart_times(self, now_ms: int) -> None:
+        """The clock was wrong: as if all had been written, and what is deleted taken out, just now."""
+        for segment in self.all:
+            segment.appended_ms = now_ms
+        self._deleted = [(None, path) for _, path in self._deleted]
+
     def take_deleted(self, now_ms: int, delay_ms: int) -> list[str]:
         if not self._deleted:
             return []

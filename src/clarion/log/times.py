@@ -69,19 +69,39 @@ class TimeSearch:
         return None
 
     def _latest_in(self, segment: Segment) -> tuple[int, int]:
-        best: tuple[BatchHeader, int] | None = None
+        best: tuple[int, BatchHeader, int] | None = None  # its greatest timestamp, and where it is
         end = self._end_of(segment)
-        first = max(segment.largest[1], self._start_offset)
-        if segment.find(first, end) is None:
-            first = self._start_offset  # the greatest lies behind the limit: look at all before it
-        for header, position in segment.headers(first, end):
-            if best is None or header.max_timestamp > best[0].max_timestamp:
-                best = header, position
-        if best is None or best[0].max_timestamp < 0:
+        for header, position in segment.headers(self._first_to_look_at(segment, end), end):
+            if header.record_count == 0:
+                continue  # compaction kept the batch for its producer's sake
+            latest = self._latest_readable(segment, header, position)
+            if best is None or latest > best[0]:
+                best = latest, header, position
+        if best is None or best[0] < 0:
             return -1, -1
-        header, position = best
-        found = self._in_batch(segment, header, position, header.max_timestamp)
-        return found or ((header.max_timestamp, header.last_offset) if header.max_timestamp else (-1, -1))
+        latest, header, position = best
+        found = self._in_batch(segment, header, position, latest)
+        return found or ((latest, header.last_offset) if latest else (-1, -1))
+
+    def _first_to_look_at(self, segment: Segment, end: int) -> int:
+        """The batch that the index says has the greatest timestamp, unless it can no longer be read, or not yet."""
+        largest = segment.largest[1]
+        if largest >= self._start_offset:
+            for header, _ in segment.headers(largest, end):
+                if header.record_count and header.base_offset >= self._start_offset:
+                    return largest
+                break
+        return self._start_offset
+
+    def _latest_readable(self, segment: Segment, header: BatchHeader, position: int) -> int:
+        """As the header says, unless the batch begins before the log's start: what made it so late may be deleted."""
+        if header.base_offset >= self._start_offset or header.is_log_append_time:
+            return header.max_timestamp
+        try:
+            records = self._records_of(segment, header, position)
+            return max((timestamp for timestamp, offset in records if offset >= self._start_offset), default=-1)
+        except KafkaError:
+            return header.max_timestamp
 
     def _end_of(self, segment: Segment) -> int:
         is_last = segment.base_offset == self._limit.segment
@@ -99,7 +119,7 @@ class TimeSearch:
             return None  # compaction kept the batch for its producer's sake
         start_offset = self._start_offset
         by_header = header.max_timestamp, max(header.base_offset, start_offset)
-        if header.is_log_append_time:
+        if header.is_log_append_time and _is_whole(header):
             return by_header
         if _begins_as_late(header, timestamp_ms) and header.base_offset >= start_offset:
             return header.base_timestamp, header.base_offset
@@ -120,13 +140,21 @@ class TimeSearch:
         data = records_data(batch, read_whole_header(batch), self._bytes_left)
         self._bytes_left -= len(data)
         self._records_left -= header.record_count
-        return scan_times(data, header, records_max=self._records_left + header.record_count)
+        found = scan_times(data, header, records_max=self._records_left + header.record_count)
+        if header.is_log_append_time:
+            return ((header.max_timestamp, offset) for _, offset in found)
+        return found
 
 
 def _begins_as_late(header: BatchHeader, timestamp_ms: int) -> bool:
     """Whether the header alone says that the first record is the answer: it has the base timestamp and offset."""
-    is_whole = header.record_count == header.last_offset_delta + 1 and not header.attributes & HAS_DELETE_HORIZON
-    return is_whole and timestamp_ms <= header.base_timestamp <= header.max_timestamp
+    has_own_base = _is_whole(header) and not header.attributes & HAS_DELETE_HORIZON
+    return has_own_base and timestamp_ms <= header.base_timestamp <= header.max_timestamp
+
+
+def _is_whole(header: BatchHeader) -> bool:
+    """Compaction has taken nothing out of it."""
+    return header.record_count == header.last_offset_delta + 1
 
 
 def copies_for_a_thread(segments: list[Segment]) -> list[tuple[Segment, Segment]]:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.setting_kinds import LONG_MAX, Kind, Setting, nearest, read_value
-from clarion.model.topic_settings import TOPIC_SETTINGS, TopicSettings, check_together
+from clarion.model.topic_settings import TOPIC_SETTINGS, TopicSettings, check_together, in_present_names
 
 BROKER_SYNONYMS: Final[Mapping[str, Setting]] = {
     synonym: declared for declared in TOPIC_SETTINGS.values() for synonym in declared.synonyms
@@ -32,6 +32,7 @@ DEFAULT_BEHIND: Final[Mapping[str, tuple[str, str]]] = {
 
 def in_topic_names(configured: Mapping[str, str]) -> dict[str, str]:
     """The same by the topic's names; those are taken too. INVALID_CONFIG names what is neither."""
+    configured = in_present_names(configured)
     strange = next((name for name in configured if name not in BROKER_SYNONYMS and name not in TOPIC_SETTINGS), None)
     if strange is not None:
         raise KafkaError(
@@ -51,7 +52,8 @@ def with_dynamic(base: TopicSettings, *layers: Mapping[str, str]) -> TopicSettin
     """What topics inherit after settings that were made at run time, the strongest layer first."""
     values: dict[str, Any] = {}
     for name, declared in DYNAMIC_DEFAULTS.items():
-        told = next((layer[name] for layer in layers if name in layer), None)
+        names = (name, *declared.old_names)
+        told = next((layer[one] for layer in layers for one in names if one in layer), None)
         if told is not None:
             values[declared.field_name] = declared._replace(name=name).read(told)  # complains by the broker's name
     settings = replace(base, **values)

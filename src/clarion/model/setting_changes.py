@@ -7,13 +7,13 @@ whatever the source does not have.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.setting_kinds import Kind, read_list
-from clarion.model.topic_settings import TOPIC_SETTINGS, TopicSettings, parse
+from clarion.model.topic_settings import OLD_NAMES, TOPIC_SETTINGS, TopicSettings, in_present_names, parse
 
 
 class AlterOperation(IntEnum):
@@ -53,9 +53,19 @@ def change_overrides(overrides: Mapping[str, str], edit: Edit, defaults: TopicSe
         declared = TOPIC_SETTINGS.get(name)
         return defaults.text(name) if declared is not None and declared.kind is Kind.LIST else None
 
-    after = changed(overrides, edit, list_in_force)
+    edit = edit._replace(changes=[one._replace(name=OLD_NAMES.get(one.name, one.name)) for one in edit.changes])
+    after = changed(_renamed(overrides, {one.name for one in edit.changes}), edit, list_in_force)
     parse(after, defaults)
     return after
+
+
+def _renamed(overrides: Mapping[str, str], names: Collection[str]) -> Mapping[str, str]:
+    """What is about to change has its present name; the rest stays as it is, for brokers of the version before."""
+    if OLD_NAMES.keys().isdisjoint(overrides):
+        return overrides
+    present = in_present_names(overrides)
+    old = {OLD_NAMES[name]: name for name in overrides if name in OLD_NAMES}
+    return {name if name in names else old.get(name, name): value for name, value in present.items()}
 
 
 def _apply(after: dict[str, str], change: SettingChange, list_in_force: ListInForce) -> None:

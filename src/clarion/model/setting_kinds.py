@@ -62,7 +62,7 @@ class Setting(NamedTuple):
         if self.only is not None and value != self.only:
             raise refused(self.name, text, f"{self.why_only}; only {write_value(self.only)!r} is possible")
         if complaint := self.check(value):
-            raise refused(self.name, text, complaint)
+            raise refused(self.name, "[hidden]" if self.is_sensitive else text, complaint)
         return value
 
     def in_field(self, value: Value) -> Value:
@@ -84,6 +84,7 @@ def setting(
     synonyms: tuple[str, ...] = (),
     why_only_default: str = "",
     is_dynamic: bool = False,
+    is_sensitive: bool = False,
     old_names: tuple[str, ...] = (),
 ) -> T:
     """Declare a field. With `why_only_default`, any other value is refused for that reason."""
@@ -97,6 +98,7 @@ def setting(
         only=default if why_only_default else None,
         why_only=why_only_default,
         is_dynamic=is_dynamic,
+        is_sensitive=is_sensitive,
         old_names=old_names,
     )
     return field(default=default, metadata={_KEY: declared})

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from clarion.model.errors import ErrorCode, KafkaError
+from clarion.model.retention_settings import RetentionSettings
 from clarion.model.setting_kinds import (
     LONG_MAX,
     Kind,
@@ -30,6 +31,8 @@ from clarion.model.setting_kinds import (
     some_replicas,
     write_value,
 )
+
+T = TypeVar("T")
 
 _HOUR_MS: Final = 3_600_000
 _DAY_MS: Final = 24 * _HOUR_MS
@@ -58,7 +61,7 @@ def _throttled(name: str, doc: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TopicSettings:
+class TopicSettings(RetentionSettings):
     cleanup_policy: tuple[str, ...] = setting(
         "cleanup.policy",
         ("delete",),
@@ -225,20 +228,6 @@ class TopicSettings:
     remote_storage_enable: bool = _never_remote(
         "remote.storage.enable", "Whether sealed segments move to remote storage. Only `false`."
     )
-    retention_bytes: int = _long(
-        "retention.bytes",
-        -1,
-        "How many bytes a partition keeps, counted in whole batches from the newest; -1 is no limit.",
-        ("log.retention.bytes",),
-        least=-1,
-    )
-    retention_ms: int = _long(
-        "retention.ms",
-        7 * _DAY_MS,
-        "How long a message is kept, counted from its timestamp; -1 is for ever.",
-        ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
-        least=-1,
-    )
     segment_bytes: int = setting(
         "segment.bytes",
         1_073_741_824,
@@ -295,36 +284,6 @@ class TopicSettings:
         check=one_of("header", "deep"),
         synonyms=("clarion.validation",),
     )
-    retention_grace_ms: int = _long(
-        "clarion.retention.grace.ms",
-        5 * 60_000,
-        "How long a message stays at least after it arrived, however old its own timestamp is: `retention.ms` does not "
-        "delete it before. 0 deletes old messages at the next check.",
-        ("clarion.retention.grace.ms",),
-    )
-    retention_hold_groups: tuple[str, ...] = setting(
-        "clarion.retention.hold.groups",
-        (),
-        Kind.LIST,
-        "Groups that hold deletion back: what one of them has not yet committed outlives `retention.ms` and "
-        "`retention.bytes`. A group without a committed offset holds everything.",
-        synonyms=("clarion.retention.hold.groups",),
-    )
-    retention_hold_max_ms: int = _long(
-        "clarion.retention.hold.max.ms",
-        30 * _DAY_MS,
-        "The age at which a message goes even though a group holds it, so that a forgotten group cannot fill the disk; "
-        "-1 is no limit.",
-        ("clarion.retention.hold.max.ms",),
-        least=-1,
-    )
-    retention_hold_max_bytes: int = _long(
-        "clarion.retention.hold.max.bytes",
-        -1,
-        "The size of a partition beyond which the oldest messages go even though a group holds them; -1 is no limit.",
-        ("clarion.retention.hold.max.bytes",),
-        least=-1,
-    )
 
     @property
     def is_compacted(self) -> bool:
@@ -359,12 +318,23 @@ class TopicSettings:
 
 
 TOPIC_SETTINGS: Final[Mapping[str, Setting]] = settings_of(TopicSettings)
+OLD_NAMES: Final[Mapping[str, str]] = {
+    old: declared.name for declared in TOPIC_SETTINGS.values() for old in declared.old_names if old.count(".")
+}
+
+
+def in_present_names(overrides: Mapping[str, T]) -> Mapping[str, T]:
+    """The same by the names that settings have now; who has set both means the present one."""
+    if OLD_NAMES.keys().isdisjoint(overrides):
+        return overrides
+    renamed = {OLD_NAMES[name]: value for name, value in overrides.items() if name in OLD_NAMES}
+    return renamed | {name: value for name, value in overrides.items() if name not in OLD_NAMES}
 
 
 def parse(overrides: Mapping[str, str | None], defaults: TopicSettings) -> TopicSettings:
     """The settings of a topic, or INVALID_CONFIG that names the first setting which cannot be."""
     values: dict[str, Any] = {}
-    for name, text in overrides.items():
+    for name, text in in_present_names(overrides).items():
         declared = find_setting(name)
         values[declared.field_name] = declared.read(text)
     settings = replace(defaults, **values)

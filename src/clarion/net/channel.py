@@ -106,6 +106,13 @@ class Channel(asyncio.Protocol):
         body = bridge.encode(request, api_key, version, "request")
         return self._understood(read_answer, await self._answer(api_key, version, body, timeout_seconds))
 
+    async def ask_encoded(
+        self, api_key: int, newest: int, body: bytes, *, timeout_seconds: float | None = None
+    ) -> memoryview:
+        """For who encodes and decodes by hand, the same in all versions up to `newest`."""
+        version = self.versions.choose(APIS[api_key], newest)
+        return (await self._answer(api_key, version, body, timeout_seconds)).body
+
     def post(self, api_key: int, newest: int, body: bytes, on_answer: Callable[[memoryview], None]) -> None:
         """For who asks a thousand times per second: without a task, and answered in the turn in which the answer comes.
 

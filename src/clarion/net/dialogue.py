@@ -16,7 +16,6 @@ from clarion.model.errors import ErrorCode, MalformedError
 from clarion.wire import bridge
 from clarion.wire.apis import API_VERSIONS, APIS, Api
 from clarion.wire.frames import LENGTH_BYTES, parse_response_header, request_frame
-from clarion.wire.messages.metadata import ApiVersionsRequest, ApiVersionsResponse
 from clarion.world import Randomness
 
 FRAME_BYTES_MAX: Final = 256 * 1024 * 1024  # more than any answer: what was asked for, and one batch beyond it
@@ -96,6 +95,9 @@ class PeerVersions:
     def __init__(self, ranges: dict[int, tuple[int, int]]) -> None:
         self._ranges = ranges
 
+    def knows(self, api: Api) -> bool:
+        return api.key in self._ranges
+
     def choose(self, api: Api, newest: int | None = None) -> int:
         """The newest version that both sides speak, and none above `newest`."""
         low, high = self._ranges.get(api.key, (0, -1))
@@ -110,12 +112,16 @@ class PeerVersions:
 
 def greeting(version: int) -> bytes:
     """The body of the first request on a connection."""
+    from clarion.wire.messages.metadata import ApiVersionsRequest  # at the first connection: a start is sooner done
+
     hello = ApiVersionsRequest(client_software_name=_SOFTWARE, client_software_version=__version__)
     return bridge.encode(hello, API_VERSIONS, version, "request")
 
 
 def read_greeting(answer: Answer) -> PeerVersions | int:
     """What the other side speaks; or the version in which it wants to be asked again (KIP-511)."""
+    from clarion.wire.messages.metadata import ApiVersionsResponse
+
     code = int.from_bytes(answer.body[:2], "big", signed=True)
     is_older = code == ErrorCode.UNSUPPORTED_VERSION
     reply = bridge.decode(ApiVersionsResponse, API_VERSIONS, 0 if is_older else answer.version, "response", answer.body)

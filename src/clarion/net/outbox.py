@@ -4,7 +4,7 @@ Parts of files are sent from the page cache chunk by chunk; what the device must
 What is known to be in the page cache is sent by the kernel from there (`sendfile`), which takes a third of what copying
 takes. Where the kernel cannot tell, the first reader's copy is the proof, and the others of the same turn follow.
 
-A client that stops reading holds a small piece of its current reply and the kernel's socket buffer; where replies must
+A client that stops reading holds a little of its current reply and the kernel's socket buffer; where replies must
 be copied (TLS, older kernels) it holds one chunk, and while memory is short even of that only a piece.
 """
 
@@ -32,7 +32,8 @@ PIECE_BYTES: Final = 64 * 1024  # of a chunk that does not fit the socket, while
 SMALL_PART_BYTES: Final = 16 * 1024  # smaller file parts are read and joined with their header: one send for all
 SENDFILE_BYTES_MIN: Final = 32 * 1024  # less is copied as soon as its header and the file are sent by two calls
 _COPIED_INSTEAD: Final = (errno.EAGAIN, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)  # full, or not with these files
-WRITE_HIGH_WATER: Final = 48 * 1024  # less than a piece, so that a piece that does not leave at once pauses us
+PROBE_BYTES: Final = 8 * 1024  # copied while the socket is full: when they have gone, the kernel can send again
+WRITE_HIGH_WATER: Final = 6 * 1024  # less than that, so that what does not leave at once pauses us
 
 
 class Outbox:
@@ -147,9 +148,9 @@ class Outbox:
                     continue
                 if self._socket_fd is None:
                     return  # the peer has gone
-                # The socket is full. The transport takes a piece and tells us when it has gone.
+                # The socket is full. The transport takes a little and tells us when it has gone.
                 head = head[sent:]
-                length = min(PIECE_BYTES, end - position)
+                length = min(PROBE_BYTES, end - position)
             view = self._server.read_chunk(part.file, position, length)
             if view is None:
                 self.write(head)

@@ -42,6 +42,7 @@ class NetLimits:
     frame_bytes_per_second_min: int
     frame_seconds_max: float  # below that rate
     idle_seconds_max: float
+    send_buffer_bytes: int  # of each socket; -1: as the system decides
 
 
 class Server:
@@ -106,7 +107,7 @@ class Server:
             connection.abort()
             return
         self.connections[connection] = None
-        _send_small_packets_at_once(connection)
+        _prepare_socket(connection, self.limits.send_buffer_bytes)
 
     def _has_room(self) -> bool:
         """Whoever has not even shaken hands gives way to who has."""
@@ -261,8 +262,11 @@ class Server:
         return ""
 
 
-def _send_small_packets_at_once(connection: Connection) -> None:
+def _prepare_socket(connection: Connection, send_buffer_bytes: int) -> None:
+    """Small packets leave at once, and large ones as the client takes them."""
     transport = connection.transport
     sock = transport.get_extra_info("socket") if transport is not None else None
     if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if send_buffer_bytes > 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)

@@ -8,7 +8,7 @@ what is different about them.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
 
 
@@ -18,20 +18,28 @@ class RecordState(IntEnum):
     AVAILABLE = 0
     ACQUIRED = 1  # in memory only: in the log it is AVAILABLE with this delivery counted
     ACKNOWLEDGED = 2
+    ARCHIVING = 3  # given up; its dead letter is not written yet
     ARCHIVED = 4
 
     @property
     def is_done(self) -> bool:
-        return self >= RecordState.ACKNOWLEDGED
+        return self is RecordState.ACKNOWLEDGED or self is RecordState.ARCHIVED
 
 
 class RecordRun:
     """Offsets `first` to `last`, both included."""
 
-    __slots__ = ("deliveries", "first", "last", "member", "state", "until_ms")
+    __slots__ = ("deliveries", "first", "last", "member", "reason", "state", "until_ms")
 
     def __init__(
-        self, first: int, last: int, state: RecordState, deliveries: int = 0, member: str = "", until_ms: int = 0
+        self,
+        first: int,
+        last: int,
+        state: RecordState,
+        deliveries: int = 0,
+        member: str = "",
+        until_ms: int = 0,
+        reason: str = "",
     ) -> None:
         self.first = first
         self.last = last
@@ -39,6 +47,7 @@ class RecordRun:
         self.deliveries = deliveries
         self.member = member  # in whose hands, if ACQUIRED
         self.until_ms = until_ms  # ACQUIRED: when the lock ends; AVAILABLE: not before
+        self.reason = reason  # ARCHIVING: why
 
     def __len__(self) -> int:
         return self.last - self.first + 1
@@ -46,12 +55,20 @@ class RecordRun:
     def __repr__(self) -> str:
         return f"<{self.first}-{self.last} {self.state.name} x{self.deliveries} {self.member}>"
 
+    def part(self, first: int, last: int) -> RecordRun:
+        return RecordRun(first, last, self.state, self.deliveries, self.member, self.until_ms, self.reason)
+
+    def become(self, state: RecordState, *, until_ms: int = 0, reason: str = "") -> None:
+        """In nobody's hands any more."""
+        self.state, self.member, self.until_ms, self.reason = state, "", until_ms, reason
+
     def is_like(self, other: RecordRun) -> bool:
         return (
             self.state is other.state
             and self.deliveries == other.deliveries
             and self.member == other.member
             and self.until_ms == other.until_ms
+            and self.reason == other.reason
         )
 
 
@@ -113,6 +130,72 @@ class Runs:
             self._runs[low:high] = joined
             self._firsts[low:high] = [run.first for run in joined]
 
+    def finish_each(
+        self, spans: Sequence[tuple[int, int]], state: RecordState, check: Callable[[RecordRun], None]
+    ) -> None:
+        """All of these, which are in order and apart, in one pass: to cut and join at each goes through the list again
+        and again. `check` may refuse a run that has one of them; then nothing has happened."""
+        runs, low = self._runs, max(bisect_right(self._firsts, spans[0][0]) - 1, 0)
+        built: list[RecordRun] = []
+        number, count, at = 0, len(spans), low
+        first, last = spans[0]
+        while number < count:
+            run = runs[at]
+            at += 1
+            if first > run.last:
+                built.append(run)
+                continue
+            check(run)
+            begin, fresh = run.first, None
+            while number < count and first <= run.last:
+                if first > begin:
+                    built.append(run.part(begin, first - 1))
+                    begin, fresh = first, None
+                until = min(last, run.last)
+                if fresh is None:
+                    fresh = RecordRun(begin, until, state, run.deliveries)
+                    built.append(fresh)
+                else:
+                    fresh.last = until
+                begin = until + 1
+                if last > run.last:
+                    break  # the rest of it is in the next run
+                number += 1
+                if number < count:
+                    first, last = spans[number]
+            if begin <= run.last:
+                built.append(run.part(begin, run.last))
+        runs[low:at] = built
+        self._firsts[low:at] = [run.first for run in built]
+        self._join_between(low - 1, low + len(built))
+
+    def _join_between(self, low: int, high: int) -> None:
+        """Of the runs from `low` to `high`, both included."""
+        low, high = max(low, 0), min(high, len(self._runs) - 1)
+        joined: list[RecordRun] = []
+        for run in self._runs[low : high + 1]:
+            if joined and joined[-1].is_like(run):
+                joined[-1].last = run.last
+            else:
+                joined.append(run)
+        if len(joined) <= high - low:
+            self._runs[low : high + 1] = joined
+            self._firsts[low : high + 1] = [run.first for run in joined]
+
+    def pieces(self, ranges: Sequence[tuple[int, int]]) -> Iterator[tuple[RecordRun, int, int]]:
+        """Of ranges in order: the runs that have some of them, and which."""
+        runs, firsts, at = self._runs, self._firsts, 0
+        for first, last in ranges:
+            if at < len(runs) and runs[at].last < first:
+                at = max(bisect_right(firsts, first, at) - 1, at)
+            while at < len(runs) and runs[at].first <= last:
+                run = runs[at]
+                if run.last >= first:
+                    yield run, max(run.first, first), min(run.last, last)
+                if run.last >= last:
+                    break
+                at += 1
+
     def drop_done(self) -> int:
         """Move the start to the first record that is not done. How many offsets were dropped."""
         at = 0
@@ -145,7 +228,7 @@ class Runs:
         run = self._runs[at]
         if run.first == offset or run.last < offset:
             return
-        tail = RecordRun(offset, run.last, run.state, run.deliveries, run.member, run.until_ms)
+        tail = run.part(offset, run.last)
         run.last = offset - 1
         self._runs.insert(at + 1, tail)
         self._firsts.insert(at + 1, offset)

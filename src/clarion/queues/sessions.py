@@ -6,7 +6,7 @@ it. What does not fit is refused: SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Final
 from uuid import UUID
 
@@ -15,7 +15,9 @@ from clarion.model.errors import ErrorCode, KafkaError
 OPENING_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
 _EPOCH_MAX: Final = 2**31 - 1
-IDLE_MS: Final = 120_000  # twice the longest lock: who says nothing for so long holds nothing, and may have died
+# Who says nothing for so long may have died, and makes room when there is none. Not before: a subscription's locks, and
+# those that were extended, are longer, and whoever works for as long must be heard then.
+IDLE_MS: Final = 120_000
 PARTITIONS_MAX: Final = 10_000  # of one session; a member is given a few
 ALL_PARTITIONS_MAX: Final = 500_000  # of all sessions together: some hundred megabytes, whoever opens them
 
@@ -29,6 +31,8 @@ class ShareSession:
         self.epoch = OPENING_EPOCH + 1  # of the next request
         self.used_ms = 0
         self.partitions: dict[SharedPartition, None] = {}
+        self.is_over = False  # the member has said good-bye
+        self.on_next: Callable[[], None] | None = None  # of a fetch that waits: the client has gone on meanwhile
 
     def in_turn(self) -> Iterator[SharedPartition]:
         """All partitions; who was served goes to the end (`served`), so that each gets its turn."""
@@ -54,7 +58,8 @@ class ShareSessions:
         if acknowledges:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "there is nothing to acknowledge in a new share session")
         self._sessions.pop((group_id, member_id), None)
-        self._forget_idle(now_ms)
+        if len(self._sessions) >= self.sessions_max:
+            self._forget_idle(now_ms)
         if len(self._sessions) >= self.sessions_max:
             raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED, f"{self.sessions_max} share sessions are open")
         session = ShareSession(group_id, member_id)
@@ -67,7 +72,10 @@ class ShareSessions:
         session = self._sessions.get((group_id, member_id))
         if session is None:
             raise KafkaError(ErrorCode.SHARE_SESSION_NOT_FOUND, "no such share session")
+        if epoch in (FINAL_EPOCH, session.epoch) and session.on_next is not None:
+            session.on_next()
         if epoch == FINAL_EPOCH:
+            session.is_over = True
             del self._sessions[group_id, member_id]
             return session
         if epoch != session.epoch:
@@ -87,10 +95,15 @@ class ShareSessions:
         new = sum(one not in session.partitions for one in added)
         if new and len(session.partitions) + new > PARTITIONS_MAX:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"a share session has at most {PARTITIONS_MAX} partitions")
-        if new and sum(len(one.partitions) for one in self._sessions.values()) + new > ALL_PARTITIONS_MAX:
+        if new and self._partition_count() + new > ALL_PARTITIONS_MAX:
+            self._forget_idle(session.used_ms)
+        if new and self._partition_count() + new > ALL_PARTITIONS_MAX:
             refused = f"share sessions have {ALL_PARTITIONS_MAX} partitions at most, all together"
             raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED, refused)
         session.partitions |= dict.fromkeys(added)
+
+    def _partition_count(self) -> int:
+        return sum(len(one.partitions) for one in self._sessions.values())
 
     def _use(self, session: ShareSession, now_ms: int) -> None:
         session.used_ms = now_ms

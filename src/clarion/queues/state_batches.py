@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+_FEW: Final = 8  # batches for each new one, from which on it is looked for instead of gone through all of them
 
 
 class StateBatch(NamedTuple):
-    """Offsets first to last, both included. The state is Kafka's: 0 available, 2 acknowledged, 4 archived."""
+    """Offsets first to last, both included. The state is Kafka's: 0 available, 2 acknowledged, 3 and 4 given up.
+
+    The last two are Clarion's own, and beyond Kafka's readers.
+    """
 
     first: int
     last: int
     state: int
     deliveries: int
+    available_at_ms: int = 0  # not before, by the wall clock
+    reason: str = ""  # why it is given up, until its dead letter is written
 
 
 class Delta(NamedTuple):
@@ -24,12 +32,21 @@ class Delta(NamedTuple):
     batches: tuple[StateBatch, ...]
 
 
-def combined(before: Sequence[StateBatch], later: Iterable[StateBatch], start_offset: int) -> list[StateBatch]:
+def combined(before: Sequence[StateBatch], later: Sequence[StateBatch], start_offset: int) -> list[StateBatch]:
     """`before` with `later` written over it, from the start on; in order, neighbours that are alike joined."""
-    result = [one for one in before if one.last >= start_offset]
-    for batch in later:
-        _overwrite(result, batch)
-    return _joined([one._replace(first=max(one.first, start_offset)) for one in result if one.last >= start_offset])
+    dropped = bisect_left(before, start_offset, key=lambda one: one.last)
+    result = list(before[dropped:])
+    if all(one.last < other.first for one, other in pairwise(later)) and len(later) * _FEW >= len(result):
+        result = _merged(result, later)
+    else:
+        for batch in later:
+            _overwrite(result, batch)
+    dropped = bisect_left(result, start_offset, key=lambda one: one.last)
+    if dropped:
+        del result[:dropped]
+    if result and result[0].first < start_offset:
+        result[0] = result[0]._replace(first=start_offset)
+    return result
 
 
 def _overwrite(batches: list[StateBatch], new: StateBatch) -> None:
@@ -41,15 +58,40 @@ def _overwrite(batches: list[StateBatch], new: StateBatch) -> None:
             replaced.insert(0, batches[low]._replace(last=new.first - 1))
         if batches[high - 1].last > new.last:
             replaced.append(batches[high - 1]._replace(first=new.last + 1))
-    batches[low:high] = replaced
-
-
-def _joined(batches: Sequence[StateBatch]) -> list[StateBatch]:
+    around = slice(max(low - 1, 0), high + 1)
     joined: list[StateBatch] = []
-    for batch in batches:
-        last = joined[-1] if joined else None
-        if last is not None and last.last + 1 == batch.first and last[2:] == batch[2:]:
-            joined[-1] = last._replace(last=batch.last)
-        else:
-            joined.append(batch)
-    return joined
+    for batch in (*batches[around.start : low], *replaced, *batches[high : around.stop]):
+        _append(joined, batch)
+    batches[around] = joined
+
+
+def _merged(before: list[StateBatch], later: Sequence[StateBatch]) -> list[StateBatch]:
+    """Both in order: one pass through them."""
+    result: list[StateBatch] = []
+    at, count = 0, len(before)
+    for new in later:
+        while at < count and before[at].last < new.first:
+            _append(result, before[at])
+            at += 1
+        if at < count and before[at].first < new.first:
+            _append(result, _cut(before[at], before[at].first, new.first - 1))
+        _append(result, new)
+        while at < count and before[at].last <= new.last:
+            at += 1
+        if at < count and before[at].first <= new.last:
+            before[at] = _cut(before[at], new.last + 1, before[at].last)
+    for batch in before[at:]:
+        _append(result, batch)
+    return result
+
+
+def _append(batches: list[StateBatch], batch: StateBatch) -> None:
+    last = batches[-1] if batches else None
+    if last is not None and last.last + 1 == batch.first and last[2:] == batch[2:]:
+        batches[-1] = _cut(last, last.first, batch.last)
+    else:
+        batches.append(batch)
+
+
+def _cut(one: StateBatch, first: int, last: int) -> StateBatch:
+    return StateBatch(first, last, one.state, one.deliveries, one.available_at_ms, one.reason)

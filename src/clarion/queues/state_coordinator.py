@@ -6,8 +6,11 @@ of them a snapshot of the whole takes their place. What lies before the oldest s
 to anybody (`redundant_before`), and the driver may delete it; a share-partition that is seldom written gets a new
 snapshot now and then, so that it does not hold the others' old records.
 
-Two fences: who reads with a leader epoch keeps out every leader before it; and who initializes with a state epoch
-(the group's coordinator, when offsets are altered) keeps out every leader that has not read the state since.
+Two fences are Kafka's: who reads with a leader epoch keeps out every leader before it; and who initializes with a state
+epoch (the group's coordinator, when offsets are altered) keeps out every leader that has not read the state since. The
+third is our own: every change raises the version of a state, and a write says on which one it rests. So a write whose
+reply was lost may be sent again, and one that arrives late, after its leader has read the state anew, changes nothing
+that somebody else rests on.
 """
 
 from __future__ import annotations
@@ -22,6 +25,9 @@ from clarion.queues.state_batches import Delta, StateBatch, combined
 from clarion.queues.state_records import ShareKey
 
 _HELD_BACK_MIN: Final = 10_000  # records that a seldom written share-partition may hold, a megabyte or so
+_CHANGES_PER_MS: Final = 1 << 20  # more than there are: a state that begins anew has no version that one had before
+_WALL_MS_MAX: Final = 1 << 42  # in the year 2109; a clock that says otherwise is wrong, and a version has 63 bits
+ANY_VERSION: Final = -1
 
 
 @dataclass(slots=True)
@@ -35,10 +41,12 @@ class ShareState:
     done_count: int
     created_ms: int
     batches: list[StateBatch] = field(default_factory=list)
+    version: int = 0  # raised by every change
     updates: int = 0  # since the snapshot
 
     def apply(self, update: r.ShareUpdate) -> None:
         self.updates += 1
+        self.version += 1
         self.leader_epoch = max(self.leader_epoch, update.leader_epoch)
         if update.start_offset != r.NOT_UPDATED:
             self.start_offset = update.start_offset
@@ -58,15 +66,24 @@ class ReadState(NamedTuple):
     leader_epoch: int
 
 
+class SummarizeState(NamedTuple):
+    key: ShareKey
+
+
 class WriteState(NamedTuple):
     key: ShareKey
     state_epoch: int
     leader_epoch: int
+    version: int  # that was read, or is the result of the writer's last write
     delta: Delta
 
 
 class DeleteState(NamedTuple):
     key: ShareKey
+    version: int = ANY_VERSION  # unless it has changed since
+
+
+StateRequest = InitializeState | ReadState | SummarizeState | WriteState | DeleteState
 
 
 class StateReply(NamedTuple):
@@ -80,6 +97,7 @@ class StateReply(NamedTuple):
     start_offset: int = r.UNINITIALIZED
     done_count: int = r.UNINITIALIZED
     batches: tuple[StateBatch, ...] = ()
+    version: int = ANY_VERSION
 
 
 class ShareStateCoordinator:
@@ -116,6 +134,7 @@ class ShareStateCoordinator:
             one.done_count,
             one.created_ms,
             list(one.batches),
+            one.version if one.version >= 0 else _first_version(one.created_ms),
         )
         self._snapshot_offsets.pop(key, None)
         self._snapshot_offsets[key] = offset
@@ -150,7 +169,9 @@ class ShareStateCoordinator:
     def initialize(self, request: InitializeState, call: Call) -> Outcome:
         """The share-partition begins, or begins anew, at an offset, or where its next leader finds it should."""
         before = self._states.get(request.key)
-        if before is not None and before.state_epoch > request.state_epoch:
+        if before is not None and _has_begun(before, request):
+            return Outcome(replies=[(call.ticket, StateReply())])
+        if before is not None and before.state_epoch >= request.state_epoch:
             return _refused(call, ErrorCode.FENCED_STATE_EPOCH, "the state epoch is older than the one known")
         out = Outcome(replies=[(call.ticket, StateReply())])
         state = ShareState(
@@ -160,6 +181,7 @@ class ShareStateCoordinator:
             start_offset=request.start_offset,
             done_count=r.UNINITIALIZED if request.start_offset == r.UNINITIALIZED else 0,
             created_ms=call.wall_ms,
+            version=max(_first_version(call.wall_ms), before.version + 1 if before else 0),
         )
         self._write_snapshot(out, request.key, state, call.wall_ms)
         return out
@@ -171,26 +193,28 @@ class ShareStateCoordinator:
             _check_leader(state, request.leader_epoch)
         except KafkaError as refusal:
             return _refused(call, refusal.code, refusal.message)
-        out = Outcome(replies=[(call.ticket, _reply(state))])
-        if request.leader_epoch > state.leader_epoch:
+        is_new_leader = request.leader_epoch > state.leader_epoch
+        out = Outcome(replies=[(call.ticket, _reply(state, version=state.version + is_new_leader))])
+        if is_new_leader:
             update = r.ShareUpdate(state.snapshot_epoch, request.leader_epoch, r.NOT_UPDATED, r.UNINITIALIZED, ())
             out.write(r.encode_key(r.UPDATE_TYPE, request.key), r.encode_update(update))
         return out
 
-    def summary(self, request: ReadState, call: Call) -> Outcome:
+    def summary(self, request: SummarizeState, call: Call) -> Outcome:
         """For whoever describes a group: it leads nothing, so it fences nobody. Unknown is not an error."""
         state = self._states.get(request.key)
-        return Outcome(replies=[(call.ticket, StateReply() if state is None else _reply(state, with_batches=False))])
+        reply = StateReply() if state is None else _reply(state, version=state.version)._replace(batches=())
+        return Outcome(replies=[(call.ticket, reply)])
 
     def write(self, request: WriteState, call: Call) -> Outcome:
         try:
             state = self._known(request.key)
             _check_leader(state, request.leader_epoch)
-            if state.state_epoch > request.state_epoch:
-                raise KafkaError(ErrorCode.FENCED_STATE_EPOCH, "the state was altered since it was read")
+            _check_state(state, request.state_epoch)
+            _check_version(state, request.version)
         except KafkaError as refusal:
             return _refused(call, refusal.code, refusal.message)
-        out = Outcome(replies=[(call.ticket, StateReply())])
+        out = Outcome(replies=[(call.ticket, StateReply(version=state.version + 1))])
         delta = request.delta
         update = r.ShareUpdate(
             state.snapshot_epoch, request.leader_epoch, delta.start_offset, delta.done_count, delta.batches
@@ -203,8 +227,12 @@ class ShareStateCoordinator:
         return out
 
     def delete(self, request: DeleteState, call: Call) -> Outcome:
+        """What is gone already is gone. What has changed since it was looked at may be another's by now."""
+        state = self._states.get(request.key)
+        if state is not None and request.version not in (ANY_VERSION, state.version):
+            return _refused(call, ErrorCode.FENCED_STATE_EPOCH, "the state has changed meanwhile")
         out = Outcome(replies=[(call.ticket, StateReply())])
-        if request.key in self._states:
+        if state is not None:
             out.write(r.encode_key(r.SNAPSHOT_TYPE, request.key), None)
         return out
 
@@ -233,6 +261,7 @@ class ShareStateCoordinator:
             state.created_ms,
             wall_ms,
             tuple(state.batches),
+            state.version,
         )
         out.write(r.encode_key(r.SNAPSHOT_TYPE, key), r.encode_snapshot(snapshot))
 
@@ -247,10 +276,23 @@ def _updated(state: ShareState, update: r.ShareUpdate | None) -> ShareState:
         state.done_count,
         state.created_ms,
         list(state.batches),
+        state.version,
     )
     if update is not None:
         after.apply(update)
     return after
+
+
+def _first_version(wall_ms: int) -> int:
+    return max(0, min(wall_ms, _WALL_MS_MAX)) * _CHANGES_PER_MS
+
+
+def _has_begun(state: ShareState, request: InitializeState) -> bool:
+    """As it is asked to: the request has come before, and its reply was lost."""
+    if state.state_epoch != request.state_epoch:
+        return False
+    is_untouched = state.start_offset == request.start_offset and not state.batches
+    return is_untouched or request.start_offset == r.UNINITIALIZED
 
 
 def _check_leader(state: ShareState, leader_epoch: int) -> None:
@@ -258,16 +300,27 @@ def _check_leader(state: ShareState, leader_epoch: int) -> None:
         raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, "a later leader has read this state")
 
 
+def _check_state(state: ShareState, state_epoch: int) -> None:
+    if state.state_epoch != state_epoch:
+        raise KafkaError(ErrorCode.FENCED_STATE_EPOCH, "the state was altered since it was read")
+
+
+def _check_version(state: ShareState, version: int) -> None:
+    if state.version != version:
+        raise KafkaError(ErrorCode.FENCED_STATE_EPOCH, "the state was written since it was read")
+
+
 def _refused(call: Call, code: ErrorCode, message: str) -> Outcome:
     return Outcome(replies=[(call.ticket, StateReply(code, message))])
 
 
-def _reply(state: ShareState, *, with_batches: bool = True) -> StateReply:
+def _reply(state: ShareState, version: int) -> StateReply:
     return StateReply(
         is_known=True,
         state_epoch=state.state_epoch,
         leader_epoch=state.leader_epoch,
         start_offset=state.start_offset,
         done_count=state.done_count,
-        batches=tuple(state.batches) if with_batches else (),
+        batches=tuple(state.batches),
+        version=version,
     )

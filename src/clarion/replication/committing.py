@@ -290,6 +290,11 @@ class CommittingPartition(ReadablePartition):
             log.error("log_offline", partition=self.tp, reason=f"flush: {error}", error=None if is_disks else error)
         self._give_up_waiting(ErrorCode.KAFKA_STORAGE_ERROR)
 
+    def restart_times(self, now_ms: int) -> None:
+        """The wall clock was wrong: by what it said nobody can tell how long something has been here."""
+        self.log.restart_times(now_ms)
+        self.producers.restart_times(now_ms)
+
     # The end
 
     def begin_close(self) -> FlushTicket | None:

@@ -128,7 +128,7 @@ class Partition(AssignedPartition):
         self._admit(batch, header, now_ms)
         if header.producer_id >= 0:
             try:
-                known = self.producers.check(header)
+                known = self.producers.check(header, now_ms)
             except KafkaError as error:
                 known = self._recall(header, error)
             if known is not None:

@@ -7,12 +7,18 @@ same `replay` after an append and after a restart.
 
 Anybody can invent producer ids, so their number is bounded. The longest idle is forgotten first, in the partition that
 takes a new one: it may then begin with any sequence, as one that was silent for `producer.id.expiration.ms` may.
+
+Ids from `FIRST_KEYED_ID` on stand for idempotency keys of writes over HTTP (`gateway.idempotency`), each with one batch
+in its life. They have a room of their own, in which they take no place from real producers, and are kept for
+`KEYED_KEPT_MS` whatever comes: where there is no room for another one, it is refused, and the client is told when to
+come back.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator
+from itertools import chain
 from typing import Final, NamedTuple
 
 from clarion.model.errors import ErrorCode, KafkaError
@@ -21,6 +27,9 @@ from clarion.wire.batch import BatchHeader
 BATCHES_REMEMBERED: Final = 5  # Kafka's: max.in.flight.requests.per.connection of an idempotent producer
 _SEQUENCE_MASK: Final = 0x7FFFFFFF
 _ALWAYS_REMEMBERED: Final = 100  # by each partition, however many others have invented elsewhere
+FIRST_KEYED_ID: Final = 1 << 61  # ids are given out from 0 on, a thousand at a time: they do not come this far
+KEYED_KEPT_MS: Final = 10 * 60_000  # at least; who repeats a write later than that has given up before
+_KEYED_IN_ONE_MAX: Final = 30_000  # 50 a second; a snapshot of so many takes some ten milliseconds of the loop
 
 
 class KnownBatch(NamedTuple):
@@ -57,13 +66,21 @@ class Producer:
 class ProducerLimits:
     """Shared by all partitions of a broker, which count in it."""
 
-    __slots__ = ("count", "in_all_max", "in_one_max")
+    __slots__ = ("count", "in_all_max", "in_one_max", "keyed_count", "keyed_in_one_max")
 
-    def __init__(self, in_all_max: int = 200_000, in_one_max: int = 10_000) -> None:
-        """`in_all_max`: about 100 MB. `in_one_max`: a snapshot of so many takes a few milliseconds of the loop."""
+    def __init__(
+        self, in_all_max: int = 200_000, in_one_max: int = 10_000, keyed_in_one_max: int = _KEYED_IN_ONE_MAX
+    ) -> None:
+        """`in_all_max`: about 100 MB, and as much for idempotency keys. `in_one_max`: a snapshot of so many takes a few
+        milliseconds of the loop."""
         self.in_all_max = in_all_max
         self.in_one_max = in_one_max
+        self.keyed_in_one_max = keyed_in_one_max
         self.count = 0
+        self.keyed_count = 0
+
+    def is_full_for_keys(self, count: int) -> bool:
+        return count >= self.keyed_in_one_max or (self.keyed_count >= self.in_all_max and count >= _ALWAYS_REMEMBERED)
 
     def is_full_for(self, count: int) -> bool:
         """Whether a partition that remembers so many has to forget one before the next."""
@@ -74,6 +91,7 @@ class ProducerStates:
     def __init__(self, limits: ProducerLimits | None = None) -> None:
         self._limits = limits or ProducerLimits()
         self._producers: OrderedDict[int, Producer] = OrderedDict()  # the longest idle first
+        self._keyed: OrderedDict[int, Producer] = OrderedDict()  # likewise, of idempotency keys
         self.has_snapshot = False  # on disk, perhaps an older one: also "nobody" must then be written down
 
     @property
@@ -81,21 +99,23 @@ class ProducerStates:
         return self._limits
 
     def __len__(self) -> int:
-        return len(self._producers)
+        return len(self._producers) + len(self._keyed)
 
     def __contains__(self, producer_id: object) -> bool:
-        return producer_id in self._producers
+        return producer_id in self._producers or producer_id in self._keyed
 
     def __iter__(self) -> Iterator[Producer]:
-        return iter(self._producers.values())
+        return chain(self._producers.values(), self._keyed.values())
 
     def find(self, producer_id: int) -> Producer | None:
-        return self._producers.get(producer_id)
+        return (self._keyed if producer_id >= FIRST_KEYED_ID else self._producers).get(producer_id)
 
-    def check(self, header: BatchHeader) -> KnownBatch | None:
+    def check(self, header: BatchHeader, now_ms: int = 0) -> KnownBatch | None:
         """The batch that this one repeats, or None if it may be written; raises if it comes out of order."""
-        producer = self._producers.get(header.producer_id)
+        producer = self.find(header.producer_id)
         if producer is None:
+            if header.producer_id >= FIRST_KEYED_ID:
+                self._check_room_for_key(now_ms)
             return None  # never seen or long forgotten: any sequence may begin, as in Kafka
         if header.producer_epoch != producer.epoch:
             _check_new_epoch(header, producer)
@@ -115,18 +135,22 @@ class ProducerStates:
 
     def replay(self, header: BatchHeader, now_ms: int) -> None:
         """Remember a batch that is in the log."""
-        producer = self._producers.get(header.producer_id)
+        producer = self.find(header.producer_id)
         if producer is None or producer.epoch != header.producer_epoch:
             producer = Producer(header.producer_id, header.producer_epoch, now_ms)
             self._remember(producer)
         else:
-            self._producers.move_to_end(header.producer_id)
+            room = self._keyed if header.producer_id >= FIRST_KEYED_ID else self._producers
+            room.move_to_end(header.producer_id)
         producer.last_timestamp_ms = now_ms
         producer.note(known_batch(header))
 
     def refuse(self, header: BatchHeader, now_ms: int) -> None:
-        """A batch could not be written and will come again. The one behind it may be here first, and must not begin."""
-        if header.producer_id not in self._producers:
+        """A batch could not be written and will come again. The one behind it may be here first, and must not begin.
+
+        Behind that of an idempotency key there is none: it takes no place from a key whose message was written.
+        """
+        if header.producer_id < FIRST_KEYED_ID and header.producer_id not in self._producers:
             producer = Producer(header.producer_id, header.producer_epoch, now_ms)
             producer.first_sequence = header.base_sequence
             self._remember(producer)
@@ -136,6 +160,9 @@ class ProducerStates:
         self._remember(producer)
 
     def _remember(self, producer: Producer) -> None:
+        if producer.id >= FIRST_KEYED_ID:
+            self._remember_key(producer)
+            return
         known = self._producers
         if known.pop(producer.id, None) is None:
             if self._limits.is_full_for(len(known)):
@@ -144,14 +171,46 @@ class ProducerStates:
             self._limits.count += 1
         known[producer.id] = producer
 
+    def _remember_key(self, producer: Producer) -> None:
+        if self._keyed.pop(producer.id, None) is None:
+            if self._limits.is_full_for_keys(len(self._keyed)):
+                self._keyed.popitem(last=False)
+                self._limits.keyed_count -= 1
+            self._limits.keyed_count += 1
+        self._keyed[producer.id] = producer
+
+    def _check_room_for_key(self, now_ms: int) -> None:
+        """None is forgotten too early: whoever repeats its write within the time relies on it."""
+        if not self._limits.is_full_for_keys(len(self._keyed)):
+            return
+        oldest = next(iter(self._keyed.values()), None)
+        if oldest is not None and oldest.last_timestamp_ms > now_ms - KEYED_KEPT_MS:
+            raise KafkaError(
+                ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+                f"{len(self._keyed)} idempotency keys of the last {KEYED_KEPT_MS // 60_000} minutes are remembered, "
+                "and there is no room for more: repeat it later, or spread the writes over more partitions",
+            )
+
     def forget_all(self) -> None:
         """The partition is gone."""
         self._limits.count -= len(self._producers)
+        self._limits.keyed_count -= len(self._keyed)
         self._producers.clear()
+        self._keyed.clear()
 
     def last_offsets(self) -> frozenset[int]:
         """Of the batches by which living producers are remembered: compaction keeps these."""
-        return frozenset(one.batches[-1].last_offset for one in self._producers.values() if one.batches)
+        return frozenset(one.batches[-1].last_offset for one in self if one.batches)
+
+    def expire_keys(self, before_ms: int) -> None:
+        while self._keyed and next(iter(self._keyed.values())).last_timestamp_ms < before_ms:
+            self._keyed.popitem(last=False)
+            self._limits.keyed_count -= 1
+
+    def restart_times(self, now_ms: int) -> None:
+        """The clock was wrong: each counts as having written just now, the longest idle still the first to go."""
+        for producer in self:
+            producer.last_timestamp_ms = now_ms
 
     def expire(self, before_ms: int) -> int:
         """Forget producers that have written nothing since; returns how many."""

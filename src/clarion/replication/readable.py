@@ -72,8 +72,17 @@ class ReadablePartition:
     def segment_count(self) -> int:
         return self.log.segment_count
 
+    @property
+    def flushed_offset(self) -> int:
+        """All before is on disk."""
+        return self.log.flushed.offset
+
     def is_flushed_to(self, offset: int) -> bool:
-        return self.log.flushed.offset >= offset
+        return self.flushed_offset >= offset
+
+    def note_damage(self, reason: str) -> None:
+        """What it holds is not what was written."""
+        self.log.note_damage(reason)
 
     # Messages
 
@@ -147,6 +156,10 @@ class ReadablePartition:
     @property
     def has_files_below_start(self) -> bool:
         return self.log.has_files_below_start
+
+    def has_files_below(self, offset: int) -> bool:
+        """Whether a sealed file has nothing from there on."""
+        return self.log.has_files_below(offset)
 
     def drop_below_start(self, *, is_start_saved: bool) -> None:
         self.log.drop_below_start(is_start_saved=is_start_saved)

@@ -19,6 +19,8 @@ import uvloop
 
 from clarion.broker.config import BrokerConfig
 from clarion.broker.server import BrokerServer
+from clarion.gateway.director import Director
+from clarion.gateway.door import Gateway
 from clarion.net import Service
 from clarion.testing.clock import ShiftedClock
 from clarion.testing.disk import DiskFaults, FaultyDisk
@@ -155,8 +157,12 @@ class BrokerThread:
             clock=self._clock,
             on_failure=self._on_failure,
             intercept=self._intercept,
+            gateway=Gateway,
         )
         await self.server.start()
+        self._director = Director(self.server.broker)
+        self._director.start()
+        self.server.on_stop(self._director.stop)
         self.trust_clock()
         self._started.set_result(None)
         if await self._ending:
@@ -171,6 +177,7 @@ class BrokerThread:
     async def _die(self) -> None:
         """Nothing reaches the disk any more; then the rest goes, as with a process."""
         self._disk.cut_off()
+        self._director.abandon()
         await self.server.kill()
 
     def _on_failure(self) -> None:

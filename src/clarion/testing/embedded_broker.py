@@ -110,6 +110,14 @@ class EmbeddedBroker:
         return self._placed().port
 
     @property
+    def http_url(self) -> str:
+        """Where the HTTP API is: of `embedded(metrics_port=0)`."""
+        address = self._living().server.metrics_address
+        if address is None:
+            raise BrokerDownError("the broker has no HTTP port: embedded(metrics_port=0) gives it a free one")
+        return f"http://{address.host}:{address.port}"
+
+    @property
     def data_dir(self) -> Path:
         return self._placed().data_dir
 

@@ -184,6 +184,11 @@ _PLACES: Final[dict[int, tuple[str, str]]] = {  # the answer's list, and the lis
     apis.DESCRIBE_TOPIC_PARTITIONS: ("topics", "topics"),
     apis.SHARE_GROUP_DESCRIBE: ("groups", "group_ids"),
     apis.DESCRIBE_SHARE_GROUP_OFFSETS: ("groups", "groups"),
+    apis.INITIALIZE_SHARE_GROUP_STATE: ("results", "topics"),
+    apis.READ_SHARE_GROUP_STATE: ("results", "topics"),
+    apis.WRITE_SHARE_GROUP_STATE: ("results", "topics"),
+    apis.DELETE_SHARE_GROUP_STATE: ("results", "topics"),
+    apis.READ_SHARE_GROUP_STATE_SUMMARY: ("results", "topics"),
 }
 
 

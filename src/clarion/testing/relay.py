@@ -47,6 +47,9 @@ class Relay(Connection):
     def is_closed(self) -> bool:
         return self._behind.is_closed
 
+    def has_left(self) -> bool:
+        return self._behind.has_left()
+
     @property
     def reply_room(self) -> ReplyRoom:
         return self._behind.reply_room

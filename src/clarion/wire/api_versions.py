@@ -3,7 +3,7 @@
 A client that asks in a version we do not know gets a version 0 reply with UNSUPPORTED_VERSION and our ranges, and asks
 again. Both parts of the feature list say `group.version` 1 and `share.version` 1: the new group protocol (KIP-848) and
 share groups (KIP-932) are there and switched on. In a cluster they also say which level of its own features brokers
-know, and which is in force; and nothing of share groups, which are not ready for it.
+know, and which is in force.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from clarion.model.errors import ErrorCode
 from clarion.wire import bridge
-from clarion.wire.apis import ADVERTISED, API_VERSIONS, APIS, SHARE_APIS
+from clarion.wire.apis import ADVERTISED, API_VERSIONS, APIS
 from clarion.wire.messages.metadata import (
     ApiVersion,
     ApiVersionsRequest,
@@ -23,8 +23,7 @@ from clarion.wire.messages.metadata import (
     SupportedFeatureKey,
 )
 
-_SHARE_FEATURE: Final = "share.version"
-FEATURES: Final[dict[str, int]] = {"group.version": 1, _SHARE_FEATURE: 1}
+FEATURES: Final[dict[str, int]] = {"group.version": 1, "share.version": 1}
 """Each feature at its one level."""
 
 _FEATURES_EPOCH: Final = 0  # without a cluster features are fixed, so their first epoch is their last
@@ -51,10 +50,6 @@ def encode_refusal(version: int, code: ErrorCode) -> bytes:
     return _encoded(version, code)
 
 
-def features(*, in_cluster: bool) -> dict[str, int]:
-    return {name: level for name, level in FEATURES.items() if not in_cluster or name != _SHARE_FEATURE}
-
-
 def names_its_software(request: ApiVersionsRequest, version: int) -> bool:
     """Kafka's rule (KIP-511): from v3 on, letters, digits, and '-' and '.' between them."""
     if version < 3:
@@ -65,8 +60,6 @@ def names_its_software(request: ApiVersionsRequest, version: int) -> bool:
 @cache
 def _encoded(version: int, code: ErrorCode, cluster: ClusterLevel | None = None) -> bytes:
     rising = [] if cluster is None else [cluster]
-    fixed = features(in_cluster=cluster is not None)
-    apis = [one for one in ADVERTISED if cluster is None or one[0] not in SHARE_APIS]
     supported = [SupportedFeatureKey(name=one.name, min_version=1, max_version=one.known) for one in rising]
     finalized = [
         FinalizedFeatureKey(name=one.name, max_version_level=one.in_force, min_version_level=one.in_force)
@@ -74,15 +67,15 @@ def _encoded(version: int, code: ErrorCode, cluster: ClusterLevel | None = None)
     ]
     response = ApiVersionsResponse(
         error_code=code,
-        api_keys=tuple(ApiVersion(api_key=key, min_version=low, max_version=high) for key, low, high in apis),
+        api_keys=tuple(ApiVersion(api_key=key, min_version=low, max_version=high) for key, low, high in ADVERTISED),
         supported_features=tuple(
-            SupportedFeatureKey(name=name, min_version=level, max_version=level) for name, level in fixed.items()
+            SupportedFeatureKey(name=name, min_version=level, max_version=level) for name, level in FEATURES.items()
         )
         + tuple(supported),
         finalized_features_epoch=_FEATURES_EPOCH if cluster is None else cluster.in_force,
         finalized_features=tuple(
             FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
-            for name, level in fixed.items()
+            for name, level in FEATURES.items()
         )
         + tuple(finalized),
     )

@@ -56,6 +56,11 @@ SHARE_GROUP_HEARTBEAT: Final = 76
 SHARE_GROUP_DESCRIBE: Final = 77
 SHARE_FETCH: Final = 78
 SHARE_ACKNOWLEDGE: Final = 79
+INITIALIZE_SHARE_GROUP_STATE: Final = 83
+READ_SHARE_GROUP_STATE: Final = 84
+WRITE_SHARE_GROUP_STATE: Final = 85
+DELETE_SHARE_GROUP_STATE: Final = 86
+READ_SHARE_GROUP_STATE_SUMMARY: Final = 87
 DESCRIBE_SHARE_GROUP_OFFSETS: Final = 90
 ALTER_SHARE_GROUP_OFFSETS: Final = 91
 DELETE_SHARE_GROUP_OFFSETS: Final = 92
@@ -157,6 +162,11 @@ _TABLE: Final = (
     Api(SHARE_GROUP_DESCRIBE, "ShareGroupDescribe", 1, 1, 0, messages="share_groups"),
     Api(SHARE_FETCH, "ShareFetch", 1, 2, 0, messages="share_groups"),
     Api(SHARE_ACKNOWLEDGE, "ShareAcknowledge", 1, 2, 0, messages="share_groups"),
+    Api(INITIALIZE_SHARE_GROUP_STATE, "InitializeShareGroupState", 0, 0, 0, messages="share_state"),
+    Api(READ_SHARE_GROUP_STATE, "ReadShareGroupState", 0, 0, 0, messages="share_state"),
+    Api(WRITE_SHARE_GROUP_STATE, "WriteShareGroupState", 0, 1, 0, messages="share_state"),
+    Api(DELETE_SHARE_GROUP_STATE, "DeleteShareGroupState", 0, 0, 0, messages="share_state"),
+    Api(READ_SHARE_GROUP_STATE_SUMMARY, "ReadShareGroupStateSummary", 0, 1, 0, messages="share_state"),
     Api(DESCRIBE_SHARE_GROUP_OFFSETS, "DescribeShareGroupOffsets", 0, 1, 0, messages="share_groups"),
     Api(ALTER_SHARE_GROUP_OFFSETS, "AlterShareGroupOffsets", 0, 0, 0, messages="share_groups"),
     Api(DELETE_SHARE_GROUP_OFFSETS, "DeleteShareGroupOffsets", 0, 0, 0, messages="share_groups"),
@@ -172,6 +182,12 @@ SHARE_APIS: Final = frozenset({
     *(SHARE_GROUP_HEARTBEAT, SHARE_GROUP_DESCRIBE, SHARE_FETCH, SHARE_ACKNOWLEDGE),
     *(DESCRIBE_SHARE_GROUP_OFFSETS, ALTER_SHARE_GROUP_OFFSETS, DELETE_SHARE_GROUP_OFFSETS),
 })  # fmt: skip
-"""Of share groups (KIP-932)."""
+"""Of share groups (KIP-932), for clients."""
+
+SHARE_STATE_APIS: Final = frozenset({
+    *(INITIALIZE_SHARE_GROUP_STATE, READ_SHARE_GROUP_STATE, WRITE_SHARE_GROUP_STATE),
+    *(DELETE_SHARE_GROUP_STATE, READ_SHARE_GROUP_STATE_SUMMARY),
+})  # fmt: skip
+"""Between brokers: where share-partitions keep what they know."""
 
 FIRST_FLEXIBLE: Final[dict[int, int]] = {api.key: api.first_flexible for api in _TABLE}

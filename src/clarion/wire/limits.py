@@ -20,6 +20,7 @@ _MEMBERS_MAX: Final = 2_000  # where a client speaks of itself, or of a few othe
 _REQUEST_ELEMENTS_MAX_OF: Final = {
     apis.LIST_OFFSETS: _PARTITIONS_MAX,
     apis.DESCRIBE_LOG_DIRS: _PARTITIONS_MAX,
+    apis.WRITE_SHARE_GROUP_STATE: _PARTITIONS_MAX,  # every record of a window may be in a state of its own
     apis.JOIN_GROUP: _MEMBERS_MAX,
     apis.LEAVE_GROUP: _MEMBERS_MAX,
 }

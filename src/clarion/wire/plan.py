@@ -25,6 +25,7 @@ from typing import Any, Final, Literal, get_args, get_origin
 
 from clarion.model.ids import NO_TOPIC_ID
 from clarion.wire.apis import APIS
+from clarion.wire.own_fields import with_own_fields
 
 Direction = Literal["request", "response"]
 
@@ -109,7 +110,7 @@ def _table(message: str) -> str:
     for area in _AREAS:
         tables: dict[str, str] = import_module(f"clarion.wire.tables.{area}").TABLES
         if message in tables:
-            return tables[message]
+            return with_own_fields(message, tables[message])
     raise LookupError(f"no table of {message}")
 
 

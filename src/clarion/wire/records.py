@@ -108,13 +108,13 @@ def unpack_records(batch: Buffer, header: BatchHeader, budget: WorkBudget) -> by
 def _records(data: bytes, header: BatchHeader) -> Iterator[Record]:
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
     append_time = header.max_timestamp if header.is_log_append_time else None
-    for _, _, end, timestamp_delta, offset_delta, key, value_at, headers_at in scan_spans(data, header):
+    for _, _, _, timestamp_delta, offset_delta, key, value_at, headers_at in scan_spans(data, header):
         yield Record(
             base_offset + offset_delta,
             base_timestamp + timestamp_delta if append_time is None else append_time,
             key,
             None if value_at < 0 else data[value_at:headers_at],
-            _read_headers(data, headers_at, end) if data[headers_at] else (),
+            read_headers(data, headers_at) if data[headers_at] else (),
         )
 
 
@@ -192,7 +192,7 @@ def scan_times(data: bytes, header: BatchHeader, *, records_max: int) -> Iterato
 _RECORD_BODY_BYTES_MIN: Final = 6  # attributes, timestamp delta, offset delta, key, value, header count: a byte each
 
 
-def _read_headers(data: bytes, at: int, end: int) -> Headers:
+def read_headers(data: bytes, at: int) -> Headers:
     """The headers of a record that `scan_spans` has been through: nothing is checked twice."""
     count, at = read_long(data, at)
     headers: list[tuple[str, bytes | None]] = []

@@ -3,7 +3,7 @@
 Time that passes, sleeps and sockets come from the running event loop. This room never decides anything.
 """
 
-from clarion.world.clock import Clock, SystemClock, boot_seconds, precise_seconds
+from clarion.world.clock import Clock, SystemClock, boot_seconds, precise_seconds, thread_seconds
 from clarion.world.disk import (
     NO_DESCRIPTOR,
     NO_ROOM,
@@ -42,4 +42,5 @@ __all__ = [
     "precise_seconds",
     "read_file",
     "replace_file",
+    "thread_seconds",
 ]

@@ -26,6 +26,9 @@ _SINCE_BOOT: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # th
 precise_seconds: Final = time.perf_counter  # for what takes less than the event loop's time can tell apart
 
 
+thread_seconds: Final = time.thread_time  # for how long the calling thread has had a processor
+
+
 class SystemClock:
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Final
 
 ROOT: Final = "root"
-COMPONENTS: Final = ("broker", "cli", "cluster", "log", "net", "replication", "world")  # as in `event_log`
+COMPONENTS: Final = ("broker", "cli", "cluster", "gateway", "log", "net", "replication", "world")  # as in `event_log`
 COMPONENT_LEVELS: Final = ("debug", "info", "warning", "error")
 _EVERYTHING: Final = ""
 _USUAL: Final = "info"

@@ -20,7 +20,7 @@ from clarion.model.client_metrics_settings import CLIENT_METRICS_SETTINGS
 from clarion.model.errors import KafkaError
 from clarion.model.group_settings import GROUP_SETTINGS
 from clarion.model.setting_kinds import Kind, Setting, write_value
-from clarion.model.topic_settings import TOPIC_SETTINGS, parse
+from clarion.model.topic_settings import TOPIC_SETTINGS, in_present_names, parse
 from clarion.world.log_levels import log_levels
 
 
@@ -82,6 +82,7 @@ UNKNOWN_KIND: Final = 0
 
 def topic_entries(overrides: Mapping[str, str], dynamic: DynamicSettings) -> list[ConfigEntry]:
     """Every setting of a topic, in alphabetical order."""
+    overrides = in_present_names(overrides)
     settings = parse(overrides, dynamic.defaults)
     entries = []
     for declared in TOPIC_SETTINGS.values():

@@ -132,7 +132,7 @@ class Placed:
         self._session = session
         self._header = header
         self._request = request
-        self._now_ms = broker.clock.now_ms()
+        self._now_ms = broker.arrival_ms()
         self._results: list[TopicResult] = []
         self._uncommitted: list[UncommittedBatch] = []
         self._pending: PendingReply | None = None
@@ -219,7 +219,7 @@ class Placed:
         return self.promise()
 
     async def _append_prepared(self) -> None:
-        self._now_ms = self._broker.clock.now_ms()
+        self._now_ms = self._broker.arrival_ms()
         async for one, (produced, at) in self._broker.turns.each(zip(self.waiting, self._places, strict=True)):
             self._append(one, produced, at, self._now_ms)
         self.finish()
@@ -325,7 +325,7 @@ class RequestTemplate:
         (correlation_id,) = _CORRELATION.unpack_from(frame, _CORRELATION_AT)
         partition = self.partition
         try:
-            appended = partition.append(records, broker.clock.now_ms())
+            appended = partition.append(records, broker.arrival_ms())
         except KafkaError as error:
             return encode_reply(self._header(correlation_id), [self._result(refused(self._index, error))])
         start_offset = partition.start_offset

@@ -2,7 +2,7 @@
 
 v2 all topics of a group, error of the whole answer · v5 leader epoch · v6 flexible · v7 require stable · v8 several
 groups · v9 member epochs of KIP-848 · v10 topic ids. While a coordinator loads, the answer is an error, never "no
-offset": a client would start from the beginning.
+offset": a client would start from the beginning. A stream subscription hears no offset from before its own retention.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from uuid import UUID
 
 from clarion.broker.authorizer import Operation, ResourceKind
 from clarion.broker.broker import Broker, RequestContext
+from clarion.broker.retention_floors import no_older_than_retention
 from clarion.groups.coordinator import GroupCoordinator
 from clarion.groups.offset_requests import all_topics, fetch_response, groups_asked
 from clarion.model.errors import ErrorCode, KafkaError
@@ -94,7 +95,8 @@ async def _fetch_in_pieces(
                 name=name, topic_id=topic_id, partition_indexes=tuple(one.partition_index for one in partitions)
             )
             found.append(_refused(asked, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
-    return OffsetFetchResponseGroup(group_id=group.group_id, topics=tuple(found))
+    raised = await no_older_than_retention(broker, group.group_id, tuple(found))
+    return OffsetFetchResponseGroup(group_id=group.group_id, topics=raised)
 
 
 def _refused(asked: OffsetFetchRequestTopic, code: ErrorCode) -> OffsetFetchResponseTopic:

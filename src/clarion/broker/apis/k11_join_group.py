@@ -16,6 +16,7 @@ from clarion.wire.messages.groups import JoinGroupRequest, JoinGroupResponse
 
 async def handle(broker: Broker, request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse:
     try:
+        broker.subscriptions.check_reader(request.group_id, is_queue=False)
         response: JoinGroupResponse = await broker.groups.call(
             request.group_id, Operation.READ, GroupCoordinator.join_group, request, context
         )

@@ -3,7 +3,8 @@
 v2 flexible · v3 error code of the whole answer · v4 total and usable bytes of the disk.
 
 There is one directory, and no replica moves between directories: no lag, no future replica. A partition that does not
-exist is left out, as in Kafka.
+exist is left out, as in Kafka. Who asks about topics by name hears in tagged fields of ours who needs how much of the
+partitions that this broker leads, and since when.
 """
 
 from __future__ import annotations
@@ -33,16 +34,30 @@ _UNKNOWN: Final = -1
 async def handle(broker: Broker, request: DescribeLogDirsRequest, context: RequestContext) -> DescribeLogDirsResponse:
     if not broker.resolver.allows(context.principal, Operation.DESCRIBE, ResourceKind.CLUSTER, THE_CLUSTER):
         return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, results=())
-    sizes: dict[str, dict[int, int]] = {}
-    for number, partition in enumerate(_asked(broker, request), start=1):
+    partitions = list(_asked(broker, request))
+    found = None if request.topics is None else await broker.needs.look(partitions)
+    described: dict[str, list[DescribeLogDirsPartition]] = {}
+    for number, partition in enumerate(partitions, start=1):
         try:
             size = partition.size_bytes
+            holders = () if found is None else await broker.cleaner.holders(partition, found.of(partition) or ())
         except OSError:
             continue  # it went while we were looking
-        sizes.setdefault(partition.tp.topic, {})[partition.tp.partition] = size
+        described.setdefault(partition.tp.topic, []).append(
+            DescribeLogDirsPartition(
+                partition_index=partition.tp.partition,
+                partition_size=size,
+                offset_lag=0,
+                is_future_key=False,
+                holders=tuple(holders),
+            )
+        )
         if number % _PARTITIONS_PER_TURN == 0:
             await asyncio.sleep(0)
-    topics = tuple(_topic(name, by_index) for name, by_index in sizes.items())
+    topics = tuple(
+        DescribeLogDirsTopic(name=name, partitions=tuple(sorted(of_topic, key=lambda one: one.partition_index)))
+        for name, of_topic in described.items()
+    )
     result = await asyncio.get_running_loop().run_in_executor(None, _folder, broker.config.data_dir, topics)
     return DescribeLogDirsResponse(results=(result,))
 
@@ -56,16 +71,6 @@ def _asked(broker: Broker, request: DescribeLogDirsRequest) -> Iterator[Partitio
         if topic is not None:
             found = (broker.partitions.find(topic.id, index) for index in asked.partitions)
             yield from (partition for partition in found if partition is not None)
-
-
-def _topic(name: str, size_by_index: dict[int, int]) -> DescribeLogDirsTopic:
-    return DescribeLogDirsTopic(
-        name=name,
-        partitions=tuple(
-            DescribeLogDirsPartition(partition_index=index, partition_size=size, offset_lag=0, is_future_key=False)
-            for index, size in sorted(size_by_index.items())
-        ),
-    )
 
 
 def _folder(path: str, topics: tuple[DescribeLogDirsTopic, ...]) -> DescribeLogDirsResult:

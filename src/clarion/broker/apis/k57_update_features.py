@@ -15,7 +15,7 @@ from clarion.broker.authorizer import Operation
 from clarion.broker.broker import Broker, RequestContext
 from clarion.cluster.features import CLUSTER_FEATURE, check_raise
 from clarion.model.errors import ErrorCode, KafkaError
-from clarion.wire.api_versions import features
+from clarion.wire.api_versions import FEATURES
 from clarion.wire.messages.controller import (
     FeatureUpdateKey,
     UpdatableFeatureResult,
@@ -44,7 +44,7 @@ async def handle(broker: Broker, request: UpdateFeaturesRequest, context: Reques
 def _check(broker: Broker, update: FeatureUpdateKey) -> None:
     if broker.node is not None and update.feature == CLUSTER_FEATURE:
         return check_raise(broker.image, update.max_version_level)
-    level = features(in_cluster=broker.node is not None).get(update.feature)
+    level = FEATURES.get(update.feature)
     if level is None:
         raise KafkaError(
             ErrorCode.INVALID_UPDATE_VERSION, f"this broker does not know the feature {update.feature[:100]!r}"

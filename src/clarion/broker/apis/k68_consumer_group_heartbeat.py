@@ -18,6 +18,7 @@ from clarion.wire.messages.groups import (
 async def handle(
     broker: Broker, request: ConsumerGroupHeartbeatRequest, context: RequestContext
 ) -> ConsumerGroupHeartbeatResponse:
+    broker.subscriptions.check_reader(request.group_id, is_queue=False)
     await broker.groups.resolve_aside(request.group_id, request.subscribed_topic_regex)
     response: ConsumerGroupHeartbeatResponse = await broker.groups.call(
         request.group_id, Operation.READ, GroupCoordinator.consumer_group_heartbeat, request, context

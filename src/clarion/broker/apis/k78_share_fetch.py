@@ -3,7 +3,7 @@
 v2 acquire mode (KIP-1206), renewals (KIP-1222). Acknowledgements in the same request happen first. Records come as
 whole batches of the log; which of them are the member's, and how often each was delivered, is told beside them, and is
 durable before the reply. Who finds nothing waits, in line with the others (`share_leaders`), unless it has
-acknowledged something: that is answered at once.
+acknowledged something: that is answered at once. A client that says more over another connection ends the wait.
 
 Left out: there are no transactions yet, so both isolation levels read up to the watermark. The optimal size of a batch
 of acquired records is not used: runs are as long as they are.
@@ -25,10 +25,11 @@ from clarion.broker.apis.share_pieces import (
     member_of,
 )
 from clarion.broker.broker import Broker, RequestContext
-from clarion.broker.share_leaders import ShareFetched, ShareLeader, Waiter, limits_of
+from clarion.broker.queue_rules import rules_of
+from clarion.broker.share_leader import ShareFetched, ShareLeader, Waiter
 from clarion.model.errors import ErrorCode, KafkaError
-from clarion.queues.sessions import FINAL_EPOCH, SharedPartition, ShareSession
-from clarion.queues.share_partition import AcquireMode
+from clarion.queues.acquisition import AcquireMode
+from clarion.queues.sessions import FINAL_EPOCH, OPENING_EPOCH, SharedPartition, ShareSession
 from clarion.wire.messages.share_groups import (
     AcquiredRecords,
     ShareFetchPartition,
@@ -44,6 +45,7 @@ _WAIT_MS_MAX: Final = 300_000  # nobody needs to hold a request longer
 
 async def handle(broker: Broker, request: ShareFetchRequest, context: RequestContext) -> ShareFetchResponse:
     member = member_of(broker, request.group_id, request.member_id, context)
+    broker.subscriptions.check_reader(member.group_id, is_queue=True, knows_filters=request.knows_filters)
     _check(request)
     asked = each_partition(request.topics)
     check_count(request.forgotten_topics_data)
@@ -57,6 +59,9 @@ async def handle(broker: Broker, request: ShareFetchRequest, context: RequestCon
     )
     forgotten = ((one.topic_id, index) for one in request.forgotten_topics_data for index in one.partitions)
     broker.shares.sessions.change(session, asked, forgotten)
+    if request.share_session_epoch == OPENING_EPOCH:
+        known = [broker.shares.leaders.known(session.group_id, *one) for one in session.in_turn()]
+        await broker.shares.renew(leader for leader in known if leader is not None)
     reply = _Reply(member)
     async for one, what in broker.turns.each(acknowledged.items()):
         await reply.acknowledge(one, what, may_renew=request.is_renew_ack)
@@ -64,6 +69,8 @@ async def handle(broker: Broker, request: ShareFetchRequest, context: RequestCon
         give_back(broker, session)
     elif request.max_records > 0 and not request.is_renew_ack:
         await _fetch(member, session, request, reply, context)
+        if session.is_over:
+            give_back(broker, session)  # what it took since the member has said good-bye
     return reply.response()
 
 
@@ -83,12 +90,14 @@ async def _fetch(
         if reply.has_something or left <= 0 or not (leaders or is_loading):
             return
         waiter = Waiter(leaders)
+        session.on_next = waiter.hurry
         try:
             await waiter.wait(min(left, _LOADING_SECONDS) if is_loading else left, context.has_left)
         finally:
+            session.on_next = None
             waiter.leave()
-        if context.has_left():
-            return  # what it took now, nobody could have until the lock ends
+        if waiter.is_hurried or context.has_left():
+            return  # what it took now, nobody could have until the lock ends, or the client asks again
 
 
 async def _look(
@@ -98,7 +107,7 @@ async def _look(
 
     The share-partitions that were looked at, and whether some are still loading: clients know no word for that.
     """
-    broker, limits = member.broker, limits_of(member.config)
+    broker, rules = member.broker, rules_of(member.broker, member.group_id)  # paused meanwhile, or no longer
     bytes_left = min(request.max_bytes, broker.config.limits.fetch_bytes_max)
     records_left, mode = request.max_records, AcquireMode(request.share_acquire_mode)
     leaders, is_loading = [], False
@@ -108,11 +117,9 @@ async def _look(
         try:
             leader = await member.leader(*one)
             leaders.append(leader)
-            found = await leader.fetch(member.member_id, limits, records_left, bytes_left, mode)
+            found = await leader.fetch(member.member_id, rules, records_left, bytes_left, mode)
             if found is not None:
-                saved = leader.saved()
-                if saved is not None:
-                    await saved
+                await leader.wait_saved()
                 session.served(one)
                 records_left -= found.count
                 bytes_left -= len(found.records)
@@ -165,7 +172,7 @@ class _Reply:
             topics.setdefault(topic_id, []).append(data)
         leaders = [data.current_leader for partitions in topics.values() for data in partitions]
         return ShareFetchResponse(
-            acquisition_lock_timeout=self._member.config.share_record_lock_duration_ms,
+            acquisition_lock_timeout=self._member.rules.limits.lock_duration_ms,
             responses=tuple(
                 ShareFetchTopicResponse(topic_id=topic_id, partitions=tuple(partitions))  # type: ignore[arg-type]
                 for topic_id, partitions in topics.items()

@@ -48,7 +48,7 @@ async def handle(broker: Broker, request: ShareAcknowledgeRequest, context: Requ
     for (topic_id, _), data in zip(asked, told, strict=True):
         topics[topic_id].append(data)
     return ShareAcknowledgeResponse(
-        acquisition_lock_timeout=member.config.share_record_lock_duration_ms,
+        acquisition_lock_timeout=member.rules.limits.lock_duration_ms,
         responses=tuple(
             ShareAcknowledgeTopicResponse(topic_id=topic_id, partitions=tuple(partitions))
             for topic_id, partitions in topics.items()

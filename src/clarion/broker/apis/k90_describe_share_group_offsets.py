@@ -1,7 +1,8 @@
 """DescribeShareGroupOffsets v0-1: where share groups are, partition by partition (KIP-932).
 
 v1 lag (KIP-1226): records between the start and the watermark that are not done. A partition whose share state has not
-begun, or whose start nobody has chosen yet, has the offset -1; so has the lag where another broker leads the data.
+begun, or whose start nobody has chosen yet, has the offset -1; so has the lag where this broker has no replica of the
+data. Where it follows, the watermark is that which it has heard of.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ async def _partition(
         return _refused(index, error)
     lag = -1
     partition = broker.partitions.find(topic.id, index)
-    if state.start_offset != UNINITIALIZED and partition is not None and partition.is_leader:
+    if state.start_offset != UNINITIALIZED and partition is not None:
         lag = max(0, partition.high_watermark.offset - state.start_offset - max(state.done_count, 0))
     return DescribeShareGroupOffsetsResponsePartition(
         partition_index=index, start_offset=state.start_offset, leader_epoch=state.leader_epoch, lag=lag

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from clarion.broker.authorizer import Operation, Principal
 from clarion.broker.broker import Broker, RequestContext
-from clarion.broker.share_leaders import ShareLeader, limits_of
-from clarion.groups.config import GroupConfig
+from clarion.broker.queue_rules import QueueRules, rules_of
+from clarion.broker.share_leader import ShareLeader
 from clarion.groups.names import check_names
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import TopicId
@@ -32,7 +32,7 @@ class Member(NamedTuple):
     listener: int
     group_id: str
     member_id: str
-    config: GroupConfig
+    rules: QueueRules
 
     def partition(self, topic_id: TopicId, index: int) -> Partition:
         resolver = self.broker.resolver
@@ -47,8 +47,7 @@ def member_of(broker: Broker, group_id: str | None, member_id: str | None, conte
         raise KafkaError(ErrorCode.INVALID_REQUEST, "the group id or the member id is missing")
     check_names(group_id, member_id)
     broker.resolver.require_group(context.principal, Operation.READ, group_id)
-    config = broker.groups.config_of(group_id)
-    return Member(broker, context.principal, context.listener, group_id, member_id, config)
+    return Member(broker, context.principal, context.listener, group_id, member_id, rules_of(broker, group_id))
 
 
 def each_partition(topics: Sequence[ShareFetchTopic]) -> dict[SharedPartition, ShareFetchPartition]:
@@ -75,17 +74,17 @@ async def acknowledge(
 ) -> None:
     """Returns when it is durable. KafkaError says why it has not happened."""
     batches = [
-        Acknowledgement(one.first_offset, one.last_offset, one.acknowledge_types)
+        Acknowledgement(
+            one.first_offset, one.last_offset, one.acknowledge_types, one.delay_ms, one.reason, one.extend_ms
+        )
         for one in asked.acknowledgement_batches
     ]
-    if may_renew and not member.config.share_renew_acknowledge_enable:
+    if may_renew and not member.rules.may_renew:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "renewals are switched off for this group")
     check_acknowledgements(batches, may_renew=may_renew)
     leader = await member.leader(*partition)
-    leader.acknowledge(member.member_id, limits_of(member.config), batches)
-    saved = leader.saved()
-    if saved is not None:
-        await saved
+    leader.acknowledge(member.member_id, member.rules, batches)
+    await leader.wait_saved()
 
 
 def give_back(broker: Broker, session: ShareSession) -> None:
@@ -93,7 +92,7 @@ def give_back(broker: Broker, session: ShareSession) -> None:
     for topic_id, index in session.partitions:
         leader = broker.shares.leaders.known(session.group_id, topic_id, index)
         if leader is not None:
-            leader.give_back(session.member_id)
+            leader.end_session(session.member_id)
 
 
 def leader_told(member: Member, code: int, partition: SharedPartition) -> ShareCurrentLeader:

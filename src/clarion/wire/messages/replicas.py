@@ -175,11 +175,24 @@ class DescribeLogDirsRequest:
 
 
 @message
+class LogHolder:
+    """Clarion's own (`wire.own_fields`): a subscription or group, and what it needs of a partition."""
+
+    name: str
+    is_group: bool
+    until_acknowledged: bool
+    from_offset: int
+    held_bytes: int
+    since_ms: int
+
+
+@message
 class DescribeLogDirsPartition:
     partition_index: int
     partition_size: int
     offset_lag: int
     is_future_key: bool
+    holders: tuple[LogHolder, ...] = ()  # Clarion's own, where the leader is asked for topics by name
 
 
 @message

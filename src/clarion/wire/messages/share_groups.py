@@ -20,6 +20,7 @@ class ShareGroupHeartbeatRequest:
     member_epoch: int = 0
     rack_id: str | None = None
     subscribed_topic_names: tuple[str, ...] | None = None
+    knows_filters: bool = False  # Clarion's own (`wire.own_fields`)
 
 
 @message
@@ -82,9 +83,14 @@ class ShareGroupDescribeResponse:
 
 @message
 class AcknowledgementBatch:
+    """The last three are Clarion's own (`wire.own_fields`)."""
+
     first_offset: int
     last_offset: int
     acknowledge_types: tuple[int, ...] = ()
+    delay_ms: int = -1
+    reason: str = ""
+    extend_ms: int = 0
 
 
 @message
@@ -119,6 +125,7 @@ class ShareFetchRequest:
     is_renew_ack: bool = False
     topics: tuple[ShareFetchTopic, ...] = ()
     forgotten_topics_data: tuple[ForgottenShareTopic, ...] = ()
+    knows_filters: bool = False  # Clarion's own (`wire.own_fields`)
 
 
 @message

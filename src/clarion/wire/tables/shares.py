@@ -140,6 +140,115 @@ node_endpoints [struct]
   port int32
   rack string null = null
 """,
+    "InitializeShareGroupStateRequest": """
+0-0 flexible 0+
+group_id string
+topics [struct]
+  topic_id uuid
+  partitions [struct]
+    partition int32
+    state_epoch int32
+    start_offset int64
+""",
+    "InitializeShareGroupStateResponse": """
+0-0 flexible 0+
+results [struct]
+  topic_id uuid
+  partitions [struct]
+    partition int32
+    error_code int16
+    error_message string null = null
+""",
+    "ReadShareGroupStateRequest": """
+0-0 flexible 0+
+group_id string
+topics [struct]
+  topic_id uuid
+  partitions [struct]
+    partition int32
+    leader_epoch int32
+""",
+    "ReadShareGroupStateResponse": """
+0-0 flexible 0+
+results [struct]
+  topic_id uuid
+  partitions [struct]
+    partition int32
+    error_code int16
+    error_message string null = null
+    state_epoch int32
+    start_offset int64
+    state_batches [struct]
+      first_offset int64
+      last_offset int64
+      delivery_state int8
+      delivery_count int16
+""",
+    "WriteShareGroupStateRequest": """
+0-1 flexible 0+
+group_id string
+topics [struct]
+  topic_id uuid
+  partitions [struct]
+    partition int32
+    state_epoch int32
+    leader_epoch int32
+    start_offset int64
+    delivery_complete_count int32 1+ = -1
+    state_batches [struct]
+      first_offset int64
+      last_offset int64
+      delivery_state int8
+      delivery_count int16
+""",
+    "WriteShareGroupStateResponse": """
+0-1 flexible 0+
+results [struct]
+  topic_id uuid
+  partitions [struct]
+    partition int32
+    error_code int16
+    error_message string null = null
+""",
+    "DeleteShareGroupStateRequest": """
+0-0 flexible 0+
+group_id string
+topics [struct]
+  topic_id uuid
+  partitions [struct]
+    partition int32
+""",
+    "DeleteShareGroupStateResponse": """
+0-0 flexible 0+
+results [struct]
+  topic_id uuid
+  partitions [struct]
+    partition int32
+    error_code int16
+    error_message string null = null
+""",
+    "ReadShareGroupStateSummaryRequest": """
+0-1 flexible 0+
+group_id string
+topics [struct]
+  topic_id uuid
+  partitions [struct]
+    partition int32
+    leader_epoch int32
+""",
+    "ReadShareGroupStateSummaryResponse": """
+0-1 flexible 0+
+results [struct]
+  topic_id uuid
+  partitions [struct]
+    partition int32
+    error_code int16
+    error_message string null = null
+    state_epoch int32
+    leader_epoch int32
+    start_offset int64
+    delivery_complete_count int32 1+ = -1
+""",
     "DescribeShareGroupOffsetsRequest": """
 0-1 flexible 0+
 groups [struct]

@@ -1,0 +1,228 @@
+"""Dead letters: records that a queue gives up, written to another topic before they leave it.
+
+A dead letter is the record as it was, with headers that say whose it is, where it comes from and why. The record is
+ARCHIVED when its dead letter is committed; whoever ends in between leaves it ARCHIVING, and the next leader writes the
+dead letter, perhaps again. While none can be written the records stay, and count as open: a queue whose dead letters go
+nowhere comes to a stop, and loses nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from clarion.broker.messages import WRITE_TIMEOUT_MS, write_to
+from clarion.broker.share_records import records_at
+from clarion.broker.threads import in_thread
+from clarion.cluster import Topic
+from clarion.model.errors import ErrorCode, KafkaError
+from clarion.net.channel import ChannelLostError, ChannelUnusableError
+from clarion.queues.runs import RecordRun
+from clarion.replication import Partition
+from clarion.wire import relayed
+from clarion.wire.apis import PRODUCE
+from clarion.wire.batch import HEADER_BYTES
+from clarion.wire.compression import Codec
+from clarion.wire.records import NewRecord, Record, encode_batch
+from clarion.world import event_log
+from clarion.world.events import Repeats
+
+if TYPE_CHECKING:
+    from clarion.broker.broker import Broker
+    from clarion.broker.share_leader import ShareLeader
+
+log = event_log("broker")
+
+HEADER: Final = "clarion-dead-letter-"
+_LOT: Final = 500  # records at a time
+_BATCH_BYTES: Final = 256 * 1024  # of records in one batch; one that is larger is alone
+_RECORD_BYTES: Final = 40  # of a record, or of a header, beside what is in it, at most
+_HEADERS_BYTES: Final = 8 * 1024  # by so much a dead letter may be larger than its record
+_RETENTION_MS: Final = 30 * 24 * 3_600_000  # of a topic that is made for them: somebody looks within a month
+_TOO_LARGE: Final = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
+_PAUSE_SECONDS: Final = (0.1, 30.0)  # before it is tried again; twice as long each time
+
+
+class _Lot(NamedTuple):
+    batch: bytearray
+    offsets: list[int]  # of the records whose letters are in it
+
+
+def batch_bytes_max(broker: Broker, topic: Topic) -> int:
+    """Of records in one batch; where its topic takes less, no more than that."""
+    told = topic.overrides.get("max.message.bytes")
+    taken = broker.partitions.defaults.max_message_bytes if told is None else int(told)
+    return min(_BATCH_BYTES, taken - HEADER_BYTES)
+
+
+def lots_of(records: list[NewRecord], bytes_max: int) -> Iterator[slice]:
+    """Which of them go together into one batch; one that is larger is alone."""
+    first = size = 0
+    for at, record in enumerate(records):
+        bytes_ = _bytes_of(record)
+        if at > first and size + bytes_ > bytes_max:
+            yield slice(first, at)
+            first, size = at, 0
+        size += bytes_
+    if records:
+        yield slice(first, len(records))
+
+
+def encode_within(records: list[NewRecord], bytes_max: int) -> bytearray:
+    """Compressed if it is larger: so it may have been written, and only so be small enough for its topic."""
+    is_large = sum(map(_bytes_of, records)) > bytes_max
+    return encode_batch(records, compression=Codec.GZIP if is_large else Codec.NONE)
+
+
+def _bytes_of(record: NewRecord) -> int:
+    """At most, in a batch."""
+    key, value, headers, _ = record
+    in_headers = sum(len(name) * 3 + len(value or b"") + _RECORD_BYTES for name, value in headers)
+    return len(key or b"") + len(value or b"") + in_headers + _RECORD_BYTES
+
+
+class DeadLetters:
+    """Those of one share-partition."""
+
+    def __init__(self, broker: Broker, leader: ShareLeader) -> None:
+        self._broker = broker
+        self._leader = leader
+        self._is_writing = False
+        self._failures = Repeats(lines_max=1, seconds=60.0)
+
+    def look(self) -> None:
+        """To be called after every change."""
+        if not self._is_writing and self._leader.share.has_given_up:
+            self._is_writing = True
+            self._broker.turns.start(self._write_all(), lambda: None)
+
+    async def _write_all(self) -> None:
+        leader, pause = self._leader, _PAUSE_SECONDS[0]
+        try:
+            while leader.is_current and (runs := leader.share.given_up(_LOT)):
+                try:
+                    if leader.rules.dead_letter_topic:  # else its subscription has gone, and they with it
+                        await self._write(runs, leader.rules.dead_letter_topic)
+                except (KafkaError, OSError) as error:
+                    self._complain(error)
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, _PAUSE_SECONDS[1])
+                    continue
+                pause = _PAUSE_SECONDS[0]
+                for run in runs:
+                    leader.share.archived(run.first, run.last)
+                leader.changed()
+        finally:
+            self._is_writing = False
+
+    def _complain(self, error: Exception) -> None:
+        if self._failures.allow(asyncio.get_running_loop().time()):
+            reason = (error.message or error.code.name) if isinstance(error, KafkaError) else str(error)
+            topic, left_out = self._leader.rules.dead_letter_topic, self._failures.take_left_out()
+            log.warning("dead_letters_not_written", share=str(self._leader.key), topic=topic, reason=reason, **left_out)
+
+    async def _write(self, runs: list[RecordRun], topic_name: str) -> None:
+        """Of records that the log has lost meanwhile there is nothing to write."""
+        source = self._leader.partition
+        records = await records_at(source, [(run.first, run.last) for run in runs])
+        if not records:
+            return
+        topic = await self._topic(topic_name)
+        partition = self._partition_of(topic)
+        bytes_max = batch_bytes_max(self._broker, topic)
+        lots = await in_thread(lambda: self._lots(records, runs, bytes_max))
+        if partition is None:
+            await self._write_elsewhere(topic, lots)
+        else:
+            await self._write_each(lots, lambda batch: write_to(self._broker, partition, batch))
+        log.info("dead_letters_written", share=str(self._leader.key), topic=topic_name, records=len(records))
+
+    async def _write_each(self, lots: list[_Lot], write: Callable[[bytearray], Awaitable[object]]) -> None:
+        """Each leaves the queue when it is written: what stands behind one that is too large is not written again and
+        again with it."""
+        too_large: KafkaError | None = None
+        for lot in lots:
+            try:
+                await write(lot.batch)
+            except KafkaError as error:
+                if error.code not in _TOO_LARGE:
+                    raise
+                too_large = error
+                continue
+            for offset in lot.offsets:
+                self._leader.share.archived(offset, offset)
+            self._leader.changed()
+        if too_large is not None:
+            raise too_large
+
+    async def _topic(self, name: str) -> Topic:
+        known = self._broker.image.topics.get(name)
+        if known is not None:
+            return known
+        source = self._broker.image.topics[self._leader.partition.tp.topic]
+        bytes_max = self._broker.partitions.settings_of(source).max_message_bytes + _HEADERS_BYTES
+        settings = {"retention.ms": str(_RETENTION_MS), "max.message.bytes": str(bytes_max)}
+        try:
+            return await self._broker.create_topic(name, source.partition_count, settings)
+        except KafkaError as error:
+            known = self._broker.image.topics.get(name)
+            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS or known is None:
+                raise
+            return known
+
+    def _partition_of(self, topic: Topic) -> Partition | None:
+        """The one of the same number, if this broker leads it; else any that it leads: where it was is in a header."""
+        for index in (self._leader.key.partition % topic.partition_count, *range(topic.partition_count)):
+            partition = self._broker.partitions.find(topic.id, index)
+            if partition is not None and partition.is_leader:
+                return partition
+        return None
+
+    async def _write_elsewhere(self, topic: Topic, lots: list[_Lot]) -> None:
+        """This broker leads none of its partitions: whoever leads the one of the same number is told."""
+        index = self._leader.key.partition % topic.partition_count
+        node, leader = self._broker.node, topic.partitions[index].leader
+        if node is None or leader not in self._broker.image.brokers:
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic.name}-{index} has no leader at the moment")
+        channel = node.channel_to(self._broker, leader)
+        try:
+            opened = await channel.open()
+
+            async def produce(batch: bytearray) -> None:
+                body = relayed.produce_request(topic.id, index, batch, WRITE_TIMEOUT_MS)
+                produced = relayed.read_produced(await opened.ask_encoded(PRODUCE, relayed.PRODUCE_VERSION, body))
+                if produced.error_code:
+                    raise KafkaError(ErrorCode(produced.error_code), produced.error_message or "")
+
+            await self._write_each(lots, produce)
+        except (ChannelLostError, ChannelUnusableError, TimeoutError) as error:
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {leader} does not answer: {error}") from error
+        finally:
+            channel.close()
+
+    def _lots(self, records: list[Record], runs: list[RecordRun], bytes_max: int) -> list[_Lot]:
+        letters = [
+            self._letter(record, next(run for run in runs if run.first <= record.offset <= run.last))
+            for record in records
+        ]
+        return [
+            _Lot(encode_within(letters[part], bytes_max), [record.offset for record in records[part]])
+            for part in lots_of(letters, bytes_max)
+        ]
+
+    def _letter(self, record: Record, run: RecordRun) -> NewRecord:
+        """If it has been a dead letter before, and was sent back, only its last death is told."""
+        key = self._leader.key
+        about = {
+            "subscription": key.group_id,
+            "topic": self._leader.partition.tp.topic,
+            "partition": key.partition,
+            "offset": record.offset,
+            "deliveries": run.deliveries,
+            "reason": run.reason,
+            "time": self._broker.clock.now_ms(),
+        }
+        kept = [(name, value) for name, value in record.headers if not name.startswith(HEADER)]
+        added = [(HEADER + name, str(value).encode()) for name, value in about.items()]
+        return record.key, record.value, [*kept, *added], record.timestamp

@@ -1,0 +1,154 @@
+"""What subscriptions and groups need of the partitions that this broker leads, found out wherever it is known.
+
+What they have acknowledged is durable where it is written down: committed offsets with the coordinators of groups,
+queues' positions with the share coordinators. Both may be on other brokers, and answer only when no failover can undo
+what they say. What nobody answers counts as not acknowledged: messages stay, up to the topic's maximum.
+
+    found = await needs.look(partitions)
+    found.of(partition)     → what anybody needs, for `consumers.retention.decide`; None: nothing may go now
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from clarion.broker.group_positions import GroupPositions
+from clarion.consumers.retention import UNKNOWN_GROUPS, Need, needs_acknowledgements
+from clarion.model.errors import KafkaError
+from clarion.model.ids import TopicId, TopicPartition
+from clarion.model.names import SHARE_STATE_TOPIC
+from clarion.net.channel import LastingChannel
+from clarion.queues.state_records import UNINITIALIZED, ShareKey
+from clarion.replication import Partition
+
+if TYPE_CHECKING:
+    from clarion.broker.broker import Broker
+    from clarion.model.subscription import Subscription
+
+_PATIENCE_SECONDS: Final = 5.0  # for a coordinator's answer; the next look asks again
+
+
+class NeedsFound:
+    """What one look found out."""
+
+    def __init__(self, *, is_catalog_known: bool) -> None:
+        self._is_catalog_known = is_catalog_known
+        self.subscriptions: dict[str, Sequence[Subscription]] = {}  # by topic
+        self.committed: dict[TopicPartition, dict[str, int]] = {}
+        self.shares: dict[tuple[TopicId, int], dict[str, int]] = {}  # by partition: where groups and queues are
+        self.has_all_groups = True
+        self._groups: dict[str, set[str]] = {}  # by topic: who has committed in any of its partitions
+
+    def of(self, partition: Partition) -> Sequence[Need] | None:
+        if not self._is_catalog_known:
+            return None
+        settings, tp = partition.settings, partition.tp
+        subscriptions = self.subscriptions.get(tp.topic, ())
+        if not (subscriptions or settings.retention_hold_groups or settings.is_by_subscriptions):
+            return ()
+        if not partition.is_leader:
+            return None  # the leader asks, decides, and tells where its log starts
+        needs = [Need.of_subscription(one, self._position(one, partition)) for one in subscriptions]
+        committed = self.committed.get(tp, {})
+        needs += [Need.of_holding_group(one, committed.get(one)) for one in settings.retention_hold_groups]
+        if settings.is_by_subscriptions:
+            needs += self._of_groups(partition, {need.holder for need in needs})
+        return needs
+
+    def _position(self, subscription: Subscription, partition: Partition) -> int | None:
+        if subscription.is_queue:
+            return self._shares_of(partition).get(subscription.name)
+        return self.committed.get(partition.tp, {}).get(subscription.name)
+
+    def _groups_in(self, topic: str) -> set[str]:
+        if topic not in self._groups:
+            of_topic = [groups for at, groups in self.committed.items() if at.topic == topic]
+            self._groups[topic] = set[str]().union(*of_topic)
+        return self._groups[topic]
+
+    def _shares_of(self, partition: Partition) -> Mapping[str, int]:
+        return self.shares.get((partition.topic_id, partition.tp.partition), {})
+
+    def _of_groups(self, partition: Partition, named: set[str]) -> list[Need]:
+        """A group that has committed in another partition of the topic alone reads this one too: it is behind there."""
+        committed = self.committed.get(partition.tp, {})
+        readers = {group: committed.get(group) for group in self._groups_in(partition.tp.topic)}
+        known = (*readers.items(), *self._shares_of(partition).items())
+        needs = [Need.of_group(group_id, offset) for group_id, offset in known if group_id not in named]
+        if not self.has_all_groups:
+            needs.append(Need.of_group(UNKNOWN_GROUPS, None))
+        return needs
+
+
+class RetentionNeeds:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._positions = GroupPositions(broker)
+
+    def close(self) -> None:
+        self._positions.close()
+
+    def channel_to(self, broker_id: int) -> LastingChannel:
+        """The way to another broker, for questions that are answered at once."""
+        return self._positions.channel_to(broker_id)
+
+    async def look(self, partitions: Iterable[Partition]) -> NeedsFound:
+        """Asks only about partitions of which somebody may need something; most have nobody."""
+        known = self._broker.subscriptions
+        found = NeedsFound(is_catalog_known=known.has_loaded)
+        if not known.has_loaded:
+            return found
+        any_subscriptions = bool(known.all())
+        led = []
+        for partition in partitions:
+            settings, topic = partition.settings, partition.tp.topic
+            if any_subscriptions and topic not in found.subscriptions:
+                found.subscriptions[topic] = known.for_topic(topic)
+            if (
+                settings.is_deleted
+                and partition.is_leader
+                and (settings.is_by_subscriptions or settings.retention_hold_groups or found.subscriptions.get(topic))
+            ):
+                led.append(partition)
+        if led:
+            await self._find_positions(found, led)
+        return found
+
+    async def _find_positions(self, found: NeedsFound, partitions: list[Partition]) -> None:
+        """All groups count where subscriptions and groups decide, elsewhere only those that are named."""
+        topics = {one.tp.topic: one.topic_id for one in partitions}
+        wants_all = any(one.settings.is_by_subscriptions for one in partitions)
+        named = {group for one in partitions for group in one.settings.retention_hold_groups}
+        queues: set[tuple[str, str]] = set()  # topic and subscription
+        for topic in topics:
+            for one in found.subscriptions.get(topic, ()):
+                if one.name in needs_acknowledgements([one]):
+                    queues.add((topic, one.name)) if one.is_queue else named.add(one.name)
+        if wants_all or named:
+            groups = await self._positions.find(topics, named, wants_all=wants_all)
+            found.committed, found.has_all_groups = groups.committed, groups.has_all
+            queues |= {(topic, share) for topic in topics for share in groups.share_groups}
+        if self._broker.image.topic(SHARE_STATE_TOPIC) is not None:
+            await self._find_shares(found, partitions, queues)
+
+    async def _find_shares(self, found: NeedsFound, partitions: list[Partition], queues: set[tuple[str, str]]) -> None:
+        try:
+            for partition in partitions:
+                place = (partition.topic_id, partition.tp.partition)
+                for topic, name in sorted(queues):
+                    if (
+                        topic == partition.tp.topic
+                        and (start := await self._start_of(ShareKey(name, *place))) is not None
+                    ):
+                        found.shares.setdefault(place, {})[name] = start
+        except (KafkaError, TimeoutError):
+            found.has_all_groups = False  # what is not known by now holds: a group as any, a subscription all it can
+
+    async def _start_of(self, key: ShareKey) -> int | None:
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            state = await self._broker.shares.states.summary(key)
+        if not state.is_known:
+            return None
+        return 0 if state.start_offset == UNINITIALIZED else state.start_offset  # it has joined, and is yet to read

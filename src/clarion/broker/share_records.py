@@ -1,0 +1,249 @@
+"""The records of a share-partition as they lie in the log: read in whole batches, and looked at where rules need it.
+
+Records may say themselves when they want to be delivered, in headers that queues with a subscription heed:
+
+    clarion-deliver-at   not before: milliseconds since 1970, or an ISO time (UTC unless it says otherwise)
+    clarion-ttl-ms       not after: milliseconds from its timestamp, or from when it was due
+
+A due time that is far away is not kept for each record: neighbours share the earliest of theirs, and are looked at
+again when it has come. So a million records that are due tomorrow cost a thousand entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from clarion.broker.messages import check_offset, read_all, slices_of
+from clarion.broker.queue_rules import QueueRules
+from clarion.broker.threads import in_thread
+from clarion.consumers.filters import Filter, compile_filter
+from clarion.log.slices import FileSlice
+from clarion.model.errors import KafkaError
+from clarion.model.ids import TopicPartition
+from clarion.model.subscription import Subscription
+from clarion.queues.acquisition import Acquired, Fate
+from clarion.replication import Partition
+from clarion.wire.batch import HEADER_BYTES, read_header
+from clarion.wire.records import Headers, Record, iter_records
+
+DELIVER_AT: Final = "clarion-deliver-at"
+TTL: Final = "clarion-ttl-ms"
+EXPIRED: Final = "expired"
+
+READ_BYTES_MAX: Final = 1024 * 1024  # at a time, as `max.partition.fetch.bytes`: it is for some hundred records
+_AT_ONCE_BYTES: Final = 256 * 1024  # copied in a few ten microseconds
+_BATCHES_MAX: Final = 2_000  # looked at after a read, in a few milliseconds
+_FAR_MS: Final = 60_000  # due times within a minute are kept exactly, others by the thousand
+_TOGETHER_MAX: Final = 1_000
+_PLAIN: Final = Fate()
+_UNWANTED: Final = Fate(is_unwanted=True)
+
+
+class ReadBatches(NamedTuple):
+    """Of each batch: first and last offset, where it ends in what was read, and whether it has nothing for readers (a
+    transaction's marker, or a batch that compaction has emptied)."""
+
+    found: bytes
+    batches: list[tuple[int, int, int, bool]]
+
+    @property
+    def next(self) -> int:
+        return self.batches[-1][1] + 1
+
+    @property
+    def spans(self) -> list[tuple[int, int]]:
+        return [(first, last) for first, last, _at, is_empty in self.batches if not is_empty]
+
+    def contents(self) -> Iterator[tuple[int, int, bytes]]:
+        """First and last offset, and the batch."""
+        begins = 0
+        for first, last, ends, is_empty in self.batches:
+            if not is_empty:
+                yield first, last, self.found[begins:ends]
+            begins = ends
+
+    def holding(self, acquired: list[Acquired]) -> bytes:
+        """From the first batch that has an acquired record to the last."""
+        first, last = acquired[0].first, acquired[-1].last
+        begin = max((ends_at for _, batch_last, ends_at, _ in self.batches if batch_last < first), default=0)
+        end = max(ends_at for base, _, ends_at, _ in self.batches if base <= last)
+        return self.found[begin:end]
+
+
+async def read_batches(partition: Partition, offset: int, bytes_max: int) -> ReadBatches:
+    check_offset(partition, offset)
+    slices: list[FileSlice] = await slices_of(partition, offset, min(bytes_max, READ_BYTES_MAX))
+    found = _read_at_once(slices)
+    if found is None:
+        found = await in_thread(lambda: read_all(partition, slices))
+    return ReadBatches(found, _split(found))
+
+
+def _read_at_once(slices: list[FileSlice]) -> bytes | None:
+    """What is little, and in memory, is read sooner than a thread could be asked for it."""
+    if sum(one.length for one in slices) > _AT_ONCE_BYTES:
+        return None
+    found = []
+    for one in slices:
+        content = bytearray(one.length)
+        try:
+            if one.file.read_into(memoryview(content), one.position) != one.length:
+                return None
+        except OSError:
+            return None  # the thread finds it too, and says so
+        found.append(content)
+    return b"".join(found)
+
+
+def _split(found: bytes) -> list[tuple[int, int, int, bool]]:
+    batches: list[tuple[int, int, int, bool]] = []
+    at = 0
+    while len(found) - at >= HEADER_BYTES and len(batches) < _BATCHES_MAX:
+        header = read_header(found, at)
+        at += header.size_bytes
+        if at > len(found):
+            break  # cut off by the limit
+        last = header.base_offset + header.last_offset_delta
+        batches.append((header.base_offset, last, at, header.is_control or header.record_count == 0))
+    return batches
+
+
+def records_of(found: bytes) -> Iterator[Record]:
+    """Of whole batches, one after the other."""
+    for _, _, batch in ReadBatches(found, _split(found)).contents():
+        yield from iter_records(batch)
+
+
+async def records_at(partition: Partition, ranges: Sequence[tuple[int, int]]) -> list[Record]:
+    """What the log still has of these offsets, which are in order. One read for each stretch of them."""
+    found: list[Record] = []
+    at = 0
+    for first, last in ranges:
+        at = max(at, first, partition.start_offset)
+        while at <= last and at < partition.high_watermark.offset:
+            read = await read_batches(partition, at, READ_BYTES_MAX)
+            if not read.batches:
+                break
+            found += await in_thread(lambda read=read: _within(read, ranges))  # type: ignore[misc]
+            at = read.next
+    return found
+
+
+def _within(read: ReadBatches, ranges: Sequence[tuple[int, int]]) -> list[Record]:
+    wanted = [(first, last) for first, last in ranges if first < read.next and last >= read.batches[0][0]]
+    return [
+        record
+        for _, _, batch in read.contents()
+        for record in iter_records(batch)
+        if any(first <= record.offset <= last for first, last in wanted)
+    ]
+
+
+# Looking at records
+
+
+def look(
+    read: ReadBatches, place: TopicPartition, rules: QueueRules, wall_ms: int, wall_ahead_ms: int
+) -> tuple[list[tuple[int, int]], list[Fate | None]]:
+    """What is to become of each record: neighbours of one batch with the same fate together. For a thread."""
+    assert rules.subscription is not None
+    wanted = _filter(rules.subscription.filter) if rules.subscription.filter is not None else None
+    spans: list[tuple[int, int]] = []
+    fates: list[Fate | None] = []
+    for first, last, batch in read.contents():
+        found = _Together(wall_ms + _FAR_MS)
+        try:
+            for record in iter_records(batch):
+                is_wanted = wanted is None or _matches(wanted, record, place)
+                found.add(record.offset, _fate(record, rules.subscription, wall_ms) if is_wanted else _UNWANTED)
+        except KafkaError:  # whoever reads it will see that it is broken: as without a look
+            spans.append((first, last))
+            fates.append(None)
+            continue
+        spans += found.spans
+        fates += [_by_loop_time(fate, wall_ahead_ms) for fate in found.fates]
+    return spans, fates
+
+
+@lru_cache(maxsize=1_000)
+def _filter(text: str) -> Filter:
+    return compile_filter(text)
+
+
+def _matches(wanted: Filter, record: Record, place: TopicPartition) -> bool:
+    return wanted.matches(
+        record.key,
+        record.headers,
+        record.value,
+        topic=place.topic,
+        partition=place.partition,
+        timestamp_ms=record.timestamp,
+    )
+
+
+def _by_loop_time(fate: Fate, wall_ahead_ms: int) -> Fate:
+    return fate._replace(due_ms=max(fate.due_ms - wall_ahead_ms, 1)) if fate.due_ms else fate
+
+
+class _Together:
+    """Neighbours with the same fate; and those whose time is far away."""
+
+    def __init__(self, far_ms: int) -> None:
+        self._far_ms = far_ms
+        self.spans: list[tuple[int, int]] = []
+        self.fates: list[Fate] = []
+
+    def add(self, offset: int, fate: Fate) -> None:
+        if self.spans and self.spans[-1][1] + 1 == offset and fate.key is None:
+            first, before = self.spans[-1][0], self.fates[-1]
+            is_far = min(before.due_ms, fate.due_ms) > self._far_ms
+            if before == fate or (is_far and offset - first < _TOGETHER_MAX):
+                self.spans[-1] = (first, offset)
+                self.fates[-1] = fate if fate.due_ms < before.due_ms else before
+                return
+        self.spans.append((offset, offset))
+        self.fates.append(fate)
+
+
+def _fate(record: Record, rules: Subscription, wall_ms: int) -> Fate:
+    if rules.retention_ms is not None and 0 < rules.retention_ms <= wall_ms - record.timestamp:
+        return _UNWANTED
+    due_ms, ttl_ms = _times(record.headers)
+    if rules.message_ttl_ms is not None:
+        ttl_ms = min(ttl_ms or rules.message_ttl_ms, rules.message_ttl_ms)
+    if ttl_ms and max(record.timestamp, due_ms) + ttl_ms <= wall_ms:
+        return Fate(given_up=EXPIRED, has_dead_letter=rules.dead_letter_topic is not None)
+    if due_ms > wall_ms:
+        return Fate(due_ms=due_ms)
+    return Fate(key=hash(record.key)) if rules.keeps_key_order and record.key is not None else _PLAIN
+
+
+def _times(headers: Headers) -> tuple[int, int]:
+    """When it is due, and how long it lives; 0 where it does not say."""
+    due_ms = ttl_ms = 0
+    for name, value in headers:
+        if name == DELIVER_AT and value is not None:
+            due_ms = moment_ms(value)
+        elif name == TTL and value is not None:
+            ttl_ms = int(value) if value.isdigit() and len(value) < 16 else 0
+    return due_ms, ttl_ms
+
+
+def moment_ms(value: bytes) -> int:
+    """0 for what is no time: such a record is delivered at once, and not lost for a typing mistake."""
+    if value.isdigit():
+        return int(value) if len(value) < 16 else 0
+    try:
+        moment = datetime.fromisoformat(value.decode())
+    except ValueError:
+        return 0
+    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+async def keys_at(partition: Partition, ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """(offset, hash of the key) of the records that have one."""
+    records = await records_at(partition, list(ranges))
+    return [(record.offset, hash(record.key)) for record in records if record.key is not None]

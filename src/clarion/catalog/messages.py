@@ -1,0 +1,82 @@
+"""A catalog that another process of this machine has open, asked through it: questions and answers as plain dicts.
+
+`answer` is the side that has it, `AskedCatalog` the side that asks; how a dict gets there is not known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from clarion.catalog.content import CatalogAccess, CatalogAwayError, CatalogError, CatalogNews, CatalogUnusableError
+from clarion.model.errors import ErrorCode, KafkaError
+from clarion.model.subscription import Subscription
+
+Message = Mapping[str, Any]
+
+
+async def answer(catalog: CatalogAccess, question: Message) -> Message:
+    """Never raises what is the catalog's: it is told."""
+    try:
+        return {"answer": await _ask(catalog, question)}
+    except KafkaError as error:
+        return {"refused": int(error.code), "reason": error.message}
+    except CatalogUnusableError as error:
+        return {"unusable": str(error)}
+    except CatalogError as error:
+        return {"away": str(error)}
+
+
+async def _ask(catalog: CatalogAccess, question: Message) -> Any:
+    match question["do"]:
+        case "news":
+            news = await catalog.news(question["known"])
+            return None if news is None else _from_news(news)
+        case "save":
+            saved = await catalog.save(Subscription.from_json(question["subscription"]), question["expected"])
+            return saved.to_json(with_secret=True)
+        case "remove":
+            return await catalog.remove(question["name"], question["expected"])
+        case other:
+            raise CatalogAwayError(f"whoever has the catalog open knows no {other!r}: it is another version")
+
+
+class AskedCatalog:
+    """Implements CatalogAccess. `ask` raises CatalogError where nobody answers."""
+
+    def __init__(self, ask: Callable[[Message], Awaitable[Message]]) -> None:
+        self._ask_owner = ask
+
+    async def news(self, known: int) -> CatalogNews | None:
+        found = await self._ask({"do": "news", "known": known})
+        return None if found is None else _to_news(found)
+
+    async def save(self, subscription: Subscription, expected: int) -> Subscription:
+        packed = subscription.to_json(with_secret=True)
+        return Subscription.from_json(await self._ask({"do": "save", "subscription": packed, "expected": expected}))
+
+    async def remove(self, name: str, expected: int) -> None:
+        await self._ask({"do": "remove", "name": name, "expected": expected})
+
+    async def close(self) -> None:
+        """It is the other process's."""
+
+    async def _ask(self, question: Message) -> Any:
+        told = await self._ask_owner(question)
+        if "refused" in told:
+            raise KafkaError(ErrorCode(told["refused"]), told["reason"])
+        if "unusable" in told:
+            raise CatalogUnusableError(told["unusable"])
+        if "away" in told:
+            raise CatalogAwayError(told["away"])
+        return told["answer"]
+
+
+def _from_news(news: CatalogNews) -> Message:
+    changed = [one.to_json(with_secret=True) for one in news.changed]
+    return {"revision": news.revision, "changed": changed, "names": sorted(news.names)}
+
+
+def _to_news(packed: Message) -> CatalogNews:
+    changed = tuple(map(Subscription.from_json, packed["changed"]))
+    return CatalogNews(packed["revision"], changed, frozenset(packed["names"]))

@@ -1,0 +1,94 @@
+"""What an application may write as a duration, a moment, a message or headers, in one form. Pure functions."""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from clarion.client.errors import InvalidRequest
+from clarion.model.durations import is_duration, parse_duration_ms
+
+Duration = float | str | timedelta
+"""Seconds, a text such as "30s" or "14d", or a timedelta."""
+
+Content = bytes | bytearray | memoryview | str | None
+"""A key or a value: text is written as UTF-8; a value of None deletes its key in a compacted topic."""
+
+Headers = Mapping[str, Content] | Iterable[tuple[str, Content]]
+Moment = datetime | int
+"""A datetime (without a zone: local time), or milliseconds since 1970."""
+
+_ID_LENGTH = 22  # of a UUID as Kafka's tools spell it: 16 bytes in URL-safe base64, without padding
+
+
+def milliseconds(duration: Duration, name: str) -> int:
+    if isinstance(duration, str):
+        try:
+            return parse_duration_ms(duration)
+        except ValueError as error:
+            raise InvalidRequest(f"{name}: {error}") from None
+    seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
+    if seconds < 0:
+        raise InvalidRequest(f"{name}: {duration!r} is less than nothing; write for example 10 or '10s'")
+    return round(seconds * 1000)
+
+
+def duration_text(duration: Duration, name: str) -> str:
+    """As subscriptions have it; words such as "consumed" are left to the broker."""
+    if isinstance(duration, str):
+        return duration
+    return f"{milliseconds(duration, name)}ms"
+
+
+def content(what: Content, name: str) -> bytes | None:
+    if what is None or isinstance(what, bytes):
+        return what
+    if isinstance(what, str):
+        return what.encode()
+    if isinstance(what, bytearray | memoryview):
+        return bytes(what)
+    raise TypeError(f"{name} is {type(what).__name__}; write bytes or str")
+
+
+def header_list(headers: Headers | None) -> list[tuple[str, bytes | None]] | None:
+    if not headers:
+        return None
+    pairs = list(headers.items() if isinstance(headers, Mapping) else headers)
+    if not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
+        raise TypeError("headers are a dict, or pairs of a name and a value")
+    return [(name, content(value, f"header {name}")) for name, value in pairs]
+
+
+def moment_ms(moment: Moment, name: str) -> int:
+    found = round(moment.timestamp() * 1000) if isinstance(moment, datetime) else moment
+    if found < 0:
+        raise InvalidRequest(f"{name}: {moment!r} lies before 1970")
+    return found
+
+
+def start_of(start: str | Moment | timedelta, now_ms: int) -> str | int:
+    """`earliest`, `latest`, or a moment in milliseconds; "1h" and a timedelta are so long ago."""
+    if isinstance(start, timedelta) or (isinstance(start, str) and is_duration(start)):
+        return now_ms - milliseconds(start, "start")
+    if not isinstance(start, str):
+        return moment_ms(start, "start")
+    if start not in ("earliest", "latest"):
+        raise InvalidRequest(f"start {start!r}: write earliest, latest, a datetime, or how long ago, as 1h")
+    return start
+
+
+def topic_id_text(topic_id: UUID) -> str:
+    """As Kafka's tools spell it."""
+    return urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
+
+
+def topic_id_of(text: str) -> UUID | None:
+    """What may be a topic's id, as Kafka's tools or as UUIDs are written; it may also be a name."""
+    try:
+        if len(text) == _ID_LENGTH:
+            return UUID(bytes=urlsafe_b64decode(text + "=="))
+        return UUID(text) if len(text) == 36 else None
+    except ValueError:
+        return None

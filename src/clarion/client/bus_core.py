@@ -1,0 +1,193 @@
+"""What the blocking and the asyncio client have in common: everything that is asked of brokers, on one event loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
+from typing import Any, Final
+
+from clarion.client.arguments import Duration, duration_text
+from clarion.client.broker_links import BrokerLinks, LedTopic
+from clarion.client.bus_settings import BusSettings
+from clarion.client.errors import ClarionError, InvalidRequest, NotConnected, UnknownSubscription, Unsupported
+from clarion.client.http_pages import HttpPages, quoted
+from clarion.client.queue_reader import QueueReader
+from clarion.client.topics import CreatedTopic, KnownTopics
+from clarion.model.errors import KafkaError
+from clarion.model.subscription import FIELD_NAMES, QUEUE, STREAM, Subscription
+from clarion.net.channel import ChannelLostError
+from clarion.wire.apis import LIST_GROUPS
+from clarion.wire.messages.groups import ListGroupsRequest, ListGroupsResponse
+
+_SHARE: Final = "share"  # Kafka's name for groups that are queues
+
+
+class BusCore:
+    def __init__(self, settings: BusSettings) -> None:
+        self.settings = settings
+        self.links = BrokerLinks(settings)
+        self.topics = KnownTopics(self.links)
+        self._pages = HttpPages(self.links)
+        self._modes: dict[str, str] = {}  # of subscriptions that were made here
+
+    async def open(self) -> None:
+        """Fail at once where nobody listens."""
+        await self.links.greet()
+
+    async def close(self) -> None:
+        self.links.close()
+
+    # Topics
+
+    async def create(
+        self,
+        topic_id: str,
+        topic_name: str | None,
+        partitions: int | None,
+        replication: int | None,
+        settings: Mapping[str, object] | None,
+    ) -> CreatedTopic:
+        if topic_name is not None and topic_name != topic_id:
+            raise InvalidRequest(
+                f"a topic's id is given by the broker: create({topic_name!r}) answers with it, and both can be used"
+            )
+        return await self.topics.create(topic_id, partitions, replication, settings or {})
+
+    async def find(self, topic: str, partition: int | None = None) -> LedTopic:
+        """What is remembered, unless it lacks the partition that is meant: a topic may have got more."""
+        known = self.topics.known(topic)
+        if known is not None and (partition is None or partition < known.partition_count):
+            return known
+        return await self.topics.find(topic, is_fresh=True)
+
+    # Subscriptions
+
+    async def subscribe(self, topic: str, name: str | None, told: Mapping[str, Any]) -> Subscription:
+        found = await self.find(topic)
+        asked = {"name": name or found.name, "topics": [found.name], **told}
+        made = await self._pages.ask("POST", "subscriptions", asked, what=f"subscribe to {topic!r}")
+        subscription = _subscription(made)
+        self._modes[subscription.name] = subscription.mode
+        return subscription
+
+    async def unsubscribe(self, name: str) -> None:
+        self._modes.pop(name, None)
+        try:
+            await self._pages.ask("DELETE", f"subscriptions/{quoted(name)}", what=f"unsubscribe {name!r}")
+        except UnknownSubscription:
+            raise _unknown_subscription(name, await self.subscriptions()) from None
+
+    async def subscription(self, name: str) -> Subscription:
+        found = (await self._describe(name)).get("subscription")
+        if found is None:
+            raise UnknownSubscription(f"{name!r} is a group that Kafka's clients have made, and no subscription")
+        return _subscription(found)
+
+    async def subscriptions(self) -> list[str]:
+        found = await self._pages.ask("GET", "subscriptions", what="list subscriptions")
+        return [one["name"] for one in found["subscriptions"] if one["is_subscription"]]
+
+    async def _describe(self, name: str) -> dict[str, Any]:
+        path = f"subscriptions/{quoted(name)}"
+        try:
+            found: dict[str, Any] = await self._pages.ask("GET", path, what=f"subscription {name!r}")
+        except UnknownSubscription:
+            raise _unknown_subscription(name, await self.subscriptions()) from None
+        return found
+
+    # Reading
+
+    async def mode_of(self, name: str, topic: LedTopic) -> str:
+        """How a subscription is read; of groups that Kafka's clients have made too."""
+        if name in self._modes:
+            return self._modes[name]
+        try:
+            found = await self._describe(name)
+        except (Unsupported, NotConnected):  # a broker without HTTP, or of another kind
+            return await self._mode_of_group(name)
+        if found["subscription"] is not None:
+            _check_readable(_subscription(found["subscription"]), topic)
+        return QUEUE if found["mode"] == QUEUE else STREAM
+
+    async def _mode_of_group(self, name: str) -> str:
+        known: dict[str, str] = {}
+        for broker in list(self.links.brokers):
+            try:
+                response: ListGroupsResponse = await self.links.ask(broker, LIST_GROUPS, ListGroupsRequest())
+            except ChannelLostError:
+                continue
+            known |= {group.group_id: group.group_type for group in response.groups}
+        if name not in known:
+            raise _unknown_subscription(name, known)
+        return QUEUE if known[name] == _SHARE else STREAM
+
+    async def open_queue(
+        self, topic: LedTopic, name: str, prefetch: int, renews: bool, on_news: Callable[[], None]
+    ) -> QueueReader:
+        if prefetch < 1:
+            raise InvalidRequest(f"prefetch {prefetch}: it is 1 or more")
+        reader = QueueReader(self.links, [topic.name], name, prefetch=prefetch, renews=renews, on_news=on_news)
+        try:
+            await reader.start()
+        except BaseException:
+            await reader.close()
+            raise
+        return reader
+
+
+def subscription_fields(
+    *,
+    mode: str,
+    retention: Duration | None,
+    ack_timeout: Duration,
+    dead_letter_after: int,
+    dead_letter_topic: str | None,
+    backoff: Duration | tuple[Duration, Duration] | None,
+    filter: str | None,
+    start: str,
+    per_key_order: bool,
+    window: int,
+    message_ttl: Duration | None,
+    push: Mapping[str, Any] | str | None,
+    guarantee: str,
+) -> dict[str, Any]:
+    """What the broker is told of a new subscription; what is left out has its default there."""
+    told: dict[str, Any] = {
+        "mode": mode,
+        "retention": None if retention is None else duration_text(retention, "retention"),
+        "ack_timeout": duration_text(ack_timeout, "ack_timeout"),
+        "max_deliveries": dead_letter_after,
+        "dead_letter_topic": dead_letter_topic,
+        "filter": filter,
+        "start": start,
+        "per_key_order": per_key_order,
+        "window": window,
+        "message_ttl": None if message_ttl is None else duration_text(message_ttl, "message_ttl"),
+        "push": {"url": push} if isinstance(push, str) else push,
+        "guarantee": guarantee,
+    }
+    if backoff is not None:
+        least, most = backoff if isinstance(backoff, tuple) else (backoff, "10m")
+        told |= {"backoff_min": duration_text(least, "backoff"), "backoff_max": duration_text(most, "backoff")}
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def _check_readable(subscription: Subscription, topic: LedTopic) -> None:
+    name = subscription.name
+    if subscription.push is not None:
+        raise InvalidRequest(f"{name!r} is pushed to {subscription.push.url}; it cannot be read as well")
+    if subscription.topics and topic.name not in subscription.topics:
+        raise InvalidRequest(f"{name!r} does not read {topic.name!r}, but {', '.join(subscription.topics)}")
+
+
+def _unknown_subscription(name: str, known: Iterable[str]) -> UnknownSubscription:
+    meant = get_close_matches(name, [*known], n=1)
+    hint = f"did you mean {meant[0]!r}?" if meant else f"bus.subscribe(…, name={name!r}) makes one"
+    return UnknownSubscription(f"there is no subscription {name!r}; {hint}")
+
+
+def _subscription(found: Any) -> Subscription:
+    try:
+        return Subscription.from_json({key: value for key, value in dict(found).items() if key in FIELD_NAMES})
+    except (KafkaError, TypeError, ValueError) as error:
+        raise ClarionError(f"the broker answered with something that is no subscription: {error}") from error

@@ -1,0 +1,372 @@
+"""What people do with subscriptions: look, peek, pause, seek, purge, redrive, delete."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clarion.broker.authorizer import ANONYMOUS, Operation, Principal, ResourceKind
+from clarion.broker.dead_letters import HEADER
+from clarion.broker.messages import read, write
+from clarion.broker.queues import Settlement
+from clarion.broker.seeking import Seek
+from clarion.broker.subscription_actions import SubscriptionActions
+from clarion.model.errors import ErrorCode, KafkaError
+from clarion.model.ids import TopicPartition
+from clarion.model.subscription import Subscription
+from clarion.wire.records import Record, encode_batch, iter_records
+from tests.broker.group_words import commit
+from tests.broker.harness import Node, running, until
+from tests.broker.share_words import ACCEPT, QUICK, REJECT, RELEASE, ShareConsumer
+from tests.broker.test_cluster import cluster_of
+
+NOW = 1_800_000_000_000
+
+
+async def fill(node: Node, topic: str, *values: bytes, headers: Any = ()) -> None:
+    batch = encode_batch([(b"k", value, headers, node.broker.clock.now_ms()) for value in values])
+    await write(node.broker, ANONYMOUS, topic, 0, batch)
+
+
+async def queue(node: Node, *values: bytes, **rules: Any) -> SubscriptionActions:
+    await node.topic("orders")
+    subscription = Subscription.from_json({"name": "billing", "topics": ["orders"], **rules})
+    await node.broker.subscriptions.create(subscription, ANONYMOUS)
+    if values:
+        await fill(node, "orders", *values)
+    return SubscriptionActions(node.broker)
+
+
+async def joined(node: Node) -> ShareConsumer:
+    consumer = ShareConsumer(node, node, group="billing", topic="orders")
+    await consumer.join()
+    return consumer
+
+
+async def records(node: Node, topic: str) -> list[Record]:
+    found = await read(node.broker, ANONYMOUS, topic, 0, 0)
+    return [record for batch in found.batches for record in iter_records(batch)]
+
+
+async def test_a_description_says_how_far_it_is_and_who_holds_what(tmp_path: Path):
+    async with running(tmp_path, **QUICK) as node:
+        actions = await queue(node, b"a", b"b", b"c")
+        before = await actions.describe("billing", ANONYMOUS)
+        assert before["state"] == ""
+        assert (before["lag"], before["partitions"][0]["position"]) == (3, None), "its first reader begins at the start"
+        assert before["subscription"]["topics"] == ["orders"]
+        consumer = await joined(node)
+        assert await consumer.fetch() == {0: 1, 1: 1, 2: 1}
+        await consumer.acknowledge((1, 1, ACCEPT))
+        described = await actions.describe("billing", ANONYMOUS)
+        assert (described["mode"], described["lag"], described["in_flight"]) == ("queue", 2, 2)
+        assert [one["id"] for one in described["members"]] == [consumer.member]
+        (row,) = described["partitions"]
+        assert (row["position"], row["end_offset"], row["held"]) == (0, 3, {consumer.member: 2})
+        assert described["oldest_unacknowledged_ms"] >= 0
+        assert described["dead_letters"] == {"topic": "billing.dead-letters", "count": 0}
+
+
+async def test_a_peek_shows_what_comes_next_and_takes_nothing(tmp_path: Path):
+    async with running(tmp_path, **QUICK) as node:
+        actions = await queue(node, b"a", b"b", b"c")
+        assert [one.record.value for one in await actions.peek("billing", ANONYMOUS)] == [b"a", b"b", b"c"]
+        consumer = await joined(node)
+        await consumer.fetch()
+        await consumer.acknowledge((0, 0, ACCEPT), (1, 1, RELEASE))
+        peeked = await actions.peek("billing", ANONYMOUS, messages_max=2)
+        assert [(one.record.value, one.deliveries, one.holder) for one in peeked] == [
+            (b"b", 1, ""),
+            (b"c", 1, consumer.member),
+        ]
+        with pytest.raises(KafkaError, match="from 1 to 1000"):
+            await actions.peek("billing", ANONYMOUS, messages_max=0)
+
+
+async def test_pausing_keeps_messages_back_until_it_is_resumed(tmp_path: Path):
+    async with running(tmp_path, **QUICK) as node:
+        actions = await queue(node, b"a")
+        assert (await actions.pause("billing", ANONYMOUS)).paused
+        consumer = await joined(node)
+        assert await consumer.fetch() == {}
+        assert not (await actions.resume("billing", ANONYMOUS)).paused
+        assert await consumer.fetch() == {0: 1}
+
+
+async def test_a_seek_reads_again_or_passes_over_when_nobody_reads(tmp_path: Path):
+    async with running(tmp_path, **QUICK) as node:
+        actions = await queue(node, b"a", b"b")
+        consumer = await joined(node)
+        await consumer.fetch()
+        await consumer.acknowledge((0, 1, ACCEPT))
+        with pytest.raises(KafkaError, match="stop its consumers first") as refused:
+            await actions.seek("billing", Seek.earliest(), ANONYMOUS)
+        assert refused.value.code == ErrorCode.NON_EMPTY_GROUP
+        await consumer.beat(-1)
+        place = TopicPartition("orders", 0)
+        assert await actions.seek("billing", Seek.earliest(), ANONYMOUS) == {place: 0}
+        again = ShareConsumer(node, node, member="n", group="billing", topic="orders")
+        await again.join()
+        assert await again.fetch() == {0: 1, 1: 1}
+        await again.beat(-1)
+        assert await actions.seek("billing", Seek(offsets={place: 1}), ANONYMOUS) == {place: 1}
+        assert await actions.seek("billing", Seek(timestamp=2**62), ANONYMOUS) == {place: 2}
+        with pytest.raises(KafkaError, match="has the offsets 0 to 2, not 7"):
+            await actions.seek("billing", Seek(offsets={place: 7}), ANONYMOUS)
+        with pytest.raises(KafkaError, match="does not read other-0"):
+            await actions.seek("billing", Seek(offsets={TopicPartition("other", 0): 0}), ANONYMOUS)
+
+
+async def test_before_the_first_reader_a_seek_is_where_it_begins(tmp_path: Path):
+    async with running(tmp_path, **QUICK) as node:
+        actions = await queue(node, b"a")
+        await actions.seek("billing", Seek.latest(), ANONYMOUS)
+        assert node.broker.subscriptions.known("billing").start == "latest"
+        with pytest.raises(KafkaError, match="nobody has read"):
+            await actions.seek("billing", Seek(timestamp=NOW), ANONYMOUS)
+
+
+async def test_a_purge_passes_over_all_that_waits(tmp_path: Path):
+    async with running(tmp_path, **QUICK) as node:
+        actions = await queue(node, b"a", b"b")
+        consumer = await joined(node)
+        await consumer.fetch()
+        await consumer.beat(-1)
+        assert await actions.purge("billing", ANONYMOUS) == 2
+        assert (await actions.describe("billing", ANONYMOUS))["lag"] == 0
+        assert await actions.peek("billing", ANONYMOUS) == []
+
+
+def _letters(node: Node) -> int:
+    """Committed; its topic is known a moment before its partitions are there."""
+    topic = node.broker.image.topics.get("billing.dead-letters")
+    partition = None if topic is None else node.broker.partitions.find(topic.id, 0)
+    return 0 if partition is None else partition.high_watermark.offset
+
+
+async def _with_dead_letters(node: Node, *values: bytes) -> SubscriptionActions:
+    actions = await queue(node, *values)
+    consumer = await joined(node)
+    await consumer.fetch()
+    await consumer.acknowledge((0, len(values) - 1, REJECT))
+    await until(lambda: _letters(node) == len(values))
+    return actions
+
+
+async def test_a_redrive_sends_dead_letters_back_as_they_were(tmp_path: Path):
+    async with running(tmp_path, **QUICK) as node:
+        actions = await _with_dead_letters(node, b"a", b"b", b"c")
+        assert (await actions.describe("billing", ANONYMOUS))["dead_letters"]["count"] == 3
+        done = await actions.redrive("billing", ANONYMOUS, messages_max=2)
+        assert (done.sent, done.left, done.stopped_at) == (2, 1, None)
+        done = await actions.redrive("billing", ANONYMOUS)
+        assert (done.sent, done.left) == (1, 0)
+        back = (await records(node, "orders"))[3:]
+        assert [(one.key, one.value) for one in back] == [(b"k", b"a"), (b"k", b"b"), (b"k", b"c")]
+        assert not [name for one in back for name, _ in one.headers if name.startswith(HEADER)]
+        assert await actions.redrive("billing", ANONYMOUS) == (0, 0, None)
+
+
+async def test_a_redrive_of_letters_of_many_sizes_makes_batches_that_the_topic_takes(tmp_path: Path):
+    async with running(tmp_path, **QUICK) as node:
+        sizes = (20_000, 90_000, 20_000, 20_000, 40_000, 50_000)
+        await node.topic("orders", max_message_bytes="100000")
+        await node.broker.subscriptions.create(Subscription(name="billing", topics=("orders",)), ANONYMOUS)
+        actions = SubscriptionActions(node.broker)
+        await node.topic("billing.dead-letters")
+        for size in sizes:
+            await fill(node, "billing.dead-letters", b"x" * size, headers=_about("orders", "0"))
+        assert await actions.redrive("billing", ANONYMOUS) == (len(sizes), 0, None)
+        assert node.partition("orders").high_watermark.offset == len(sizes)
+
+
+@pytest.mark.parametrize("partition", ["x", "-1", "", "9" * 30])
+async def test_a_letter_that_somebody_has_forged_stops_a_redrive_in_words(tmp_path: Path, partition: str):
+    async with running(tmp_path, **QUICK) as node:
+        actions = await queue(node)
+        await node.topic("billing.dead-letters")
+        await fill(node, "billing.dead-letters", b"forged", headers=_about("orders", partition))
+        done = await actions.redrive("billing", ANONYMOUS)
+        assert (done.sent, done.left) == (0, 1)
+        assert "no dead letter" in (done.stopped_at or "")
+
+
+async def test_two_redrives_at_once_send_no_letter_twice(tmp_path: Path):
+    async with running(tmp_path, **QUICK) as node:
+        actions = await _with_dead_letters(node, b"a", b"b")
+        first, second = await asyncio.gather(
+            actions.redrive("billing", ANONYMOUS), actions.redrive("billing", ANONYMOUS), return_exceptions=True
+        )
+        assert first == (2, 0, None)
+        assert isinstance(second, KafkaError)
+        assert second.code is ErrorCode.CONCURRENT_TRANSACTIONS
+        assert node.partition("orders").high_watermark.offset == 4
+        assert await actions.redrive("billing", ANONYMOUS) == (0, 0, None)
+
+
+def _about(topic: str, partition: str) -> list[tuple[str, bytes]]:
+    told = {"subscription": "billing", "topic": topic, "partition": partition}
+    return [(HEADER + name, text.encode()) for name, text in told.items()]
+
+
+async def test_a_redrive_that_broke_off_sends_again_rather_than_losing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    from clarion.broker.redriving import Redriving
+
+    async with running(tmp_path, **QUICK) as node:
+        actions = await _with_dead_letters(node, b"a")
+
+        async def break_off(*_: object) -> None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the broker ended here")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Redriving, "_delete", break_off)
+            with pytest.raises(KafkaError, match="ended here"):
+                await actions.redrive("billing", ANONYMOUS)
+        assert (await actions.redrive("billing", ANONYMOUS)).sent == 1
+        assert [one.value for one in await records(node, "orders")] == [b"a", b"a", b"a"]
+
+
+async def test_what_is_no_dead_letter_of_it_is_left(tmp_path: Path):
+    async with running(tmp_path, **QUICK) as node:
+        actions = await _with_dead_letters(node, b"a")
+        await fill(node, "billing.dead-letters", b"somebody's own")
+        done = await actions.redrive("billing", ANONYMOUS)
+        assert (done.sent, done.left) == (1, 1)
+        assert done.stopped_at is not None
+        assert "at 1 what is no dead letter" in done.stopped_at
+
+
+async def test_two_subscriptions_do_not_share_a_dead_letter_topic(tmp_path: Path):
+    async with running(tmp_path, **QUICK) as node:
+        await queue(node, dead_letter_topic="lost")
+        other = Subscription(name="other", topics=("orders",), dead_letter_topic="lost")
+        with pytest.raises(KafkaError, match="is the dead letter topic of 'billing'"):
+            await node.broker.subscriptions.create(other, ANONYMOUS)
+
+
+async def test_a_deleted_subscription_leaves_its_dead_letters_and_nothing_else(tmp_path: Path):
+    async with running(tmp_path, **QUICK) as node:
+        actions = await _with_dead_letters(node, b"a")
+        with pytest.raises(KafkaError, match="stop its consumers first"):
+            await actions.delete("billing", ANONYMOUS)
+        await ShareConsumer(node, node, group="billing", topic="orders").beat(-1)
+        await actions.delete("billing", ANONYMOUS)
+        assert await actions.overview(ANONYMOUS) == []
+        assert "billing.dead-letters" in node.broker.image.topics
+        with pytest.raises(KafkaError, match="there is no subscription or group 'billing'"):
+            await actions.describe("billing", ANONYMOUS)
+
+
+async def test_groups_of_kafkas_clients_are_listed_described_moved_and_deleted(tmp_path: Path):
+    async with running(tmp_path, **QUICK) as node:
+        actions = await queue(node, b"a", b"b", b"c")
+        assert await commit(node, 1, group="readers", topic="orders") == ErrorCode.NONE
+        listed = {one["name"]: one for one in await actions.overview(ANONYMOUS)}
+        assert (listed["billing"]["is_subscription"], listed["billing"]["mode"]) == (True, "queue")
+        assert (listed["readers"]["is_subscription"], listed["readers"]["mode"]) == (False, "stream")
+        described = await actions.describe("readers", ANONYMOUS)
+        assert (described["subscription"], described["lag"]) == (None, 2)
+        assert [one.record.value for one in await actions.peek("readers", ANONYMOUS)] == [b"b", b"c"]
+        await actions.seek("readers", Seek.latest(), ANONYMOUS)
+        assert (await actions.describe("readers", ANONYMOUS))["lag"] == 0
+        await actions.delete("readers", ANONYMOUS)
+        assert [one["name"] for one in await actions.overview(ANONYMOUS)] == ["billing"]
+
+
+class Nothing:
+    def allows(self, principal: Principal, operation: Operation, kind: ResourceKind, name: str) -> bool:
+        return False
+
+
+async def test_who_may_nothing_hears_nothing(tmp_path: Path):
+    async with running(tmp_path, **QUICK) as node:
+        actions = await queue(node)
+        node.broker.resolver.authorizer = Nothing()
+        assert await actions.overview(ANONYMOUS) == []
+        for action in (
+            actions.describe("billing", ANONYMOUS),
+            actions.peek("billing", ANONYMOUS),
+            actions.pause("billing", ANONYMOUS),
+            actions.seek("billing", Seek.latest(), ANONYMOUS),
+            actions.purge("billing", ANONYMOUS),
+            actions.redrive("billing", ANONYMOUS),
+            actions.delete("billing", ANONYMOUS),
+        ):
+            with pytest.raises(KafkaError) as refused:
+                await action
+            assert refused.value.code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+
+
+async def test_in_a_cluster_whoever_is_asked_asks_the_coordinator(tmp_path: Path):
+    async with cluster_of(tmp_path, 2) as cluster:
+        await cluster[1].topic("orders", partitions=2)
+        await until(lambda: "orders" in cluster[2].broker.image.topics)
+        await until(lambda: all(one.broker.image.topics["orders"].partitions for one in cluster.nodes.values()))
+        while ErrorCode.NONE not in [await commit(one, 0, "readers", "orders") for one in cluster.nodes.values()]:
+            await asyncio.sleep(0.02)  # its coordinator is one of them, as soon as it has loaded
+        for node in cluster.nodes.values():
+            actions = SubscriptionActions(node.broker)
+            described = await actions.describe("readers", ANONYMOUS)
+            assert [row["end_offset"] for row in described["partitions"]] == [0, 0]
+            assert [one["name"] for one in await actions.overview(ANONYMOUS)] == ["readers"]
+            actions.close()
+
+
+async def test_who_leads_a_partition_tells_where_another_broker_has_moved_it(tmp_path: Path):
+    async with cluster_of(tmp_path, 2) as cluster:
+        await cluster[1].topic("orders")
+        await until(lambda: all("orders" in one.broker.image.topics for one in cluster.nodes.values()))
+        subscription = Subscription.from_json({"name": "billing", "topics": ["orders"]})
+        await cluster[1].broker.subscriptions.create(subscription, ANONYMOUS)
+        await until(lambda: all(one.broker.subscriptions.get("billing") for one in cluster.nodes.values()))
+        (number,) = [one.leader for one in cluster[1].broker.image.topics["orders"].partitions]
+        leader, other = cluster[number], cluster[3 - number]
+        topic_id = leader.broker.image.topics["orders"].id
+        await until(lambda: (found := leader.broker.partitions.find(topic_id, 0)) is not None and found.is_leader)
+        await fill(leader, "orders", b"a", b"b")
+        pulled = await leader.broker.queues.pull(ANONYMOUS, "billing", consumer="me", messages_max=2, wait_ms=60_000)
+        assert len(pulled) == 2
+        await leader.broker.queues.settle(ANONYMOUS, "billing", [Settlement(one.receipt, "ack") for one in pulled])
+        here, there = SubscriptionActions(leader.broker), SubscriptionActions(other.broker)
+        assert (await here.describe("billing", ANONYMOUS))["lag"] == 0
+        await there.seek("billing", Seek.earliest(), ANONYMOUS)
+        assert (await here.describe("billing", ANONYMOUS))["lag"] == 2
+        assert [one.record.value for one in await here.peek("billing", ANONYMOUS)] == [b"a", b"b"]
+        here.close()
+        there.close()
+
+
+@pytest.mark.parametrize(
+    ("data", "seek"),
+    [
+        ({"to": "earliest"}, Seek.earliest()),
+        ({"to": "latest"}, Seek.latest()),
+        ({"to": "1h"}, Seek(NOW - 3_600_000)),
+        ({"to": "2026-11-16T12:00:00Z"}, Seek(1_794_830_400_000)),
+        ({"offsets": {"orders": {"0": 42}}}, Seek(offsets={TopicPartition("orders", 0): 42})),
+    ],
+)
+def test_where_to_seek_is_written_as_people_do(data, seek):
+    assert Seek.from_json(data, NOW) == seek
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        *(
+            {},
+            {"to": "latest", "offsets": {}},
+            {"to": "soon"},
+            {"offsets": []},
+            {"offsets": {"t": {"x": 1}}},
+            {"too": 1},
+        ),
+        *({"offsets": {"t": 1}}, {"offsets": {"t": {"0": True}}}, {"to": "latest", "more": 1}, 7),
+    ],
+)
+def test_what_is_no_place_to_seek_is_refused(data):
+    with pytest.raises(KafkaError):
+        Seek.from_json(data, NOW)

@@ -1,0 +1,158 @@
+"""HTTP's part of the event loop: measured step by step, a millisecond in a turn, a share in a second."""
+
+import asyncio
+import threading
+
+import pytest
+
+from clarion.gateway import loop_share
+from clarion.gateway.loop_share import LoopShare, Metered
+from clarion.testing import embedded
+from tests.gateway.asking import Asker, check_problem
+
+
+class Machine:
+    """A loop's time that a test sets, and how long it has worked."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.busy = 0.0
+        self.later = []
+
+    def time(self) -> float:
+        return self.now
+
+    def call_soon(self, callback) -> None:
+        self.later.append(callback)
+
+    def spend(self, share: LoopShare, http: float, others: float = 0.0, seconds: float = 0.1) -> None:
+        share.spend(http)
+        self.busy += http + others
+        self.now += seconds
+
+
+@pytest.fixture
+def machine() -> Machine:
+    return Machine()
+
+
+def share_of(machine: Machine) -> LoopShare:
+    return LoopShare(lambda: 0.25, machine, lambda: machine.busy)
+
+
+def test_within_its_share_it_is_never_over(machine):
+    share = share_of(machine)
+    for _ in range(100):
+        machine.spend(share, 0.02, others=0.08)
+        assert not share.is_over
+
+
+def test_beyond_its_share_it_is_over_where_others_want_the_loop(machine):
+    share = share_of(machine)
+    for _ in range(10):
+        machine.spend(share, 0.04, others=0.06)
+    assert share.is_over
+
+
+def test_what_others_leave_idle_is_its_own(machine):
+    share = share_of(machine)
+    for _ in range(30):
+        machine.spend(share, 0.08, others=0.001)
+        assert not share.is_over
+    for _ in range(9):
+        machine.spend(share, 0.098)
+    machine.spend(share, 0.098, seconds=0)
+    assert share.is_over, "never all of it"
+
+
+def test_a_second_later_all_is_forgotten(machine):
+    share = share_of(machine)
+    for _ in range(10):
+        machine.spend(share, 0.05, others=0.05)
+    assert share.is_over
+    machine.now += loop_share.WINDOW_SECONDS
+    assert not share.is_over
+
+
+async def test_steps_beyond_a_millisecond_wait_for_the_next_turn(monkeypatch):
+    loop = asyncio.get_running_loop()
+    share = LoopShare(lambda: 1.0, loop, lambda: 0.0)
+    time = iter(range(10_000))
+    monkeypatch.setattr(loop_share, "thread_seconds", lambda: next(time) * 0.001)  # each step takes one
+    turns, order = 0, []
+
+    def turn() -> None:
+        nonlocal turns
+        turns += 1
+        loop.call_soon(turn)
+
+    async def work(number: int) -> int:
+        order.append((number, turns))
+        await asyncio.sleep(0)
+        return number
+
+    async def run(number: int) -> int:
+        return await Metered(work(number), share)
+
+    turn()
+    assert await asyncio.gather(*(run(number) for number in range(20))) == list(range(20))
+    in_one_turn = max(sum(1 for _, at in order if at == each) for _, each in order)
+    assert in_one_turn <= 2, "a step of a millisecond in each turn, counted by one who may come before or after it"
+    assert [number for number, _ in order] == list(range(20)), "first come, first served"
+
+
+async def test_a_metered_coroutine_returns_raises_and_is_cancelled_as_ever():
+    share = LoopShare(lambda: 1.0, asyncio.get_running_loop())
+
+    async def fail() -> None:
+        await asyncio.sleep(0)
+        raise ValueError("as ever")
+
+    async def wait() -> str:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            return "cancelled"
+        return "not"
+
+    async def run(work):
+        return await Metered(work, share)
+
+    with pytest.raises(ValueError, match="as ever"):
+        await run(fail())
+    task = asyncio.create_task(run(wait()))
+    await asyncio.sleep(0)
+    task.cancel()
+    assert await task == "cancelled"
+    assert share.spent_total > 0
+
+
+def test_over_its_share_requests_are_told_to_come_back_and_health_is_not():
+    with embedded(metrics_port=0, topics=["t"]) as broker:
+        asker, late = Asker(broker.http_url), Asker(broker.http_url)
+        assert asker.get("/v1/topics").status == 200
+        gateway = broker._life.server.gateway
+        over = threading.Event()
+        over.set()
+        gateway.share = _Over(gateway.share, over)
+        for one in (asker, late):
+            answer = one.get("/v1/topics")
+            assert check_problem(answer, 429, "clarion.http.share")["type"] == "urn:clarion:problem:too-busy"
+            assert answer.headers["retry-after"] == "1"
+        assert Asker(broker.http_url).get("/healthz").status == 200
+        assert asker.get("/healthz").status == 200
+        assert b"clarion_http_refused_total 2" in asker.get("/metrics").body
+        over.clear()
+        assert asker.get("/v1/topics").status == 200
+
+
+class _Over:
+    def __init__(self, share: LoopShare, over: threading.Event) -> None:
+        self._share, self._over = share, over
+
+    @property
+    def is_over(self) -> bool:
+        return self._over.is_set()
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._share, name)
