@@ -51,10 +51,10 @@ def produce(topic: str, partition: int, batch: bytes, acks: int, *, timeout_ms: 
     """Produce v9 with one batch for one partition."""
     body = b"".join((
         b"\x00", struct.pack(">hi", acks, timeout_ms),
-        b"\x02", _compact_string(topic), b"\x02", struct.pack(">i", partition),
+        b"\x02", compact_string(topic), b"\x02", struct.pack(">i", partition),
         uvarint(len(batch) + 1), batch, b"\x00\x00\x00",
     ))  # fmt: skip
-    return _request(PRODUCE, 9, body, flexible=True)
+    return request(PRODUCE, 9, body, flexible=True)
 
 
 def fetch(
@@ -63,10 +63,10 @@ def fetch(
     """Fetch v12, outside any session, of one partition; `set_fetch_offset` moves it on."""
     body = b"".join((
         struct.pack(">iiiibii", -1, wait_ms, bytes_min, 0x7FFFFFFF, 0, 0, -1),
-        b"\x02", _compact_string(topic), b"\x02", struct.pack(">iiqiqi", partition, -1, offset, -1, -1, bytes_max),
+        b"\x02", compact_string(topic), b"\x02", struct.pack(">iiqiqi", partition, -1, offset, -1, -1, bytes_max),
         b"\x00\x00\x01\x01\x00",
     ))  # fmt: skip
-    return bytearray(_request(FETCH, 12, body, flexible=True))
+    return bytearray(request(FETCH, 12, body, flexible=True))
 
 
 def set_fetch_offset(frame: bytearray, offset: int) -> None:
@@ -102,11 +102,11 @@ def read_fetch_head(frame: memoryview, topic: str) -> FetchHead:
 
 def _fetch_partition_at(topic: str) -> int:
     # length, correlation, tags, throttle, error, session; topic array, name, partition array
-    return 4 + 4 + 1 + 4 + 2 + 4 + 1 + len(_compact_string(topic)) + 1
+    return 4 + 4 + 1 + 4 + 2 + 4 + 1 + len(compact_string(topic)) + 1
 
 
 def api_versions() -> bytes:
-    return _request(API_VERSIONS, 0, b"")
+    return request(API_VERSIONS, 0, b"")
 
 
 def create_topic(topic: str, partitions: int, settings: Mapping[str, str], timeout_ms: int = 60_000) -> bytes:
@@ -128,7 +128,7 @@ def _create_topic(topic: str, shape: bytes, settings: Mapping[str, str], timeout
         struct.pack(">i", 1), _string(topic), shape,
         struct.pack(">i", len(settings)), pairs, struct.pack(">ib", timeout_ms, 0),
     ))  # fmt: skip
-    return _request(CREATE_TOPICS, 4, body)
+    return request(CREATE_TOPICS, 4, body)
 
 
 def create_topic_error(response: bytes) -> int:
@@ -139,12 +139,12 @@ def create_topic_error(response: bytes) -> int:
 
 def delete_topic(topic: str, timeout_ms: int = 30_000) -> bytes:
     """DeleteTopics v1."""
-    return _request(DELETE_TOPICS, 1, struct.pack(">i", 1) + _string(topic) + struct.pack(">i", timeout_ms))
+    return request(DELETE_TOPICS, 1, struct.pack(">i", 1) + _string(topic) + struct.pack(">i", timeout_ms))
 
 
 def metadata(topics: Sequence[str]) -> bytes:
     """Metadata v1 of these topics; of none: who the brokers are."""
-    return _request(METADATA, 1, struct.pack(">i", len(topics)) + b"".join(map(_string, topics)))
+    return request(METADATA, 1, struct.pack(">i", len(topics)) + b"".join(map(_string, topics)))
 
 
 class PartitionState(NamedTuple):
@@ -196,7 +196,7 @@ def latest_offsets(topic: str, partitions: Sequence[int]) -> bytes:
     """ListOffsets v1: the ends of these partitions of one topic."""
     wanted = b"".join(struct.pack(">iq", partition, -1) for partition in partitions)
     body = struct.pack(">ii", -1, 1) + _string(topic) + struct.pack(">i", len(partitions)) + wanted
-    return _request(LIST_OFFSETS, 1, body)
+    return request(LIST_OFFSETS, 1, body)
 
 
 def read_latest_offsets(response: bytes) -> list[tuple[int, int]]:
@@ -238,7 +238,7 @@ def _varint(number: int) -> bytes:
     return uvarint((number << 1) ^ (number >> 63))
 
 
-def _request(api_key: int, version: int, body: bytes, *, flexible: bool = False) -> bytes:
+def request(api_key: int, version: int, body: bytes, *, flexible: bool = False) -> bytes:
     header = struct.pack(">hhi", api_key, version, 1) + _string("bench") + (b"\x00" if flexible else b"")
     return struct.pack(">i", len(header) + len(body)) + header + body
 
@@ -257,5 +257,5 @@ def _after_string(data: bytes, at: int) -> int:
     return at + 2 + max(0, int(size))
 
 
-def _compact_string(text: str) -> bytes:
+def compact_string(text: str) -> bytes:
     return uvarint(len(text) + 1) + text.encode()

@@ -17,8 +17,10 @@ class Sizes:
     filled_bytes: int = 400_000_000  # what the reading rows read
     fanout_bytes: int = 400_000_000  # delivered, over all readers
     users_messages: int = 300_000
+    queue_messages: int = 200_000
     latency_rate: int = 1000
     latency_rate_fsync: int = 500
+    push_rate: int = 200  # each is a request of its own to an endpoint that shares the machine
     recovery_bytes: tuple[int, ...] = (GB // 1000, GB)  # the small one shows what is not the log
     idle_connections: int = 10_000
     many_partitions: int = 10_000
@@ -40,7 +42,8 @@ FULL = Sizes(
 )
 QUICK = Sizes(
     rounds=1, seconds=0.7, latency_seconds=1.5, warm_seconds=0.8, cluster_warm_seconds=4.0, produce_bytes=400_000_000,
-    filled_bytes=200_000_000, fanout_bytes=100_000_000, users_messages=100_000, recovery_bytes=(GB // 4,),
+    filled_bytes=200_000_000, fanout_bytes=100_000_000, users_messages=100_000, queue_messages=50_000,
+    recovery_bytes=(GB // 4,),
     idle_connections=1000, many_partitions=1000, pretouch_bytes=2 * GB, spark_messages=400_000, spark_lone_messages=12,
     spark_micro_batches=6, spark_replay_messages=100_000,
 )  # fmt: skip

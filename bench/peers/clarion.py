@@ -28,11 +28,12 @@ class ClarionServer(ServerProcess):
     def __init__(self, data_dir: Path, port: int = 0, fsync: bool = False) -> None:
         super().__init__(data_dir, port)
         self.fsync = fsync
+        self.more: tuple[str, ...] = ()  # options of a row's own
 
     def command(self) -> Sequence[str]:
         return (
             str(command_path()), "serve", "--data-dir", str(self.data_dir), "--listen", f"127.0.0.1:{self.port}",
-            "--durability", "fsync" if self.fsync else "page-cache",
+            "--durability", "fsync" if self.fsync else "page-cache", *self.more,
         )  # fmt: skip
 
     def environment(self) -> dict[str, str]:

@@ -3,7 +3,23 @@
 from __future__ import annotations
 
 from bench.experiment import Experiment
-from bench.rows import cluster, consume, latency, partitions, produce, raw, recovery, scale, spark, start, tiny, users
+from bench.rows import (
+    cluster,
+    consume,
+    latency,
+    partitions,
+    produce,
+    push,
+    queue_clients,
+    queues,
+    raw,
+    recovery,
+    scale,
+    spark,
+    start,
+    tiny,
+    users,
+)
 from bench.sizes import Sizes
 
 
@@ -15,7 +31,10 @@ def experiments(sizes: Sizes) -> list[Experiment]:
         *raw.from_file(),
         *consume.experiments(sizes),
         *users.experiments(sizes),
+        *queues.experiments(sizes),
+        *queue_clients.experiments(sizes),
         *latency.experiments(sizes),
+        *push.experiments(sizes),
         *raw.answers(),
         *tiny.experiments(sizes),
         *start.experiments(sizes),

@@ -1,5 +1,6 @@
 """The load generator's loop and process, against small real servers."""
 
+import os
 import socket
 import threading
 import time
@@ -61,3 +62,17 @@ def test_a_job_runs_in_a_process_of_its_own_and_returns_figures(tmp_path):
 def test_a_job_that_fails_says_why():
     with pytest.raises(LoadFailed, match="refused"):
         run_job("idle", port=1, pid=1, connections=1)
+
+
+def test_a_queue_is_read_and_acknowledged_through_the_python_client():
+    from clarion.testing import embedded
+
+    with embedded(topics=["orders"]) as broker:
+        for number in range(300):
+            broker.produce("orders", b"%d" % number)
+        figures = run_job(
+            "queue-client", peer="clarion", port=broker.port, pid=os.getpid(), topic="orders", messages=300,
+            seconds=30, value_bytes=3,
+        )  # fmt: skip
+    assert figures["messages"] == 299  # the first one is read before the clock runs
+    assert figures["messages_per_s"] > 0
