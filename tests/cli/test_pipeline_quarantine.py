@@ -14,7 +14,7 @@ from clarion.pipeline.quarantine import copy_of, cut_to, send
 from clarion.pipeline.runner import Runner
 from clarion.testing import embedded
 from tests.cli.conftest import Shell
-from tests.pipeline.topics import contents, create, delete_before
+from tests.pipeline.topics import contents, create, delete, delete_before
 
 MOMENT = 1_794_700_800_000
 BAD = [(b"k0", b"nonsense"), (None, b'{"\xff": "\x00"}'), (b"k2", b'{"n": "x"}'), (b"k3", None)]
@@ -99,7 +99,7 @@ def test_what_becomes_bad_during_a_redrive_is_for_the_next_one(desk, broker):
         finally:
             BAD.pop()
         waiting = opened.waiting(again=False)
-        opened.remember(waiting)
+        opened.remember()
     assert [each.message.key for each in waiting] == [key for key, _ in BAD]
     with QuarantineTopic(Link(broker.bootstrap, {}), "numbers") as opened:
         assert [each.message.value for each in opened.waiting(again=False)] == [b"late"]
@@ -114,6 +114,30 @@ def test_bad_records_of_a_topic_that_was_made_again_are_others(desk, broker):
         found = unique(opened.waiting(again=False))
         assert unique(found[::-1]) == found[::-1]
     assert [each.message.value for each in found] == [*(value for _, value in BAD), b"no sense"]
+
+
+def test_a_message_of_a_topic_that_was_made_again_is_no_bad_records_whole(desk, broker):
+    """It stands at the same place and begins with the same bytes, and is another message all the same."""
+    create(broker.bootstrap, "mended")
+    quarantine(broker.bootstrap, [0], cut=8)
+    delete(broker.bootstrap, "logs")
+    create(broker.bootstrap, "logs", 2)
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for key, _ in BAD:
+        producer.produce("logs", b"nonsense, and much more of it", key, partition=1)
+    assert producer.flush(15) == 0
+    assert desk("pipeline", "quarantine", "redrive", "numbers", "0", "--into", "mended", "--yes").status == 0
+    assert contents(broker.bootstrap, "mended") == [b"nonsense"]
+    assert desk("pipeline", "quarantine", "redrive", "numbers", "4", "--into", "mended", "--yes").status == 1
+    assert contents(broker.bootstrap, "mended") == [b"nonsense"]
+
+
+def test_the_same_bytes_at_the_same_place_of_a_topic_that_was_made_again_are_another_record(desk, broker):
+    again = {"key": b"k0", "value": b"nonsense", "topic": "logs", "partition": 1, "offset": 0, "timestamp": MOMENT + 1,
+             "fields": ["n"]}  # fmt: skip
+    send({"bootstrap.servers": broker.bootstrap}, "numbers.quarantine", [copy_of(again, "numbers", {"n": "int"}, [])])
+    with QuarantineTopic(Link(broker.bootstrap, {}), "numbers") as opened:
+        assert len(unique(opened.waiting(again=False))) == len(BAD) + 1
 
 
 def test_a_redrive_through_a_pipeline_that_was_stopped_is_not_remembered(desk, monkeypatch, tmp_path):
@@ -134,6 +158,27 @@ def test_a_redrive_through_a_pipeline_that_was_stopped_is_not_remembered(desk, m
     done = desk("pipeline", "quarantine", "redrive", "numbers", "--through", str(path), "--yes")
     assert (done.status, "stopped before it was through" in done.err) == (1, True)
     assert json.loads(desk("pipeline", "quarantine", "list", "--json").out)[0]["waiting"] == 4
+
+
+def test_through_a_pipeline_go_as_many_as_there_are(desk, monkeypatch, tmp_path):
+    """Into a topic they would be held in memory; the advice for more than that is to go through the pipeline."""
+    monkeypatch.setattr("clarion.cli.quarantine_topic.RECORDS_MAX", 3)
+    path = tmp_path / "numbers.py"
+    path.write_text(
+        "from clarion.pipeline import pipeline, topic\n"
+        "@pipeline(reads=topic('logs', json='n int'), writes=topic('out'))\n"
+        "def numbers(logs):\n    return logs\n"
+    )
+
+    def ended(runner: Runner, _: object) -> bool:
+        for each in runner.progresses:
+            each.state = "ended"
+        return True
+
+    monkeypatch.setattr(Runner, "run", ended)
+    assert "use --through" in desk("pipeline", "quarantine", "redrive", "numbers", "--yes").err
+    done = desk("pipeline", "quarantine", "redrive", "numbers", "--through", str(path), "--yes", "--json")
+    assert (done.status, json.loads(done.out)["redriven"]) == (0, 4)
 
 
 def test_redrive_of_one_place_into_another_topic(desk, broker):

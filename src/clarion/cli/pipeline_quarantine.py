@@ -7,6 +7,7 @@ they were (`clarion.pipeline.quarantine`).
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -130,35 +131,38 @@ def redrive(
     link = Link.of(context, bootstrap)
     with QuarantineTopic(link, name) as quarantine:
         chosen = [parse_place(each) for each in places or ()]
-        records = [quarantine.at(each) for each in chosen] if chosen else quarantine.waiting(again=again)
-        records = unique(records)
+        records = [] if through else _chosen(quarantine, chosen, again)
+        count = quarantine.count_waiting(again=again) if through else len(records)
         where = f"through {through}" if through else f"into {into or 'the topics they came from'}"
-        if records and not yes and not typer.confirm(f"Send {plural(len(records), 'record')} {where}?"):
+        if count and not yes and not typer.confirm(f"Send {plural(count, 'record')} {where}?"):
             raise CliError("nothing was sent")
-        if through is not None and records:
+        cut: list[BadRecord] = []
+        if through is not None and count:
             _through(pipeline_of(quarantine.topic, through), quarantine, link, again)
-            sent, cut = list(records), list[BadRecord]()
-        else:
-            sent, cut = quarantine.send(records, into)
-        if not chosen:
-            quarantine.remember(records)
-    result = {"quarantine": quarantine.topic, "redriven": len(sent), "truncated": [each.place for each in cut]}
+        elif records:
+            cut = quarantine.send(records, into)
+        if count and not chosen:
+            quarantine.remember()
+    count -= len(cut)
+    result = {"quarantine": quarantine.topic, "redriven": count, "truncated": [each.place for each in cut]}
     if as_json:
         show_json(result)
     else:
-        show_notice(f"sent {plural(len(sent), 'record')} {where}")
+        show_notice(f"sent {plural(count, 'record')} {where}")
     if cut:
         raise CliError(f"{plural(len(cut), 'record')} cut off in the quarantine, and the whole one is gone: "
                        f"{', '.join(each.place for each in cut[:5])}")  # fmt: skip
+
+
+def _chosen(quarantine: QuarantineTopic, places: Sequence[tuple[int, int]], again: bool) -> list[BadRecord]:
+    return unique([quarantine.at(each) for each in places] if places else quarantine.waiting(again=again))
 
 
 def _list_topics(link: Link, as_json: bool) -> None:
     rows = []
     for name in quarantines(link):
         with QuarantineTopic(link, name) as quarantine:
-            begin, end = quarantine.range()
-            waiting = sum(end[number] - begin[number] for number in end)
-            rows.append({"quarantine": name, "records": quarantine.count, "waiting": waiting})
+            rows.append({"quarantine": name, "records": quarantine.count, "waiting": quarantine.count_waiting()})
     columns = [
         Column("quarantine", "QUARANTINE", style="cyan"),
         Column("records", "RECORDS", count_text, right=True),

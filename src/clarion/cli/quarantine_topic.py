@@ -7,6 +7,7 @@ comes after it was opened is for the next one who opens it.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -40,6 +41,20 @@ class BadRecord:
     @property
     def origin(self) -> tuple[str, int, int]:
         return self.header("topic"), int(self.header("partition") or -1), int(self.header("offset") or -1)
+
+    @property
+    def sizes(self) -> list[int]:
+        """Of key and value, before anything was cut off."""
+        key, value = self.message.key, self.message.value
+        return [int(each) for each in re.findall(r"\d+", self.header("truncated"))] or _sizes(key, value)
+
+    def is_of(self, key: bytes | None, value: bytes | None) -> bool:
+        """Whether it is a copy, perhaps cut off, of a message with this key and value."""
+        return (
+            self.sizes == _sizes(key, value)
+            and _begins_with(key, self.message.key)
+            and _begins_with(value, self.message.value)
+        )
 
     def header(self, name: str) -> str:
         found = next((value for key, value in self.message.headers if key == f"clarion.{name}"), None)
@@ -87,11 +102,14 @@ class QuarantineTopic:
 
     def waiting(self, *, again: bool) -> list[BadRecord]:
         """What has not been redriven yet, or everything."""
-        begin, end = self.range(again=again)
-        count = sum(end[number] - begin[number] for number in end)
+        count = self.count_waiting(again=again)
         if count > RECORDS_MAX:
             raise CliError(f"{count:,} records; at most {RECORDS_MAX:,} at a time (choose places, or use --through)")
-        return list(self._read(begin))
+        return list(self._read(self.range(again=again)[0]))
+
+    def count_waiting(self, *, again: bool = False) -> int:
+        begin, end = self.range(again=again)
+        return sum(end[number] - begin[number] for number in end)
 
     def at(self, place: tuple[int, int]) -> BadRecord:
         partition, offset = place
@@ -103,10 +121,9 @@ class QuarantineTopic:
             raise CliError(f"{self.topic} has no record at {partition}:{offset}")
         return first
 
-    def send(self, records: Sequence[BadRecord], into: str | None) -> tuple[list[BadRecord], list[BadRecord]]:
-        """Those that were sent, and those that could not be because only a part of them is left."""
+    def send(self, records: Sequence[BadRecord], into: str | None) -> list[BadRecord]:
+        """Returns those that could not be sent because only a part of them is left."""
         producer = self._link.producer({"enable.idempotence": True, "acks": "all"})
-        sent: list[BadRecord] = []
         cut: list[BadRecord] = []
         errors: list[Any] = []
         with plain_errors(self._link, "redrive"):
@@ -122,17 +139,14 @@ class QuarantineTopic:
                     into or topic, whole.value, whole.key, headers=headers, partition=-1 if into else partition,
                     on_delivery=lambda error, _: errors.append(error) if error else None,
                 )  # fmt: skip
-                sent.append(each)
             left = producer.flush(_ANSWER_SECONDS_MAX)
         if errors or left:
-            raise CliError(f"{len(errors) + left} of {len(sent)} records were not acknowledged: "
+            raise CliError(f"{len(errors) + left} of {len(records) - len(cut)} records were not acknowledged: "
                            f"{errors[0] if errors else 'no answer in time'}")  # fmt: skip
-        return sent, cut
+        return cut
 
-    def remember(self, records: Sequence[BadRecord]) -> None:
+    def remember(self) -> None:
         """That everything up to here has been redriven."""
-        if not records:
-            return
         done = [self._at(number, high) for number, (_, high) in self._ends.items()]
         with plain_errors(self._link, "remember what was redriven"):
             self._consumer.commit(offsets=done, asynchronous=False)
@@ -157,11 +171,10 @@ class QuarantineTopic:
 
     def _whole(self, record: BadRecord) -> TextMessage | None:
         """The original with its headers, if it is still where it was; else the copy, unless that is cut off."""
-        copy, (topic, partition, offset) = record.message, record.origin
-        original = self._original(topic, partition, offset)
-        if original is not None and _begins_with(original.value, copy.value) and _begins_with(original.key, copy.key):
+        original = self._original(*record.origin)
+        if original is not None and record.is_of(original.key, original.value):
             return original
-        return None if record.header("truncated") else replace(copy, headers=())
+        return None if record.header("truncated") else replace(record.message, headers=())
 
     def _original(self, topic: str, partition: int, offset: int) -> TextMessage | None:
         from confluent_kafka import KafkaException, TopicPartition
@@ -219,8 +232,8 @@ def parse_place(text: str) -> tuple[int, int]:
 
 
 def unique(records: Sequence[BadRecord]) -> list[BadRecord]:
-    """Each record once: a task that was tried again has sent its bad records again, perhaps cut off. Another key or
-    value at the same place is another record: a topic that was made again begins at offset 0 once more."""
+    """Each record once: a task that was tried again has sent its bad records again, perhaps cut off. Another key, value
+    or time at the same place is another record: a topic that was made again begins at offset 0 once more."""
     found: list[BadRecord] = []
     places: dict[tuple[str, int, int], list[int]] = {}
     for each in records:
@@ -236,11 +249,12 @@ def unique(records: Sequence[BadRecord]) -> list[BadRecord]:
 
 def _is_same(one: BadRecord, other: BadRecord) -> bool:
     long, short = (other, one) if one.header("truncated") else (one, other)
-    if short.header("truncated"):
-        return _begins_with(long.message.key, short.message.key) and _begins_with(
-            long.message.value, short.message.value
-        )
-    return (one.message.key, one.message.value) == (other.message.key, other.message.value)
+    pairs = ((long.message.key, short.message.key), (long.message.value, short.message.value))
+    return (
+        one.header("timestamp") == other.header("timestamp")
+        and one.sizes == other.sizes
+        and all(_begins_with(*each) or _begins_with(*reversed(each)) for each in pairs)
+    )
 
 
 def quarantines(link: Link) -> list[str]:
@@ -267,6 +281,10 @@ def _message(found: Any) -> TextMessage:
         topic=found.topic(),
         offset=found.offset(),
     )
+
+
+def _sizes(key: bytes | None, value: bytes | None) -> list[int]:
+    return [len(key or b""), len(value or b"")]
 
 
 def _begins_with(whole: bytes | None, part: bytes | None) -> bool:
