@@ -21,9 +21,12 @@ from bench.peers.cluster import CLUSTERS, Cluster
 from bench.peers.kafka import KafkaServer
 from bench.peers.nats import NatsServer
 from bench.peers.process import ROOT, PeerUnavailable, ServerProcess
+from bench.peers.rabbitmq import RabbitServer
 from bench.sizes import Sizes
 
-PEERS: dict[str, type[ServerProcess]] = {"clarion": ClarionServer, "kafka": KafkaServer, "nats": NatsServer}
+PEERS: dict[str, type[ServerProcess]] = {
+    "clarion": ClarionServer, "kafka": KafkaServer, "nats": NatsServer, "rabbitmq": RabbitServer,
+}  # fmt: skip
 _TMPFS = Path("/dev/shm")
 _QUIET_CPU_SHARE = 0.05  # an idle JVM stays below it
 _QUIET_WITHIN_S = 3.0
@@ -181,6 +184,10 @@ class Arena:
 
     def _warm(self, server: ServerProcess, durability: str) -> None:
         seconds, acks = self.sizes.warm_seconds, -1 if durability == "fsync" else 1
+        if server.name == "rabbitmq":  # which is asked for nothing else
+            with self.topic(server) as topic:
+                self.load(server, "queue", topic=topic, messages=self.sizes.queue_messages // 4)
+            return
         bounds = {"seconds": seconds, "bytes_max": self.sizes.produce_bytes, "acks": acks}
         with self.topic(server) as topic:
             self.load(server, "produce", topic=topic, connections=4, **bounds)

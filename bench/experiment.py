@@ -10,7 +10,8 @@ from bench.figures import Kind, of_rounds, order_of_round
 from bench.load import LoadFailed
 from bench.peers.process import PeerUnavailable
 
-ALL = ("clarion", "kafka", "nats")
+ALL = ("clarion", "kafka", "nats", "rabbitmq")
+STREAMS = ("clarion", "kafka", "nats")
 KAFKA_WIRE = ("clarion", "kafka")
 Sample = dict[str, float]
 
@@ -66,8 +67,9 @@ class Experiment:
     durability: str
     metrics: tuple[str, ...]
     measure: Callable[[Arena, str], Sample]
-    peers: tuple[str, ...] = ALL
+    peers: tuple[str, ...] = STREAMS
     rounds_max: int = 99
+    rival: str = "kafka"  # whom Clarion's figures are divided by
 
 
 @dataclass(slots=True)

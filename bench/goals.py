@@ -1,7 +1,7 @@
 """What the project promised itself: each goal names a row, a figure, and the bound it must keep.
 
-`vs kafka` and `vs raw` compare with the same run; an absolute bound stands by itself. In Spark's rows Kafka is
-Spark's own Kafka connector.
+A ratio is to the row's rival in the same run (Kafka, where a row names nobody else) or to a raw limit; an absolute
+bound stands by itself. In Spark's rows Kafka is Spark's own Kafka connector.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Goal:
     metric: str
     bound: float
     at_least: bool
-    against: tuple[str, ...] = ()  # rows of raw limits, of which the best counts; empty: Kafka
+    against: tuple[str, ...] = ()  # rows of raw limits, of which the best counts; empty: the row's rival
     is_absolute: bool = False
 
     def sentence(self) -> str:
@@ -67,6 +67,12 @@ GOALS = (
     Goal("consume-1k", "mb_per_s", 0.6, True, against=("raw-out-sendfile-1m", "raw-out-pread-1m")),
     Goal("idle-connections", "kb_per_connection", 20.0, False, is_absolute=True),
     Goal("many-partitions", "first_ack_s", 5.0, False, is_absolute=True),
+    Goal("queue-100b-page-cache", "messages_per_s", 1.0, True),
+    Goal("queue-1k-page-cache", "messages_per_s", 1.0, True),
+    Goal("queue-100b-fsync", "messages_per_s", 1.0, True),
+    Goal("queue-1k-fsync", "messages_per_s", 1.0, True),
+    Goal("queue-client-100b", "messages_per_s", 1.0, True),
+    Goal("queue-client-1k", "messages_per_s", 1.0, True),
     Goal("cluster-produce-page-cache", "mb_per_s", 2.0, True),
     Goal("cluster-produce-fsync", "mb_per_s", 1.0, True),
     Goal("cluster-latency-page-cache", "p50_ms", 0.5, False),
@@ -97,9 +103,10 @@ def _judge(goal: Goal, outcomes: Mapping[str, Outcome]) -> Verdict:
         return Verdict(goal, None, _why_no_figure(outcomes[goal.row], "clarion"))
     if goal.is_absolute:
         return Verdict(goal, ours)
-    theirs = _raw_limit(goal, outcomes) if goal.against else outcomes[goal.row].figure("kafka", goal.metric)
+    rival = outcomes[goal.row].experiment.rival
+    theirs = _raw_limit(goal, outcomes) if goal.against else outcomes[goal.row].figure(rival, goal.metric)
     if theirs is None:
-        return Verdict(goal, None, _why_no_figure(outcomes[goal.row], "kafka"))
+        return Verdict(goal, None, _why_no_figure(outcomes[goal.row], rival))
     return Verdict(goal, ratio(ours, theirs))
 
 

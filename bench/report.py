@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from bench.experiment import ALL, KAFKA_WIRE, METRICS, Outcome
+from bench.experiment import KAFKA_WIRE, METRICS, STREAMS, Outcome
 from bench.figures import ratio
 from bench.goals import Goal, Verdict, judge
 from bench.machine import machine
@@ -25,6 +25,7 @@ def show(console: Console, outcomes: Sequence[Outcome]) -> None:
     tables = (
         _raw_table(outcomes),
         _peer_table(outcomes, verdicts),
+        _queue_table(outcomes, verdicts),
         _spark_table(outcomes, verdicts),
         _goal_table(outcomes, verdicts),
     )
@@ -65,7 +66,7 @@ def _raw_table(outcomes: Sequence[Outcome]) -> Table:
         table.add_column(heading)
     table.add_column("value", justify="right")
     for outcome in outcomes:
-        if outcome.experiment.peers == (MACHINE,):
+        if _table_of(outcome) == "raw":
             for number, metric in enumerate(outcome.experiment.metrics):
                 title = outcome.experiment.title if number == 0 else ""
                 table.add_row(title, METRICS[metric].label, figure_text(metric, outcome.figure(MACHINE, metric)))
@@ -73,27 +74,40 @@ def _raw_table(outcomes: Sequence[Outcome]) -> Table:
 
 
 def _peer_table(outcomes: Sequence[Outcome], verdicts: Sequence[Verdict]) -> Table:
-    brokers = [one for one in outcomes if one.experiment.peers != (MACHINE,) and not _is_spark(one)]
+    brokers = [one for one in outcomes if _table_of(one) == "brokers"]
     title = "Clarion beside Apache Kafka and NATS JetStream"
-    return _side_by_side(title, dict(zip(ALL, ("Clarion", "Kafka", "NATS"), strict=True)), brokers, verdicts)
+    names = dict(zip(STREAMS, ("Clarion", "Kafka", "NATS"), strict=True))
+    return _side_by_side(title, names, "÷ Kafka", brokers, verdicts)
+
+
+def _queue_table(outcomes: Sequence[Outcome], verdicts: Sequence[Verdict]) -> Table:
+    title = "Queues beside NATS JetStream (page-cache) and RabbitMQ's quorum queues (fsync)"
+    names = {"clarion": "Clarion", "nats": "NATS", "rabbitmq": "RabbitMQ"}
+    return _side_by_side(title, names, "÷ rival", [one for one in outcomes if _table_of(one) == "queue"], verdicts)
 
 
 def _spark_table(outcomes: Sequence[Outcome], verdicts: Sequence[Verdict]) -> Table:
     title = "Spark on Clarion: its connector beside Spark's own Kafka connector"
     names = dict(zip(KAFKA_WIRE, ("Clarion's", "Spark's"), strict=True))
-    return _side_by_side(title, names, [one for one in outcomes if _is_spark(one)], verdicts)
+    spark = [one for one in outcomes if _table_of(one) == "spark"]
+    return _side_by_side(title, names, "÷ Spark's", spark, verdicts)
 
 
-def _is_spark(outcome: Outcome) -> bool:
-    return outcome.experiment.id.startswith("spark-")
+def _table_of(outcome: Outcome) -> str:
+    if outcome.experiment.peers == (MACHINE,):
+        return "raw"
+    family = outcome.experiment.id.partition("-")[0]
+    return family if family in ("spark", "queue") else "brokers"
 
 
-def _side_by_side(title: str, names: dict[str, str], outcomes: Sequence[Outcome], verdicts: Sequence[Verdict]) -> Table:
+def _side_by_side(
+    title: str, names: dict[str, str], ratio_heading: str, outcomes: Sequence[Outcome], verdicts: Sequence[Verdict]
+) -> Table:
     table = Table(title=title, title_justify="left")
     table.add_column("row")
     table.add_column("acks, durability")
     table.add_column("figure")
-    for heading in (*names.values(), f"÷ {names['kafka']}"):
+    for heading in (*names.values(), ratio_heading):
         table.add_column(heading, justify="right")
     table.add_column("goal")
     marks = {(one.goal.row, one.goal.metric): one for one in verdicts if not one.goal.against}
@@ -112,7 +126,7 @@ def _peer_row(
     head = [experiment.title, f"{experiment.acks}, {experiment.durability}"] if is_first else ["", ""]
     cells = [_cell(outcome, peer, metric) for peer in peers]
     goal = f"[{_COLOURS[verdict.word]}]{verdict.word}[/] ({verdict.goal.sentence()})" if verdict else ""
-    return [*head, METRICS[metric].label, *cells, ratio_text(_ratio_to_kafka(outcome, metric)), goal]
+    return [*head, METRICS[metric].label, *cells, ratio_text(_ratio_to_rival(outcome, metric)), goal]
 
 
 def _cell(outcome: Outcome, peer: str, metric: str) -> str:
@@ -123,8 +137,8 @@ def _cell(outcome: Outcome, peer: str, metric: str) -> str:
     return "saturated" if outcome.is_saturated(peer) else figure_text(metric, outcome.figure(peer, metric))
 
 
-def _ratio_to_kafka(outcome: Outcome, metric: str) -> float | None:
-    ours, theirs = outcome.figure("clarion", metric), outcome.figure("kafka", metric)
+def _ratio_to_rival(outcome: Outcome, metric: str) -> float | None:
+    ours, theirs = outcome.figure("clarion", metric), outcome.figure(outcome.experiment.rival, metric)
     return None if ours is None or theirs is None else ratio(ours, theirs)
 
 
@@ -165,7 +179,7 @@ def _row_json(outcome: Outcome) -> dict[str, Any]:
             "rounds": outcome.rounds.get(peer, []),
             "why_not": outcome.why_not.get(peer),
         }
-    shown = [metric for metric in experiment.metrics if _ratio_to_kafka(outcome, metric) is not None]
+    shown = [metric for metric in experiment.metrics if _ratio_to_rival(outcome, metric) is not None]
     return {
         "id": experiment.id,
         "title": experiment.title,
@@ -173,7 +187,8 @@ def _row_json(outcome: Outcome) -> dict[str, Any]:
         "durability": experiment.durability,
         "metrics": list(experiment.metrics),
         "peers": peers,
-        "ratio_to_kafka": {metric: _ratio_to_kafka(outcome, metric) for metric in shown},
+        "rival": experiment.rival,
+        "ratio_to_rival": {metric: _ratio_to_rival(outcome, metric) for metric in shown},
     }
 
 

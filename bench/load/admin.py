@@ -8,6 +8,7 @@ import time
 from typing import Protocol
 
 from bench import frames
+from bench.amqp import AmqpConnection
 from bench.peers.nats import NatsConnection
 
 TOPIC_SETTINGS = {"file.delete.delay.ms": "500"}  # what a round wrote must be gone before the next one needs the memory
@@ -23,6 +24,8 @@ class Admin(Protocol):
 
 
 def admin_for(dialect: str, address: tuple[str, int]) -> Admin:
+    if dialect == "rabbitmq":
+        return RabbitAdmin(address)
     return NatsAdmin(address) if dialect == "nats" else KafkaAdmin(address)
 
 
@@ -82,6 +85,27 @@ class NatsAdmin:
 
     def messages(self, topic: str, partitions: int = 1) -> int:
         return self.connection.stream_messages(topic)
+
+    def close(self) -> None:
+        self.connection.close()
+
+
+class RabbitAdmin:
+    """The same for a quorum queue."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self.connection = AmqpConnection(address)
+
+    def create(self, topic: str, partitions: int = 1) -> None:
+        if partitions != 1:
+            raise RuntimeError("a queue of RabbitMQ has no partitions")
+        self.connection.declare(topic)
+
+    def delete(self, topic: str) -> None:
+        self.connection.delete(topic)
+
+    def messages(self, topic: str, partitions: int = 1) -> int:
+        return self.connection.messages(topic)
 
     def close(self) -> None:
         self.connection.close()

@@ -9,7 +9,7 @@ import struct
 import time
 from typing import NamedTuple, Protocol
 
-from bench import frames
+from bench import amqp, frames
 from bench.load.admin import receive_exactly
 
 MEGABYTE = 1_000_000
@@ -49,6 +49,8 @@ class Dialect(Protocol):
 
 
 def dialect_named(name: str) -> Dialect:
+    if name == "rabbitmq":
+        return AmqpDialect()
     return NatsDialect() if name == "nats" else KafkaDialect()
 
 
@@ -234,6 +236,50 @@ class PullReadings:
         body = json.dumps({"batch": self._batch, "expires": 60_000_000_000}).encode()
         subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._topic}.{self._name}".encode()
         return b"PUB %s %s %d\r\n%s\r\n" % (subject, _inbox(self._line), len(body), body)
+
+
+class AmqpDialect:
+    """RabbitMQ: persistent messages, each confirmed when a quorum has it on disk. Only queues are measured there."""
+
+    def connect(self, address: tuple[str, int], line: int) -> socket.socket:
+        connection = amqp.AmqpConnection(address)
+        connection.confirm()
+        return connection.socket
+
+    def shots(self, topic: str, partitions: range, value_bytes: int, batch_bytes: int, acks: int, line: int) -> Shots:
+        message = amqp.publish(topic, frames.value(value_bytes))
+        count = max(1, batch_bytes // len(message))
+        return Shots([message * count], count, count * value_bytes)
+
+    def replies(self, connection: socket.socket, shots: Shots) -> Replies:
+        """Sends the first frame, as for Kafka, and waits until all of it is confirmed."""
+        counter = ConfirmReplies(shots.messages_per_frame)
+        connection.sendall(shots.frames[0])
+        while not counter.feed(memoryview(connection.recv(65536))):
+            pass
+        return counter
+
+    def readings(self, topic: str, sample: frames.Batch, line: int, *, new_only: bool, wrap_at: int) -> Readings:
+        raise NotImplementedError("a queue's messages are gone once they are read")
+
+
+class ConfirmReplies:
+    """Confirms of one queue, which come in order: one may speak for all before it."""
+
+    def __init__(self, messages_per_frame: int) -> None:
+        self._per_frame = messages_per_frame
+        self._frames = amqp.Frames()
+        self._done = 0
+
+    def feed(self, data: memoryview) -> int:
+        before, last = self._done, self._done * self._per_frame
+        for name, arguments in self._frames.feed(data):
+            if name == amqp.NACK:
+                raise RuntimeError("RabbitMQ refused a message")
+            if name == amqp.ACK:
+                last = max(last, amqp.confirmed_tag(arguments))
+        self._done = last // self._per_frame
+        return self._done - before
 
 
 def _publish(topic: str, line: int, body: bytes) -> bytes:

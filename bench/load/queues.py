@@ -1,6 +1,7 @@
 """A queue: consumers that share the messages of a topic, and acknowledge each of them by itself, out of order.
 
-Kafka's wire: share consumers (KIP-932). JetStream: one pull consumer for all, with explicit acknowledgements. Of the
+Kafka's wire: share consumers (KIP-932). JetStream: one pull consumer for all, with explicit acknowledgements. RabbitMQ:
+consumers of one quorum queue, which are sent the next messages as they acknowledge. Of the
 messages that one answer brings, every other one is acknowledged first, and then the rest; no ranges, one for each. All
 consumers are there before the messages are written; measured is from then until the server has the last one's.
 """
@@ -15,7 +16,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bench import share_frames
+from bench import amqp, share_frames
 from bench.load.admin import receive_frame
 from bench.load.dialects import Dialect, dialect_named
 from bench.load.meter import Meter
@@ -42,7 +43,7 @@ class QueueJob:
 def run(job: QueueJob) -> dict[str, float]:
     tally = Tally()
     address = ("127.0.0.1", job.port)
-    consumers = (_jetstream if job.dialect == "nats" else _share_group)(job, address, tally)
+    consumers = _CONSUMERS.get(job.dialect, _share_group)(job, address, tally)
     tally.wanted = _write(job, dialect_named(job.dialect), address)
     give_up_at = time.perf_counter() + 4 * DRAIN_WITHIN_S
     with Meter(*job.pids) as meter:
@@ -51,6 +52,8 @@ def run(job: QueueJob) -> dict[str, float]:
         pump(consumers, give_up_at)
         if job.dialect == "nats":
             _wait_for_acknowledgements(job, address, tally.wanted)
+        for consumer in consumers:
+            consumer.end()
     return meter.figures() | {
         "messages": tally.settled,
         "messages_per_s": tally.settled / meter.seconds,
@@ -72,6 +75,9 @@ class Consumer(Line):
 
     def begin(self) -> None:
         raise NotImplementedError
+
+    def end(self) -> None:
+        """Returns when the server has everything that was said."""
 
     def settle(self, count: int) -> None:
         self.settled += count
@@ -247,3 +253,42 @@ def _wait_for_acknowledgements(job: QueueJob, address: tuple[str, int], wanted: 
         if time.perf_counter() > deadline:
             raise RuntimeError(f"JetStream knows of {floor} acknowledgements of {wanted}")
     admin.close()
+
+
+# RabbitMQ
+
+
+def _quorum_queue(job: QueueJob, address: tuple[str, int], tally: Tally) -> list[Consumer]:
+    return [_QuorumConsumer(address, job, tally) for _ in range(job.consumers)]
+
+
+class _QuorumConsumer(Consumer):
+    """What comes with one read of the socket is acknowledged together, one by one."""
+
+    def __init__(self, address: tuple[str, int], job: QueueJob, tally: Tally) -> None:
+        self._amqp = amqp.AmqpConnection(address)
+        self._amqp.limit_in_flight(IN_FLIGHT_MAX // job.consumers)
+        super().__init__(self._amqp.socket, tally)
+        self._queue = job.topic
+        self._frames = amqp.Frames()
+
+    def begin(self) -> None:
+        self.send(amqp.consume(self._queue))
+
+    def on_data(self, data: memoryview) -> None:
+        found = [amqp.delivery_tag(said) for name, said in self._frames.feed(data) if name == amqp.DELIVER]
+        if found:
+            self.settle(len(found))
+            said = amqp.acknowledgements(found[::2] + found[1::2])
+            self.flush()
+            self.send(said if self.unsent is None else bytes(self.unsent) + said)
+
+    def end(self) -> None:
+        self.connection.setblocking(True)
+        if self.unsent is not None:
+            self.connection.sendall(self.unsent)
+        self._amqp.close_channel()
+        self._amqp.close()
+
+
+_CONSUMERS = {"nats": _jetstream, "rabbitmq": _quorum_queue}

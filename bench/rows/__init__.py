@@ -6,6 +6,7 @@ from bench.experiment import Experiment
 from bench.rows import (
     cluster,
     consume,
+    http,
     latency,
     partitions,
     produce,
@@ -35,6 +36,7 @@ def experiments(sizes: Sizes) -> list[Experiment]:
         *queue_clients.experiments(sizes),
         *latency.experiments(sizes),
         *push.experiments(sizes),
+        *http.experiments(sizes),
         *raw.answers(),
         *tiny.experiments(sizes),
         *start.experiments(sizes),

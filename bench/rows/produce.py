@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bench.arena import Arena
-from bench.experiment import ALL, Experiment, Sample
+from bench.experiment import STREAMS, Experiment, Sample
 from bench.sizes import Sizes
 
 VALUE_SIZES = {"100b": ("100 B", 100), "1k": ("1 KB", 1024), "10k": ("10 KB", 10240)}
@@ -20,7 +20,7 @@ def experiments(sizes: Sizes) -> list[Experiment]:
 
 
 def produce_experiment(
-    name: str, title: str, durability: str, value_bytes: int, partitions: int = 1, peers: tuple[str, ...] = ALL
+    name: str, title: str, durability: str, value_bytes: int, partitions: int = 1, peers: tuple[str, ...] = STREAMS
 ) -> Experiment:
     label, acks = DURABILITIES[durability]
 

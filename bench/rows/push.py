@@ -27,7 +27,7 @@ def _measure(arena: Arena, peer: str) -> Sample:
     with arena.fresh(peer) as server:
         assert isinstance(server, ClarionServer)
         http_port = free_port()
-        server.more = ("--metrics", f"127.0.0.1:{http_port}", "--set", "clarion.push.private.networks=127.0.0.0/8")
+        server.more = ("--http", f"127.0.0.1:{http_port}", "--set", "clarion.push.private.networks=127.0.0.0/8")
         server.start()
         admin = KafkaAdmin(server.address)
         admin.create(_TOPIC)

@@ -24,5 +24,5 @@ def _row(value_bytes: int, name: str) -> Experiment:
     return Experiment(
         id=f"queue-client-{name}", title=f"queue, Python client, each message acknowledged, {name.upper()}",
         acks="–", durability="page-cache", metrics=("messages_per_s", "cpu_us_per_message", "load_cpu_share"),
-        peers=("clarion", "nats"), measure=measure,
+        peers=("clarion", "nats"), rival="nats", measure=measure,
     )  # fmt: skip

@@ -1,7 +1,7 @@
 """Queues: four consumers share the messages of one topic, and acknowledge each by itself, out of order.
 
-Clarion's are Kafka's share consumers. Apache Kafka takes no part: its share groups have to be switched on first. Nor
-does RabbitMQ, which is not among the bench's peers.
+Clarion's are Kafka's share consumers. Apache Kafka takes no part: its share groups have to be switched on first.
+RabbitMQ's quorum queues flush whatever they acknowledge, so they stand beside `fsync` alone.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ def experiments(sizes: Sizes) -> list[Experiment]:
 
 def _experiment(key: str, label: str, value_bytes: int, durability: str) -> Experiment:
     acks_label, acks = DURABILITIES[durability]
+    rivals = ("nats",) if durability == "page-cache" else ("rabbitmq", "nats")
 
     def measure(arena: Arena, peer: str) -> Sample:
         server = arena.server(peer, durability)
@@ -35,5 +36,5 @@ def _experiment(key: str, label: str, value_bytes: int, durability: str) -> Expe
     return Experiment(
         id=f"queue-{key}-{durability}", title=f"queue, {label} messages, each acknowledged by itself", acks=acks_label,
         durability=durability, metrics=("messages_per_s", "cpu_us_per_message", "load_cpu_share"), measure=measure,
-        peers=("clarion", "nats"),
+        peers=("clarion", *rivals), rival=rivals[0],
     )  # fmt: skip

@@ -110,7 +110,7 @@ def test_costs_stand_beside_every_rate():
 def test_results_are_json_with_every_round():
     results = json.loads(json.dumps(report.as_json([outcome_of(3.0, 2.0)], {"kind": "quick"})))
     (row,) = results["rows"]
-    assert row["ratio_to_kafka"] == {"mb_per_s": 1.5}
+    assert (row["rival"], row["ratio_to_rival"]) == ("kafka", {"mb_per_s": 1.5})
     assert row["peers"]["kafka"]["rounds"] == [{"mb_per_s": 2.0}]
 
 
