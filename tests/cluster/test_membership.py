@@ -13,7 +13,7 @@ from clarion.cluster.coordination import Put
 from clarion.cluster.following import Following
 from clarion.cluster.image import ClusterImage
 from clarion.cluster.membership import BrokerMembership, DuplicateBrokerError, Newcomer
-from clarion.cluster.schema import NO_EPOCH, NO_LEADER, BrokerRegistration, Endpoint
+from clarion.cluster.schema import CONTROLLER, NO_EPOCH, NO_LEADER, BrokerRegistration, Endpoint
 from clarion.cluster.simulated_store import SimulatedService, SimulatedStore, Weather
 
 PATIENCE_SECONDS = 20
@@ -341,3 +341,24 @@ async def test_history_that_is_gone_is_made_up_for_by_reading_all(cluster: Clust
         await store.transact((), [Put("cluster-id", b"abc")])
         await store.compact(cluster.service.revision)
         await until(lambda: shown[-1].cluster_id == "abc")
+
+
+async def test_who_comes_back_before_its_last_lease_has_ended_ends_it_and_what_hangs_on_it(cluster: Cluster):
+    first = await cluster.join(1, term=LONG)
+    await cluster.store().transact((), [Put(CONTROLLER, b"1", first.lease)])
+    first.abandon()
+    async with following(cluster.store()) as (_, shown):
+        again = await cluster.join(1, term=LONG)
+        known = cluster.registered(1)
+        assert known is not None
+        assert known.epoch == again.epoch > first.epoch
+        assert CONTROLLER not in cluster.service.entries
+        await until(lambda: shown[-1].brokers[1].epoch == again.epoch)
+        assert all(1 in one.brokers for one in shown)  # nobody is elected for it only because it was gone for a moment
+
+
+async def test_a_broker_that_is_drained_keeps_its_lease(cluster: Cluster):
+    member = await cluster.join(1, term=LONG)
+    await cluster.store().transact((), [Put(CONTROLLER, b"1", member.lease)])
+    await member.be_drained(True)
+    assert CONTROLLER in cluster.service.entries

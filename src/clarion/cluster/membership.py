@@ -103,6 +103,7 @@ class BrokerMembership:
         self._keeping: asyncio.Task[None] | None = None
         self._complaints = Repeats(lines_max=1, seconds=_SAID_AGAIN_SECONDS)
         self._on_joined: list[Callable[[], None]] = []
+        self._former_lease: LeaseId | None = None  # of a life before this one, if it had not ended
         self.lease: LeaseId | None = None
         self.epoch = NO_EPOCH  # of this life
         self.clean_since = NO_EPOCH
@@ -177,8 +178,18 @@ class BrokerMembership:
                     log.info("joined", broker=self.id, epoch=epoch, clean_since=self.clean_since)
                     for callback in self._on_joined:
                         callback()
-                    return
+                    return await self._end_former_lease()
                 await self._until_vacant()
+
+    async def _end_former_lease(self) -> None:
+        """Who comes back before the lease of its last life has ended ends it: else what hangs on that, be it the office
+        of the controller, would keep everybody waiting for somebody who is gone. Only now: the registration hangs on
+        the new lease, and nobody sees the broker leave in between."""
+        former, self._former_lease = self._former_lease, None
+        if former is not None:
+            with suppress(StoreError, OSError, TimeoutError):  # it ends by itself then
+                async with asyncio.timeout(self._term_seconds / _KEPT_ALIVE_PER_TERM):
+                    await self._store.revoke_lease(former)
 
     async def _until_vacant(self) -> None:
         """Somebody with our id may be one who died just now: then the registration goes with its lease."""
@@ -212,6 +223,8 @@ class BrokerMembership:
             last = await until_answered(lambda: self._store.get(life))
             if known is not None and not self._is_ours(known):
                 return False
+            if known is not None and known.lease != self.lease:
+                self._former_lease = known.lease
             last_life = read_life(last.value) if last else Life()
             clean_since = self._clean_since(last_life.epoch, epoch)
             held_since = self._held_since(last_life, epoch)
