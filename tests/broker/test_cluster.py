@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from clarion.broker.config import Durability
+from clarion.cluster.controller import Controller
 from clarion.cluster.membership import DuplicateBrokerError
 from clarion.log.data_directory import WrongFolderError
 from clarion.model.errors import ErrorCode
@@ -99,6 +100,28 @@ async def test_another_broker_decides_when_the_controller_stops(three: Cluster):
     await three.stop(1)
     await three.everybody_knows(2, 3)
     await until(lambda: three[2].broker.controller_id in (2, 3))
+
+
+async def test_another_broker_decides_when_the_controller_fails_by_a_mistake_of_ours(
+    three: Cluster, monkeypatch: pytest.MonkeyPatch
+):
+    await until(lambda: three[2].broker.controller_id == 1)
+    failed: list[Controller] = []
+
+    async def mistaken(controller: Controller) -> None:
+        failed.append(controller)
+        monkeypatch.undo()
+        raise KeyError("nobody has thought of this")
+
+    monkeypatch.setattr(Controller, "_decide", mistaken)
+    await three.stop(3)
+    await until(lambda: three[2].broker.controller_id == 2)
+    assert len(failed) == 1
+    assert not failed[0].is_active
+    assert await create(three[1], topic("t", 1, 2)) == [(0, 2)]
+    await three.stop(2)
+    await until(lambda: three[1].broker.controller_id == 1)
+    await until(lambda: three[1].broker.image.topics["t"].partitions[0].in_sync == (1,))
 
 
 async def create(node: Node, *topics: CreatableTopic) -> list[tuple[int, int]]:

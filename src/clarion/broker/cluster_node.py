@@ -56,6 +56,7 @@ log = event_log("broker")
 
 _HAND_OVER_SECONDS: Final = 5.0  # for others to take what this broker leads; then it stops all the same
 _LOOK_SECONDS: Final = 0.02
+_AFTER_MISTAKE_SECONDS: Final = 1.0  # for others to be the controller first
 
 
 class ClusterNode:
@@ -274,7 +275,7 @@ class ClusterNode:
     async def _control(self) -> None:
         assert self.membership is not None
         assert self.membership.lease is not None
-        self.controller = Controller(
+        controller = self.controller = Controller(
             self._store,
             self._node_id,
             self.membership.lease,
@@ -283,8 +284,9 @@ class ClusterNode:
             now_ms=self._now_ms,
             probes_brokers=self._probes_brokers,
         )
-        with suppress(LeaseNotFoundError):  # this life is over; the next one has a controller of its own
-            await self.controller.run()
+        while await _ended_by_mistake(controller):
+            await controller.resign()  # another broker may be spared what this one has met
+            await asyncio.sleep(_AFTER_MISTAKE_SECONDS)
 
     def _could_be_led_by_others(self) -> bool:
         image, here = self._registry.image, self._node_id
@@ -304,6 +306,23 @@ class ClusterNode:
                 await change(self._store, [absent(key)], [Put(key, b"")], lambda _: None)
             except (StoreError, OSError) as error:
                 log.warning("removal_not_noted", id=topic_id, reason=str(error))
+
+
+async def _ended_by_mistake(controller: Controller) -> bool:
+    """Of ours: the log tells of it. False if this broker's life is over; the next one has a controller of its own."""
+
+    async def run() -> bool:
+        with suppress(LeaseNotFoundError):
+            await controller.run()
+        return False
+
+    running = start_task(run(), "controller")
+    try:
+        await asyncio.wait([running])
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+    return not running.cancelled() and running.exception() is not None
 
 
 def _throttled_rate(broker: Broker, partition: Partition) -> float | None:

@@ -135,6 +135,13 @@ class Controller:
             self._key = None
             await asyncio.sleep(_PAUSE_SECONDS)
 
+    async def resign(self) -> None:
+        """Let another one decide: as long as this one has the office nobody does, whatever became of `run`."""
+        held, self._key = self._key, None
+        if held is not None:
+            with suppress(StoreError, OSError):
+                await change(self._store, [unchanged(held)], [Delete(CONTROLLER)], lambda _: None)
+
     async def _campaign(self) -> bool:
         """Wait until nobody is the controller, and try to be it. LeaseNotFoundError: this broker's time is over."""
         found = await until_answered(lambda: self._store.range(CONTROLLER))
