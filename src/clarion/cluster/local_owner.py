@@ -75,6 +75,7 @@ class _Client:
         self._writer = writer
         self._calls: dict[int, asyncio.Task[None]] = {}
         self._watches: dict[int, asyncio.Task[None]] = {}
+        self._questions: dict[int, asyncio.Task[None]] = {}  # to the catalog, which may be slow to answer
         self._is_closing = False
         self._known: dict[str, Callable[[protocol.Message], Coroutine[Any, Any, object]]] = {
             "get": self._get,
@@ -108,6 +109,8 @@ class _Client:
                     watch.cancel()
             case "watch":
                 self._run(self._watches, number, self._watch(message))
+            case "catalog":
+                self._run(self._questions, number, self._answer(message))
             case _:
                 self._run(self._calls, number, self._answer(message))
 
@@ -129,10 +132,12 @@ class _Client:
                 log.warning("lease_not_ended", lease=lease, reason=str(error))  # its time will end it
 
     async def _finish(self) -> None:
-        """Changes under way are awaited: they happen in a thread. Watches would never end by themselves."""
-        for watch in self._watches.values():
-            watch.cancel()
-        under_way = [*self._calls.values(), *self._watches.values()]
+        """Changes under way are awaited: they happen in a thread. Watches would never end by themselves. What was asked
+        of the catalog happens, and nobody hears of it: others wait meanwhile to lead in place of who has gone."""
+        unheard = [*self._watches.values(), *self._questions.values()]
+        for task in unheard:
+            task.cancel()
+        under_way = [*self._calls.values(), *unheard]
         if under_way:
             await asyncio.wait(under_way)
 
