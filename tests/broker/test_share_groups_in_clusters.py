@@ -274,7 +274,10 @@ ASKED = (
 async def test_who_is_no_broker_of_the_cluster_is_refused(three: Cluster) -> None:
     epoch = three[1].broker.image.brokers[1].epoch
     for request in ASKED:
-        for guess in ({}, {"broker_id": 1, "broker_epoch": epoch, "secret": "guessed"}):
+        for guess in (
+            {},
+            *({"broker_id": 1, "broker_epoch": epoch, "secret": one} for one in ("guessed", "gu\u00e9ss")),
+        ):
             (told,) = (await three[2].ask(type(request)(**_fields(request), **guess), 0)).results
             assert [one.error_code for one in told.partitions] == [ErrorCode.CLUSTER_AUTHORIZATION_FAILED]
 

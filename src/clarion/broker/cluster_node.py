@@ -209,7 +209,8 @@ class ClusterNode:
         known = self._registry.image.brokers.get(broker_id)
         if known is None or not known.secret:
             return False
-        return known.epoch == epoch and compare_digest(known.secret, secret)
+        # As bytes: of text with anything but ASCII in it, which strangers may send, it cannot be asked.
+        return known.epoch == epoch and compare_digest(known.secret.encode(), secret.encode())
 
     @property
     def for_partitions(self) -> replication.Membership:
