@@ -1,12 +1,12 @@
 """Records of one key, one after the other: which of them is the key's turn, and which wait behind it.
 
 A record has its key's turn from its first delivery until it is done, or given up. What comes later waits, and costs an
-entry; how many may wait is limited, and whoever is beyond that asks again after a while.
+entry. Where too many wait nothing further is looked at (`has_room`): a record that was passed over would be overtaken.
 """
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left
 from collections.abc import Iterable
 from typing import Final
 
@@ -30,13 +30,18 @@ class KeyOrder:
         self._keys[offset] = key
         return True
 
-    def wait(self, key: int, offset: int) -> bool:
-        """Whether `free` will name this record one day; False if too many wait."""
-        if self._waiting >= WAITING_MAX:
-            return False
-        insort(self._behind.setdefault(key, []), offset)
-        self._waiting += 1
-        return True
+    @property
+    def has_room(self) -> bool:
+        """For records that nobody has looked at yet."""
+        return self._waiting < WAITING_MAX
+
+    def wait(self, key: int, offset: int) -> None:
+        """`free` will name this record one day."""
+        behind = self._behind.setdefault(key, [])
+        at = bisect_left(behind, offset)
+        if at == len(behind) or behind[at] != offset:
+            behind.insert(at, offset)
+            self._waiting += 1
 
     def free(self, first: int, last: int) -> list[int]:
         """These records will not be delivered any more. The next ones of their keys, whose turn it is now."""

@@ -31,7 +31,6 @@ BATCH_MAX: Final = 10_000  # of a longer batch no more are taken at a time: as m
 REJECTED: Final = "rejected"  # why, if whoever rejects it does not say
 _ACCEPT: Final = int(AcknowledgeType.ACCEPT)
 _MANY: Final = 4  # acknowledgements, from which on one pass over the runs is cheaper than looking for each
-_CROWDED_MS: Final = 1_000  # after which a record is looked at again that found too many others waiting for their keys
 
 
 class SharePartition(ShareWindow):
@@ -95,8 +94,8 @@ class SharePartition(ShareWindow):
         elif fate.key is None or self.keys is None or self.keys.claim(fate.key, first):
             return True
         else:
-            is_waiting = self.keys.wait(fate.key, first)
-            self._decide(first, last, AVAILABLE, NEVER if is_waiting else now_ms + _CROWDED_MS)
+            self.keys.wait(fate.key, first)
+            self._decide(first, last, AVAILABLE, NEVER)
         return False
 
     def _decide(self, first: int, last: int, state: RecordState, until_ms: int = 0, reason: str = "") -> None:
@@ -276,8 +275,11 @@ class SharePartition(ShareWindow):
         return [(run.first, run.last) for run in is_open]
 
     def learn(self, keys: Sequence[tuple[int, int]]) -> None:
-        """(offset, key) of those, in order. From now on the order is kept."""
+        """(offset, key) of those, in order. From now on the order is kept; several of a key may be under way still."""
+        if not self.limits.keeps_key_order:
+            return  # any more: what is delivered from now on would not be known
         self.keys = KeyOrder()
         for offset, key in keys:
-            if any(run.state in (AVAILABLE, ACQUIRED) for run in self._runs.within(offset, offset)):
-                self.keys.claim(key, offset)
+            is_open = any(run.state in (AVAILABLE, ACQUIRED) for run in self._runs.within(offset, offset))
+            if is_open and not self.keys.claim(key, offset):
+                self.keys.wait(key, offset)

@@ -90,7 +90,8 @@ class ShareWindow:
     @property
     def _has_room(self) -> bool:
         """For a record that is not in the window yet."""
-        return self._open < self.limits.in_flight_max and len(self._runs) < RUNS_MAX
+        may_wait = self.keys is None or self.keys.has_room
+        return self._open < self.limits.in_flight_max and len(self._runs) < RUNS_MAX and may_wait
 
     def next_deadline_ms(self) -> int | None:
         """When to call `expire`; perhaps too early, never too late."""
@@ -226,14 +227,15 @@ class ShareWindow:
         self._runs.join(run.first, run.last)
 
     def _free_keys(self) -> None:
-        """Records that are done let the next ones of their keys go; if these are done too, the next after them."""
+        """Records that are done let the next ones of their keys go; if these are done too, the next after them. One
+        that is in somebody's hands has its turn now: it was delivered before anybody asked for the order of keys."""
         freed, self._freed = self._freed, []
         while freed and self.keys is not None:
             for offset in self.keys.free(*freed.pop()):
-                waiting = [run for run in self._runs.within(offset, offset) if run.state is AVAILABLE]
-                if not waiting:
+                known = self._runs.within(offset, offset)
+                if not known or known[0].state not in (AVAILABLE, ACQUIRED):
                     freed.append((offset, offset))
-                elif waiting[0].until_ms == NEVER:
+                elif known[0].until_ms == NEVER:
                     for run in self._runs.cut(offset, offset):
                         self._wait_is_over(run)
 
