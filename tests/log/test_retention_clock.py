@@ -64,6 +64,12 @@ def test_what_is_written_down_by_a_clock_that_is_behind_says_the_time_that_it_sh
     assert watched((0, 0), (-HOUR, 1000), (2000, 2000)).late_ms == NOW + 2000
 
 
+def test_what_is_judged_by_a_clock_that_is_ahead_is_no_older_than_by_the_time_that_it_should_be():
+    assert watched((0, 0), (HOUR, 1000)).early_ms == NOW + 1000
+    assert watched((0, 0), (-HOUR, 1000)).early_ms == NOW - HOUR
+    assert watched((0, 0), (HOUR, 1000), (2000, 2000)).early_ms == NOW + 2000
+
+
 # After a start
 
 

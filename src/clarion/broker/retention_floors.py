@@ -3,6 +3,9 @@
 Kafka's Fetch does not say for which group it reads, so this is where a reader asks for its place, in OffsetFetch: what
 its subscription has committed is answered no older than its retention, as if the log began there. One that has
 committed nothing and starts at the earliest message starts there, too. (A queue passes such records over.)
+
+Nobody is sent past a message for what only seems to be its age: not while the clock is in doubt, and not past messages
+without a time behind the last one that has one.
 """
 
 from __future__ import annotations
@@ -12,10 +15,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from clarion.broker.apis.k02_list_offsets import LATEST, search_time
+from clarion.broker.apis.k02_list_offsets import EARLIEST, MAX_TIMESTAMP, search_time
 from clarion.model.ids import TopicPartition
 from clarion.model.subscription import Subscription
 from clarion.net.channel import ChannelLostError, ChannelUnusableError
+from clarion.replication import Partition
 from clarion.wire.apis import LIST_OFFSETS
 from clarion.wire.messages.logs import (
     ListOffsetsPartition,
@@ -42,7 +46,7 @@ async def no_older_than_retention(broker: Broker, group_id: str, topics: Topics)
     if subscription is None or subscription.is_queue or (subscription.retention_ms or 0) <= 0:
         return topics
     places = [TopicPartition(one.name, part.partition_index) for one in topics for part in one.partitions]
-    floors = await _floors(broker, places, broker.clock.now_ms() - (subscription.retention_ms or 0))
+    floors = await _floors(broker, places, broker.clock_trust.early_ms() - (subscription.retention_ms or 0))
     return tuple(
         replace(one, partitions=tuple(_raised(part, one.name, floors, subscription) for part in one.partitions))
         for one in topics
@@ -60,7 +64,7 @@ def _raised(
 
 
 async def _floors(broker: Broker, places: Iterable[TopicPartition], since_ms: int) -> dict[TopicPartition, int]:
-    """The first message since then; the end where there is none. Without those that nobody answers for."""
+    """The first message since then; behind the latest where there is none. Without those nobody answers for."""
     found: dict[TopicPartition, int] = {}
     elsewhere: dict[int, list[TopicPartition]] = {}
     for tp in places:
@@ -69,8 +73,7 @@ async def _floors(broker: Broker, places: Iterable[TopicPartition], since_ms: in
             continue
         partition = broker.partitions.find(topic.id, tp.partition)
         if partition is not None and partition.is_leader:
-            at = await search_time(broker, partition, since_ms)
-            found[tp] = partition.high_watermark.offset if at is None or at[1] < 0 else at[1]
+            found[tp] = await _floor_here(broker, partition, since_ms)
         else:
             elsewhere.setdefault(topic.partitions[tp.partition].leader, []).append(tp)
     for leader, of_leader in elsewhere.items():
@@ -83,10 +86,23 @@ async def _floors(broker: Broker, places: Iterable[TopicPartition], since_ms: in
     return found
 
 
+async def _floor_here(broker: Broker, partition: Partition, since_ms: int) -> int:
+    at = await search_time(broker, partition, since_ms)
+    if at is not None and at[1] >= 0:
+        return at[1]
+    latest = await search_time(broker, partition, MAX_TIMESTAMP)
+    return partition.start_offset if latest is None or latest[1] < 0 else latest[1] + 1
+
+
 async def _ask(broker: Broker, leader: int, places: list[TopicPartition], since_ms: int) -> dict[TopicPartition, int]:
+    """As `_floor_here`."""
     found = await _ask_for(broker, leader, places, since_ms)
-    past = [tp for tp, offset in found.items() if offset < 0]
-    return found | (await _ask_for(broker, leader, past, LATEST) if past else {})
+    if past := [tp for tp, offset in found.items() if offset < 0]:
+        latest = await _ask_for(broker, leader, past, MAX_TIMESTAMP)
+        found |= {tp: offset + 1 for tp, offset in latest.items()}
+        if untimed := [tp for tp, offset in latest.items() if offset < 0]:
+            found |= await _ask_for(broker, leader, untimed, EARLIEST)
+    return found
 
 
 async def _ask_for(

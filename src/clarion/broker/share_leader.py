@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from clarion.broker.dead_letters import DeadLetters
 from clarion.broker.queue_rules import QueueRules
-from clarion.broker.share_records import READ_BYTES_MAX, ReadBatches, keys_at, look, read_batches
+from clarion.broker.share_records import READ_BYTES_MAX, Now, ReadBatches, keys_at, look, read_batches
 from clarion.broker.share_states import ShareStates
 from clarion.broker.threads import in_thread
 from clarion.model.errors import ErrorCode, KafkaError
@@ -237,8 +237,9 @@ class ShareLeader:
             self._record_bytes = len(read.found) / (read.next - read.batches[0][0])
             if not rules.needs_look:
                 return read, Readable(offset, read.next, read.spans)
-            wall_ms, ahead_ms = self._broker.clock.now_ms(), self._wall_ahead_ms()
-            spans, fates = await in_thread(lambda: look(read, self.partition.tp, rules, wall_ms, ahead_ms))
+            clock, trust = self._broker.clock, self._broker.clock_trust
+            now = Now(clock.now_ms(), trust.early_ms(), self._wall_ahead_ms())
+            spans, fates = await in_thread(lambda: look(read, self.partition.tp, rules, now))
             return read, Readable(offset, read.next, spans, fates)
         finally:
             self._is_reading = False

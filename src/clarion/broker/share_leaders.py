@@ -123,6 +123,6 @@ async def first_offset(broker: Broker, partition: Partition, start: str) -> int:
         case "latest":
             return partition.high_watermark.offset
         case by_duration:
-            since_ms = broker.clock.now_ms() - reset_duration_ms(by_duration)
+            since_ms = broker.clock_trust.early_ms() - reset_duration_ms(by_duration)
             found = await search_time(broker, partition, since_ms)
             return partition.high_watermark.offset if found is None or found[1] < 0 else found[1]

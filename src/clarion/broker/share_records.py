@@ -145,8 +145,16 @@ def _within(read: ReadBatches, ranges: Sequence[tuple[int, int]]) -> list[Record
 # Looking at records
 
 
+class Now(NamedTuple):
+    """What time it is. `early_ms`: by which a message is too old; `ahead_ms`: of the loop's clock is the wall clock."""
+
+    wall_ms: int
+    early_ms: int
+    ahead_ms: int
+
+
 def look(
-    read: ReadBatches, place: TopicPartition, rules: QueueRules, wall_ms: int, wall_ahead_ms: int
+    read: ReadBatches, place: TopicPartition, rules: QueueRules, now: Now
 ) -> tuple[list[tuple[int, int]], list[Fate | None]]:
     """What is to become of each record: neighbours of one batch with the same fate together. For a thread."""
     assert rules.subscription is not None
@@ -154,17 +162,17 @@ def look(
     spans: list[tuple[int, int]] = []
     fates: list[Fate | None] = []
     for first, last, batch in read.contents():
-        found = _Together(wall_ms + _FAR_MS)
+        found = _Together(now.wall_ms + _FAR_MS)
         try:
             for record in iter_records(batch):
                 is_wanted = wanted is None or _matches(wanted, record, place)
-                found.add(record.offset, _fate(record, rules.subscription, wall_ms) if is_wanted else _UNWANTED)
+                found.add(record.offset, _fate(record, rules.subscription, now) if is_wanted else _UNWANTED)
         except KafkaError:  # whoever reads it will see that it is broken: as without a look
             spans.append((first, last))
             fates.append(None)
             continue
         spans += found.spans
-        fates += [_by_loop_time(fate, wall_ahead_ms) for fate in found.fates]
+        fates += [_by_loop_time(fate, now.ahead_ms) for fate in found.fates]
     return spans, fates
 
 
@@ -208,15 +216,17 @@ class _Together:
         self.fates.append(fate)
 
 
-def _fate(record: Record, rules: Subscription, wall_ms: int) -> Fate:
-    if rules.retention_ms is not None and 0 < rules.retention_ms <= wall_ms - record.timestamp:
+def _fate(record: Record, rules: Subscription, now: Now) -> Fate:
+    """A record without a time, which some clients write, is of no age: it is delivered, and not lost for that."""
+    if record.timestamp > 0 and 0 < (rules.retention_ms or 0) <= now.early_ms - record.timestamp:
         return _UNWANTED
     due_ms, ttl_ms = _times(record.headers)
     if rules.message_ttl_ms is not None:
         ttl_ms = min(ttl_ms or rules.message_ttl_ms, rules.message_ttl_ms)
-    if ttl_ms and max(record.timestamp, due_ms) + ttl_ms <= wall_ms:
+    lives_from_ms = max(record.timestamp, due_ms)
+    if ttl_ms and lives_from_ms > 0 and lives_from_ms + ttl_ms <= now.early_ms:
         return Fate(given_up=EXPIRED, has_dead_letter=rules.dead_letter_topic is not None)
-    if due_ms > wall_ms:
+    if due_ms > now.wall_ms:
         return Fate(due_ms=due_ms)
     return Fate(key=hash(record.key)) if rules.keeps_key_order and record.key is not None else _PLAIN
 

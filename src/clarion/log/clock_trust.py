@@ -47,6 +47,10 @@ class ClockTrust:
         """What to write down of what must not go before its time: the wall clock's time, while it is trusted."""
         return self._look().late_ms
 
+    def early_ms(self) -> int:
+        """By what to tell whether a message is too old for somebody: the wall clock's time, while it is trusted."""
+        return self._look().early_ms
+
     def is_trusted(self) -> bool:
         """Asked before anything goes because its time is over."""
         watch = self._look()

@@ -48,6 +48,11 @@ class ClockWatch:
         return self.wall_ms + self.late_by_ms
 
     @property
+    def early_ms(self) -> int:
+        """The wall clock, or where it should be if that is earlier: what is judged by it is never taken for too old."""
+        return self.wall_ms - max(self.jump_ms, 0)
+
+    @property
     def sentence(self) -> str:
         if self.is_trusted:
             return "the wall clock runs with the monotonic clock"
