@@ -257,6 +257,39 @@ def test_what_is_archived_and_deleted_between_planning_and_reading_is_not_lost(
     assert can_be_mended(SeamMovedError("offsets 10 to 24 are deleted"))
 
 
+def test_what_a_batch_of_both_sides_missed_is_not_left_out(bootstrap: str, unique: str, path: str) -> None:
+    """A batch query is planned once: what is archived and deleted before its tasks read it is there in the next run."""
+    create(bootstrap, unique, 1)
+    send(bootstrap, unique, 0, 0, 10)
+    archive = Archive(bootstrap, unique, path)
+    archive.read_all()
+    send(bootstrap, unique, 0, 10, 20)
+    options = {"bootstrap.servers": bootstrap, "subscribe": unique, "history": path, "failOnDataLoss": "false"}
+    reader = HistoryReader(source_settings(options))
+    tasks = reader.partitions()
+    archive.read_all()
+    delete_before(bootstrap, unique, 25)
+    with pytest.raises(SeamMovedError, match=r"offsets 10 to 24 are deleted.* archived meanwhile"):
+        [batch for task in tasks for batch in reader.read(task)]
+
+
+def test_available_now_goes_on_when_the_archive_is_past_its_end(bootstrap: str, unique: str, path: str) -> None:
+    """What the archive holds is not looked for in the log, which may have moved on twice meanwhile."""
+    create(bootstrap, unique, 1)
+    send(bootstrap, unique, 0, 0, 10)
+    archive = Archive(bootstrap, unique, path)
+    archive.read_all()
+    stream = Stream(bootstrap, unique, history=path)
+    stream.reader.prepareForTriggerAvailableNow()
+    for first in (10, 20):
+        send(bootstrap, unique, 0, first, 10)
+        archive.read_all()
+        delete_before(bootstrap, unique, first + 10)
+        assert stream.step(rows_max=5)
+    assert not stream.step()
+    assert stream.rows == expected([10])
+
+
 def test_an_archive_of_a_former_topic_is_refused(bootstrap: str, unique: str, path: str) -> None:
     create(bootstrap, unique, 1)
     send(bootstrap, unique, 0, 0, 10)

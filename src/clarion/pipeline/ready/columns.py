@@ -27,10 +27,10 @@ _BESIDE: Final = ("key", "headers", *ORIGIN, "timestamp", "timestampType")
 _OWN: Final = frozenset(f"_{each}" for each in (*_BESIDE, "value", "unparsed", "is_empty", "date", "hour"))
 _CORRUPT: Final = "__corrupt"
 _ROW: Final = "__row"
-_FIRST_DAY: Final = (
-    -719_162
-)  # 1 January of the year 1, and the last day of 9999: other dates name no folder, and a message
-_LAST_DAY: Final = 2_932_896  # with such a time (its own column keeps it) must not stop an archive
+# 1 January of the year 1, and the last day of 9999: other dates name no folder, and a message with such a time (its own
+# column keeps it) must not stop an archive.
+_FIRST_DAY: Final = -719_162
+_LAST_DAY: Final = 2_932_896
 _NOT_IN_A_NAME: Final = re.compile(r"[ ,;{}()\n\t=.]")
 
 

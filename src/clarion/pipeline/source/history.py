@@ -75,10 +75,11 @@ class HistoryReader(BatchReader):
         return [*(TaskArchive(place, files, wanted) for files in lots), *task_ranges(tail, self._settings)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, TaskArchive):
-            yield from super().read(partition)
-            return
         settings = self._settings
+        if isinstance(partition, TaskRanges):
+            yield from read_behind(partition, settings)
+            return
+        assert isinstance(partition, TaskArchive)
         schema = arrow_schema(with_headers=settings.include_headers, with_topic_id=settings.include_topic_id)
         for file in partition.files:
             yield from read_file(partition.location, file, partition.wanted, schema)
@@ -167,6 +168,12 @@ class Past:
         # What comes from the archive was not read from this log, so there is nothing in it to be compared with.
         epochs = {tp: epoch for tp, epoch in offsets.epochs.items() if ahead[tp] == offsets.offsets[tp]}
         return StreamOffsets(offsets.ids, ahead, epochs)
+
+    def not_held(self, offsets: StreamOffsets) -> StreamOffsets:
+        """Only the partitions whose next message is to be had from nobody but the brokers."""
+        behind = self.behind(offsets)
+        own = {tp: at for tp, at in offsets.offsets.items() if behind.offsets[tp] == at}
+        return StreamOffsets(offsets.ids, own, behind.epochs)
 
     def has_moved(self, offsets: StreamOffsets) -> bool:
         """Look again whether the archive holds what comes next."""

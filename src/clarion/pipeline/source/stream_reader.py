@@ -235,7 +235,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _next_end_before(self, target: StreamOffsets, start: StreamOffsets, limits: TriggerLimits) -> StreamOffsets:
         """Towards what was there when the run began, and no further."""
         standing = self._live.towards(start, target)
-        self._live.check_logs(start if self._past is None else self._past.behind(start), target)
+        self._live.check_logs(start if self._past is None else self._past.not_held(start), target)
         self._latest = latest = forward(standing.offsets, target.offsets)
         beginnings = _beginnings(start, latest)
         waiting = {tp: offset for tp, offset in beginnings.items() if offset < latest.offsets[tp]}
