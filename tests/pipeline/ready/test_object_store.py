@@ -25,7 +25,10 @@ def places(rows) -> list[tuple[int, int]]:
     return sorted((row.partition, row.offset) for row in rows.select("partition", "offset").collect())
 
 
-@pytest.mark.campaign  # in every run: archive and replay in a folder, history, look-ups and `latest` in the store
+# In every run: archive and replay in a folder, history, look-ups and `latest` in the store. Here nine jobs of Spark one
+# after the other, which a busy machine does not do within the usual five minutes.
+@pytest.mark.campaign
+@pytest.mark.timeout(1800)
 def test_an_archive_its_topics_past_and_its_replay(house, bucket: str, s3, unique: str) -> None:
     lake = f"{bucket}/lake/events"
     house.make_topic(unique)

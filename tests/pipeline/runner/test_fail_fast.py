@@ -105,6 +105,12 @@ def test_a_table_that_does_not_exist(tmp_path, broker, unique):
         ("a array<string", "brackets do not match"),
         ("a map<string, int)>", "brackets do not match"),
         ("", "it is empty"),
+        ("a int int", "int follows a type"),
+        ("a array<strng>", "there is no type strng; did you mean string"),
+        ("a map<string, struct<b: int, c: lng>>", "there is no type lng; did you mean long"),
+        ("a map<string>, b int", "write map<TYPE, TYPE>"),
+        ("a map<string,>", "a type is missing"),
+        ("a int, a string", "two fields are called a"),
     ],
 )
 def test_fields_that_spark_would_not_understand(ddl, reason):
@@ -120,6 +126,7 @@ def test_fields_that_spark_would_not_understand(ddl, reason):
         "`a, b` decimal(10, 2), c array<struct<d: int, e map<string, long>>>",
         "a: int, b STRING COMMENT 'x, y', c-d varchar(3)",
         "i interval day to second, v variant",
+        "a timestamp without time zone, s struct<>, t string collate utf8_lcase, d int default 3",
     ],
 )
 def test_fields_that_spark_understands_pass(ddl):
