@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+import clarion
 from clarion.catalog.database import CatalogDatabase
 from clarion.cli.backup_files import REGISTRY, copy_data_dir
 from clarion.model.subscription import Subscription
+from clarion.testing import embedded
 from tests.waiting import wait_for
 
 from .conftest import Broker, Shell
@@ -142,6 +144,40 @@ def test_a_topic_that_is_deleted_and_made_again_meanwhile_keeps_nobody_from_star
     assert Shell(restored.address)("consume", "kept").out == "before\n"
     assert Shell(restored.address)("consume", "passing").out == ""
     assert restored.stop() == 0
+
+
+def test_a_queue_that_is_read_during_a_backup_misses_nothing_after_it_is_restored(tmp_path):
+    """Its place is copied before the messages it is a place among: otherwise it would wait behind their end."""
+    (tmp_path / "copy").mkdir()
+    with (
+        embedded(topics=["Orders"], data_dir=tmp_path / "data", metrics_port=0) as broker,
+        clarion.connect(broker.bootstrap) as bus,
+    ):
+        bus.subscribe("Orders", name="billing")
+        bus.write("Orders", b"of before")
+        assert read(bus, 1) == [b"of before"]
+        is_read = False
+        for copied in copy_data_dir(tmp_path / "data", tmp_path / "copy"):
+            if copied.path.startswith("Orders-0/") and not is_read:
+                bus.write_many("Orders", [b"of before"] * 5)
+                assert read(bus, 5) == [b"of before"] * 5
+                is_read = True
+    with (
+        embedded(data_dir=tmp_path / "copy", metrics_port=0) as restored,
+        clarion.connect(restored.bootstrap) as bus,
+    ):
+        bus.write_many("Orders", [b"new"] * 10)
+        assert read(bus, 20).count(b"new") == 10
+
+
+def read(bus: clarion.Bus, count: int) -> list[bytes]:
+    """As many, or those that come; each of them is done then."""
+    with bus.read("Orders", subscription="billing", timeout=10) as reading:
+        found = []
+        while len(found) < count and (message := reading.next(timeout=3)) is not None:
+            message.ack()
+            found.append(message.value)
+        return found
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ No word with the broker is needed, for what it keeps on disk is made to be found
 - A segment that is full never changes. All files of a partition are opened first, then looked for again: if compaction
   or retention has put others in their place, all are opened anew. What is open stays readable.
 - The segment that is being written is copied up to its last whole batch.
-- The checkpoint of offsets is copied before the logs it speaks of, so nothing it vouches for is missing; offsets of
-  groups before the messages they point at.
+- The checkpoint of offsets is copied before the logs it speaks of, so nothing it vouches for is missing; the places
+  of groups and queues before the messages they point at.
 - Topics may come and go meanwhile. What is copied belongs to the topics of the registry as it was copied: of one that
   was deleted since, and made again under its name, the new messages stay behind.
 - The registry is two files, and so is the catalog of subscriptions: a database that changes only when its write-ahead
@@ -36,7 +36,7 @@ from clarion.log.clock_trust import CLOCK_FILE
 from clarion.log.folder import EPOCHS, INDEX, LOG, METADATA, TIME_INDEX, parse_metadata
 from clarion.log.producer_snapshot import SNAPSHOT
 from clarion.model.ids import TopicId
-from clarion.model.names import OFFSETS_TOPIC
+from clarion.model.names import COORDINATED_TOPICS
 from clarion.wire.batch import HEADER_BYTES, has_good_crc, read_header
 from clarion.wire.checksum import crc32c
 
@@ -68,8 +68,7 @@ def copy_data_dir(source: Path, target: Path) -> Iterator[Copied]:
     if (source / CATALOG_FILE).exists():
         yield copy_registry(source / CATALOG_FILE, target / CATALOG_FILE, target)
     topics = _topics_in(target / REGISTRY)
-    for folder in sorted(_partition_folders(source), key=lambda each: (not each.startswith(OFFSETS_TOPIC), each)):
-        topic = folder.rpartition("-")[0]
+    for topic, folder in sorted(_partition_folders(source), key=lambda each: (each[0] not in COORDINATED_TOPICS, each)):
         yield from copy_partition(source / folder, target / folder, target, topics.get(topic))
 
 
@@ -179,8 +178,10 @@ def _copy_whole(source: Path, target: Path, name: str) -> Iterator[Copied]:
         yield Copied(name, size, copy_file(file.fileno(), target / name, size))
 
 
-def _partition_folders(data_dir: Path) -> list[str]:
-    return [each.name for each in data_dir.iterdir() if (each / METADATA).exists()]
+def _partition_folders(data_dir: Path) -> list[tuple[str, str]]:
+    """Each with its topic."""
+    names = [each.name for each in data_dir.iterdir() if (each / METADATA).exists()]
+    return [(name.rpartition("-")[0], name) for name in names]
 
 
 def _opened(folder: Path, stack: ExitStack) -> dict[str, int]:
