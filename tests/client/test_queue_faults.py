@@ -127,6 +127,32 @@ def test_a_reader_follows_the_leader_of_its_partition() -> None:
                 message.ack()
 
 
+def test_what_a_reader_holds_of_a_partition_that_goes_to_another_stays_its_own() -> None:
+    """Each broker leads one partition: that the reader has none to read there any more does not end what it holds."""
+    with cluster(brokers=3) as brokers, clarion.connect(brokers.bootstrap) as bus:
+        bus.create("orders", partitions=3)
+        queue_settings(brokers.bootstrap, "orders")
+        for number in range(9):
+            bus.write("orders", number % 3, f"{number}")
+        reading = bus.read("orders", subscription="orders", mode="queue")
+        held = take(reading, 9)
+        assert {message.partition for message in held} == {0, 1, 2}
+        reader = reading._source.reader
+        with bus.read("orders", subscription="orders", mode="queue") as other:
+            wait_for(lambda: len(reader._assignment) < 3 and len(other._source.reader._sessions) > 0)
+            assert other.batch(9, "2s") == []
+            for message in held:
+                message.ack()
+            reading.flush()
+            sessions = list(reader._sessions.values())
+            wait_for(lambda: all(task.done() for session, task in sessions if not session.partitions))
+        bus.write("orders", 0, "one more")
+        (again,) = take(reading, 1)
+        assert (again.text, again.deliveries) == ("one more", 1)
+        again.ack()
+        reading.close()
+
+
 def test_a_subscription_of_a_cluster_is_made_at_any_broker_and_outlives_one() -> None:
     with cluster(brokers=3, metrics_port=0) as brokers, clarion.connect(brokers.bootstrap) as bus:
         bus.create("orders", partitions=3, replication=3)

@@ -114,6 +114,11 @@ class HeldPartition:
         return bool(self._waiting or self._portions)
 
     @property
+    def is_in_use(self) -> bool:
+        """The application has messages of it, or has said what is not known to have arrived."""
+        return bool(self.held) or not self.is_settled
+
+    @property
     def is_settled(self) -> bool:
         """Everything that was said is known to have arrived, or to be lost."""
         return not (self._waiting or self._portions or self._sent)

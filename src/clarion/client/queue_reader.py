@@ -157,6 +157,13 @@ class QueueReader:
     def sources_at(self, broker: int) -> list[PartitionKey]:
         return [key for key, leader in self._leaders.items() if leader == broker]
 
+    def source_at(self, broker: int, key: PartitionKey) -> HeldPartition | None:
+        """If that broker leads it, as far as is known."""
+        return self.sources.get(key) if self._leaders.get(key) == broker else None
+
+    def is_in_use_at(self, broker: int) -> bool:
+        return any(self.sources[key].is_in_use for key in self.sources_at(broker))
+
     def was_settled(self) -> None:
         self._settling.set()
 
@@ -255,8 +262,11 @@ class QueueReader:
             is_unknown = is_unknown or leader not in self.links.brokers
             if leader in self.links.brokers:
                 led.setdefault(leader, {})[key] = self.sources[key]
+        for broker in {leader for leader in self._leaders.values() if leader in self.links.brokers}:
+            if self.is_in_use_at(broker):
+                led.setdefault(broker, {})
         for broker, partitions in led.items():
-            if broker not in self._sessions and partitions and not self.is_ending:
+            if broker not in self._sessions and not self.is_ending:
                 session = QueueSession(self, broker)
                 session.partitions = partitions
                 self._sessions[broker] = session, start_task(session.run(), "queue session")

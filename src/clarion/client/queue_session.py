@@ -90,7 +90,9 @@ class QueueSession:
 
     @property
     def is_ending(self) -> bool:
-        return self._reader.is_ending or not self.partitions
+        """Not as long as the application has messages of partitions that are others' to read by now: what it says of
+        them goes this way, and who says good-bye gives them to others."""
+        return self._reader.is_ending or not (self.partitions or self._reader.is_in_use_at(self.broker))
 
     async def run(self) -> None:
         """Until the reader ends, or nothing is left to read here."""
@@ -132,7 +134,7 @@ class QueueSession:
 
     async def _learn_terms(self, channel: Channel) -> None:
         """From the broker itself: after its restart nothing is held any more."""
-        ids = list({topic_id for topic_id, _ in self.partitions})
+        ids = list({topic_id for topic_id, _ in [*self.partitions, *self._reader.sources_at(self.broker)]})
         self._reader.learn(led_topics(await channel.ask(METADATA, metadata_request(ids))))
 
     async def _open(self, channel: Channel) -> None:
@@ -152,7 +154,7 @@ class QueueSession:
 
     async def _fetch_again_and_again(self, channel: Channel) -> None:
         while True:
-            while not (self.is_ending or self._reader.has_room):
+            while not (self.is_ending or (self.partitions and self._reader.has_room)):
                 self._has_news.clear()
                 await self._has_news.wait()
             if self.is_ending:
@@ -199,8 +201,9 @@ class QueueSession:
             self._received(key, one, response.acquisition_lock_timeout / 1000)
 
     def _received(self, key: PartitionKey, data: ShareFetchPartitionData, lock_seconds: float) -> None:
-        source = self.partitions.get(key)
-        if source is None:
+        """Also of a partition that another is to read by now: nobody else gets these until their locks end."""
+        source = self._reader.source_at(self.broker, key)
+        if source is None or (data.error_code and key not in self.partitions):
             return
         if data.error_code in _LEADER_IS_ANOTHER:
             del self.partitions[key]  # until it is known who leads it
@@ -221,6 +224,7 @@ class QueueSession:
             if not self._has_something_to_say():
                 if self.is_ending:
                     await self._leave(words)
+                    self.wake()  # the other one ends too
                     return
                 self._has_words.clear()
                 await self._has_words.wait()
