@@ -255,6 +255,24 @@ async def test_a_queue_that_was_moved_by_another_broker_is_read_from_there(tmp_p
         assert [(one.value, one.deliveries) for one in again] == [(b"one", 1)]
 
 
+async def test_dead_letters_go_back_to_a_partition_that_another_broker_leads(tmp_path: Path) -> None:
+    async with cluster_of(tmp_path, 2, share_state_partitions=1, rebalances_leaders=False) as cluster:
+        one, two = cluster[1], cluster[2]
+        await create(one, topic("t", assignments=((1, 2),)), topic("g.dead-letters", assignments=((2, 1),)))
+        await until(lambda: _leads(one, "t", 0) and _leads(two, "g.dead-letters", 0))
+        await subscribe(one)
+        await until(lambda: two.broker.subscriptions.get("g") is not None)
+        await write(one, (b"k", b"message", (("h", b"1"),)))
+        (given,) = await pull(one, wait_ms=60_000)
+        assert await settle(one, Settlement(given.receipt, "reject")) == [ErrorCode.NONE]
+        letters = two.broker.partitions.find(two.broker.image.topics["g.dead-letters"].id, 0)
+        await until(lambda: letters.high_watermark.offset == 1)
+        assert await SubscriptionActions(two.broker).redrive("g", ANONYMOUS) == (1, 0, None)
+        (again,) = await pull(one, wait_ms=60_000)
+        assert (again.offset, again.key, again.value, again.headers) == (1, b"k", b"message", (("h", b"1"),))
+        assert letters.start_offset == 1
+
+
 async def test_a_deletion_that_fails_half_way_can_be_made_again_and_leaves_no_position(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,19 +9,15 @@ nowhere comes to a stop, and loses nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from clarion.broker.messages import WRITE_TIMEOUT_MS, write_to
+from clarion.broker.relaying import Write, writing_to
 from clarion.broker.share_records import records_at
 from clarion.broker.threads import in_thread
 from clarion.cluster import Topic
 from clarion.model.errors import ErrorCode, KafkaError
-from clarion.net.channel import ChannelLostError, ChannelUnusableError
 from clarion.queues.runs import RecordRun
-from clarion.replication import Partition
-from clarion.wire import relayed
-from clarion.wire.apis import PRODUCE
 from clarion.wire.batch import HEADER_BYTES
 from clarion.wire.compression import Codec
 from clarion.wire.records import NewRecord, Record, encode_batch
@@ -129,16 +125,13 @@ class DeadLetters:
         if not records:
             return
         topic = await self._topic(topic_name)
-        partition = self._partition_of(topic)
         bytes_max = batch_bytes_max(self._broker, topic)
         lots = await in_thread(lambda: self._lots(records, runs, bytes_max))
-        if partition is None:
-            await self._write_elsewhere(topic, lots)
-        else:
-            await self._write_each(lots, lambda batch: write_to(self._broker, partition, batch))
+        async with writing_to(self._broker, topic, self._index_in(topic)) as write:
+            await self._write_each(lots, write)
         log.info("dead_letters_written", share=str(self._leader.key), topic=topic_name, records=len(records))
 
-    async def _write_each(self, lots: list[_Lot], write: Callable[[bytearray], Awaitable[object]]) -> None:
+    async def _write_each(self, lots: list[_Lot], write: Write) -> None:
         """Each leaves the queue when it is written: what stands behind one that is too large is not written again and
         again with it."""
         too_large: KafkaError | None = None
@@ -171,35 +164,15 @@ class DeadLetters:
                 raise
             return known
 
-    def _partition_of(self, topic: Topic) -> Partition | None:
-        """The one of the same number, if this broker leads it; else any that it leads: where it was is in a header."""
-        for index in (self._leader.key.partition % topic.partition_count, *range(topic.partition_count)):
+    def _index_in(self, topic: Topic) -> int:
+        """The same number, if this broker leads it, or any that it leads: where it was is in a header."""
+        same: int = self._leader.key.partition % topic.partition_count
+        indexes: list[int] = [same, *range(topic.partition_count)]
+        for index in indexes:
             partition = self._broker.partitions.find(topic.id, index)
             if partition is not None and partition.is_leader:
-                return partition
-        return None
-
-    async def _write_elsewhere(self, topic: Topic, lots: list[_Lot]) -> None:
-        """This broker leads none of its partitions: whoever leads the one of the same number is told."""
-        index = self._leader.key.partition % topic.partition_count
-        node, leader = self._broker.node, topic.partitions[index].leader
-        if node is None or leader not in self._broker.image.brokers:
-            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic.name}-{index} has no leader at the moment")
-        channel = node.channel_to(self._broker, leader)
-        try:
-            opened = await channel.open()
-
-            async def produce(batch: bytearray) -> None:
-                body = relayed.produce_request(topic.id, index, batch, WRITE_TIMEOUT_MS)
-                produced = relayed.read_produced(await opened.ask_encoded(PRODUCE, relayed.PRODUCE_VERSION, body))
-                if produced.error_code:
-                    raise KafkaError(ErrorCode(produced.error_code), produced.error_message or "")
-
-            await self._write_each(lots, produce)
-        except (ChannelLostError, ChannelUnusableError, TimeoutError) as error:
-            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {leader} does not answer: {error}") from error
-        finally:
-            channel.close()
+                return index
+        return same
 
     def _lots(self, records: list[Record], runs: list[RecordRun], bytes_max: int) -> list[_Lot]:
         letters = [

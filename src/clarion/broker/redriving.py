@@ -1,9 +1,10 @@
 """Redrive: dead letters back to the topics that they come from.
 
-Letters are read in order, written to the partition that their headers name (as new messages: every subscription of that
-topic gets them), and when that is committed they are deleted from the dead letter topic. A broker that ends in between
-has written some and deleted none of them: the next redrive writes these again. So each is sent back at least once, and
-never lost. What is in the topic and is no dead letter of this subscription is left, and all that follows it.
+Letters are read in order, written to the partition that their headers name, whoever leads it (as new messages: every
+subscription of that topic gets them), and when that is committed they are deleted from the dead letter topic. A broker
+that ends in between has written some and deleted none of them: the next redrive writes these again. So each is sent
+back at least once, and never lost. What is in the topic and is no dead letter of this subscription is left, and all
+that follows it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from clarion.broker.authorizer import Operation, Principal
 from clarion.broker.dead_letters import HEADER, batch_bytes_max, encode_within, lots_of
 from clarion.broker.kafka_calls import KafkaCalls
-from clarion.broker.messages import topic_to_write, write_to
+from clarion.broker.messages import topic_to_write
+from clarion.broker.relaying import writing_to
 from clarion.broker.share_records import READ_BYTES_MAX, ReadBatches, read_batches
 from clarion.broker.threads import in_thread
 from clarion.model.errors import ErrorCode, KafkaError
@@ -105,10 +107,11 @@ class Redriving:
             by_place.setdefault((about.get("topic", ""), int(about["partition"])), []).append(letter)
         for (name, index), some in by_place.items():
             topic = topic_to_write(self._broker, self._who, name)
-            partition = self._broker.resolver.partition(topic, min(index, topic.partition_count - 1))
             make = partial(self._batches, some, batch_bytes_max(self._broker, topic))
-            for batch in await in_thread(make):
-                await write_to(self._broker, partition, batch)
+            batches = await in_thread(make)
+            async with writing_to(self._broker, topic, min(index, topic.partition_count - 1)) as write:
+                for batch in batches:
+                    await write(batch)
 
     def _batches(self, letters: list[Record], bytes_max: int) -> list[bytearray]:
         """With the present time: else retention, or a time to live, would take them at once."""
