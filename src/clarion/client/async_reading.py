@@ -196,9 +196,11 @@ class AsyncStream:
         if self._asked is None:
             loop = asyncio.get_running_loop()
             self._asked = loop.run_in_executor(self._thread, self._source.more, handed_out, seconds)
-        found = await asyncio.shield(self._asked)  # who is cancelled here finds its messages the next time
-        self._asked = None
-        return found
+        await asyncio.wait((self._asked,), timeout=seconds)  # who is cancelled here finds its messages the next time
+        if not self._asked.done():
+            return []  # it was asked by somebody who had more time
+        asked, self._asked = self._asked, None
+        return asked.result()
 
     async def flush(self, handed_out: list[ReceivedMessage]) -> None:
         await asyncio.to_thread(self._source.flush, handed_out)

@@ -26,6 +26,7 @@ log = logging.getLogger("clarion.client")
 
 _MESSAGES_MAX: Final = 500  # taken at a time, as Kafka's max.poll.records
 _POLL_SECONDS: Final = 0.25  # before it is seen that the reading was closed
+_JOIN_SECONDS: Final = 10.0  # to become a member: three that a new group waits for others, and a slow machine's time
 _PARTITIONS_SECONDS: Final = 30.0  # between two looks for new partitions, where nobody else looks
 OFFSET_LATEST, OFFSET_EARLIEST = -1, -2  # "times" that ListOffsets knows
 _COMMIT_MS: Final = 1_000  # between two notes at the broker of how far it is read
@@ -73,16 +74,35 @@ class StreamSource:
         self._lock = threading.Lock()
         self._closing = threading.Lock()
         self._looked = boot_seconds()
+        self._has_joined = False
+        self._early: list[ReceivedMessage] = []  # came while it joined its group
+        self._assigned = 0
         try:
             self._consumer: Consumer = Consumer(settings.for_librdkafka(_consumer_settings(group, start)))
+        except KafkaException as error:
+            raise InvalidRequest(f"settings: {error.args[0].str()}") from error
+        try:
             self._consumer.list_topics(topic.name, self._timeout_seconds)  # else its leaders are not looked for at once
             if group is not None:
-                self._consumer.subscribe([topic.name])
+                self._consumer.subscribe([topic.name], on_assign=self._joined)
+                self._wait_to_join()
             else:
-                self._assigned = 0
                 self._assign_new(topic.partition_count)
         except KafkaException as error:
+            self._consumer.close()
             raise library_error(error.args[0], f"read {topic.name!r}") from error
+        except BaseException:
+            self._consumer.close()
+            raise
+
+    def _wait_to_join(self) -> None:
+        """So that a reading's `timeout` counts from when messages can come: a new group takes seconds to begin."""
+        deadline = boot_seconds() + min(self._timeout_seconds, _JOIN_SECONDS)
+        while not self._has_joined and boot_seconds() < deadline:
+            self._early += self._poll(_POLL_SECONDS)
+
+    def _joined(self, consumer: Any, partitions: Any) -> None:
+        self._has_joined = True
 
     def more(self, handed_out: list[ReceivedMessage], seconds: float | None) -> list[ReceivedMessage]:
         """The next messages; nothing when so many seconds are over, or the reading is closed.
@@ -91,6 +111,9 @@ class StreamSource:
         """
         deadline = None if seconds is None else boot_seconds() + seconds
         self._note_done(handed_out)
+        if self._early:
+            found, self._early = self._early, []
+            return found
         while True:
             with self._lock:
                 if self._is_closed:
@@ -109,9 +132,14 @@ class StreamSource:
         with self._lock:
             if self.group is None or not self._done or self._is_closed:
                 return
-            offsets = [TopicPartition(self._topic.name, index, offset) for index, offset in self._done.items()]
             try:
-                self._consumer.commit(offsets=offsets, asynchronous=False)
+                own = {
+                    one.partition for one in self._consumer.assignment()
+                }  # others go on where they are with the rest
+                done = [(index, offset) for index, offset in self._done.items() if index in own]
+                if done:
+                    offsets = [TopicPartition(self._topic.name, index, offset) for index, offset in done]
+                    self._consumer.commit(offsets=offsets, asynchronous=False)
             except KafkaException as error:
                 raise library_error(error.args[0], f"note how far {self.group!r} is") from error
 
@@ -188,11 +216,17 @@ class StreamSource:
         now = boot_seconds()
         if self.group is not None or self._only is not None or now - self._looked < _PARTITIONS_SECONDS:
             return
+        from confluent_kafka import KafkaException
+
         self._looked = now
         with self._lock:
-            if not self._is_closed:
-                found = self._consumer.list_topics(self._topic.name, self._timeout_seconds).topics[self._topic.name]
+            if self._is_closed:
+                return
+            try:
+                found = self._consumer.list_topics(self._topic.name, _POLL_SECONDS).topics[self._topic.name]
                 self._assign_new(len(found.partitions))
+            except KafkaException as error:  # nobody answers just now
+                log.debug("no look for new partitions: topic %s, reason %s", self._topic.name, str(error))
 
     def _assign_new(self, count: int) -> None:
         from confluent_kafka import OFFSET_BEGINNING
