@@ -20,19 +20,26 @@ Headers = Mapping[str, Content] | Iterable[tuple[str, Content]]
 Moment = datetime | int
 """A datetime (without a zone: local time), or milliseconds since 1970."""
 
+_DURATION_MAX_MS = 10**12  # thirty years: nobody means more, and every clock can count so far
+_TIMESTAMP_MAX = 2**63 - 1  # as the wire has it
 _ID_LENGTH = 22  # of a UUID as Kafka's tools spell it: 16 bytes in URL-safe base64, without padding
 
 
 def milliseconds(duration: Duration, name: str) -> int:
     if isinstance(duration, str):
         try:
-            return parse_duration_ms(duration)
+            found: float = parse_duration_ms(duration)
         except ValueError as error:
             raise InvalidRequest(f"{name}: {error}") from None
-    seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
-    if seconds < 0:
-        raise InvalidRequest(f"{name}: {duration!r} is less than nothing; write for example 10 or '10s'")
-    return round(seconds * 1000)
+    elif isinstance(duration, timedelta):
+        found = duration / timedelta(milliseconds=1)
+    elif isinstance(duration, int | float) and not isinstance(duration, bool):
+        found = duration * 1000
+    else:
+        raise TypeError(f"{name} is {type(duration).__name__}; write seconds, a text such as '10s', or a timedelta")
+    if not 0 <= found <= _DURATION_MAX_MS:
+        raise InvalidRequest(f"{name}: {duration!r} is no time that can be waited for; write for example 10 or '10s'")
+    return round(found)
 
 
 def duration_text(duration: Duration, name: str) -> str:
@@ -63,8 +70,10 @@ def header_list(headers: Headers | None) -> list[tuple[str, bytes | None]] | Non
 
 def moment_ms(moment: Moment, name: str) -> int:
     found = round(moment.timestamp() * 1000) if isinstance(moment, datetime) else moment
-    if found < 0:
-        raise InvalidRequest(f"{name}: {moment!r} lies before 1970")
+    if isinstance(found, bool) or not isinstance(found, int):
+        raise TypeError(f"{name} is {type(moment).__name__}; write a datetime, or milliseconds since 1970 as an int")
+    if not 0 <= found <= _TIMESTAMP_MAX:
+        raise InvalidRequest(f"{name}: {moment!r} lies before 1970, or too far ahead")
     return found
 
 

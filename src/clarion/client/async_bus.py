@@ -13,11 +13,11 @@ from clarion.client.arguments import Content, Duration, Headers, Moment
 from clarion.client.async_reading import AsyncQueue, AsyncReading, AsyncSource, AsyncStream
 from clarion.client.broker_links import LedTopic
 from clarion.client.bus import stream_source
-from clarion.client.bus_core import BusCore, subscription_fields
+from clarion.client.bus_core import BusCore, check_read, check_whole_queue, subscription_fields
 from clarion.client.bus_settings import BusSettings
 from clarion.client.errors import ClarionError, ClosedError
 from clarion.client.message_tray import MessageTray
-from clarion.client.new_messages import Draft, drafted, last_partition, new_message
+from clarion.client.new_messages import Draft, drafts_of, last_partition, new_message
 from clarion.client.partitioners import Partitioner, partitioner_of
 from clarion.client.queue_reader import PREFETCH_DEFAULT
 from clarion.client.topics import CreatedTopic
@@ -75,7 +75,6 @@ class AsyncBus:
         self,
         topic_id: str,
         message: Content,
-        /,
         *,
         key: Content = None,
         headers: Headers | None = None,
@@ -89,7 +88,6 @@ class AsyncBus:
         topic_id: str,
         partition_id: int,
         message: Content,
-        /,
         *,
         key: Content = None,
         headers: Headers | None = None,
@@ -109,7 +107,7 @@ class AsyncBus:
         return asyncio.wrap_future(found)
 
     async def write_many(self, topic_id: str, messages: Iterable[Draft]) -> list[Written]:
-        return await self._write([drafted(one) for one in messages], topic_id)
+        return await self._write(drafts_of(messages), topic_id)
 
     async def flush(self) -> None:
         if self._writer is not None:
@@ -151,11 +149,13 @@ class AsyncBus:
         renew: bool = False,
     ) -> AsyncReading:
         """`async for message in bus.read(…)`, or `async with bus.read(…) as reading`."""
+        check_read(subscription, timeout, mode, prefetch, partition)
         core = self._live()
 
         async def begin() -> tuple[AsyncSource, MessageTray]:
             topic, tray = await core.find(topic_id), MessageTray()
             if subscription is not None and (mode or await core.mode_of(subscription, topic)) == QUEUE:
+                check_whole_queue(subscription, start, partition, offset)
                 queue = AsyncQueue()
                 queue.begin(await core.open_queue(topic, subscription, prefetch, renew, queue.on_news), tray)
                 return queue, tray
@@ -201,7 +201,7 @@ class AsyncBus:
         dead_letter_topic: str | None = None,
         backoff: Duration | tuple[Duration, Duration] | None = None,
         filter: str | None = None,
-        start: str = "earliest",
+        start: str | timedelta = "earliest",
         per_key_order: bool = False,
         window: int = 1_000,
         message_ttl: Duration | None = None,
@@ -228,9 +228,10 @@ class AsyncBus:
     async def unsubscribe(self, name: str) -> None:
         """End a subscription, by its name: what only it needed can be deleted. Readings of it on this bus end first."""
         core = self._live()
-        for number in [number for number, (source, *_) in list(self._open.items()) if source.group == name]:
+        called = await core.subscription_called(name)
+        for number in [number for number, (source, *_) in list(self._open.items()) if source.group == called]:
             await self._close_source(number)
-        await core.unsubscribe(name)
+        await core.unsubscribe(called)
 
     async def subscription(self, name: str) -> Subscription:
         return await self._live().subscription(name)

@@ -13,12 +13,12 @@ from weakref import finalize
 
 from clarion.client.arguments import Content, Duration, Headers, Moment, start_of
 from clarion.client.broker_links import LedTopic
-from clarion.client.bus_core import BusCore, subscription_fields
+from clarion.client.bus_core import BusCore, check_read, check_whole_queue, subscription_fields
 from clarion.client.bus_settings import BusSettings
 from clarion.client.errors import ClarionError, ClosedError, InvalidRequest
 from clarion.client.loop_thread import LoopThread
 from clarion.client.message_tray import MessageTray
-from clarion.client.new_messages import Draft, drafted, last_partition, new_message
+from clarion.client.new_messages import Draft, drafts_of, last_partition, new_message
 from clarion.client.partitioners import Partitioner, partitioner_of
 from clarion.client.queue_reader import PREFETCH_DEFAULT
 from clarion.client.reading import BlockingQueue, BlockingSource, MessageReading
@@ -64,12 +64,16 @@ class Bus:
         self._lock = threading.RLock()
         self._is_closed = False
         self._begin()
-        self._run(self._core.open())
+        try:
+            self._run(self._core.open())
+        except BaseException:
+            self.close()
+            raise
 
     def _begin(self) -> None:
         self._process = os.getpid()
-        self._loop = LoopThread("clarion-client")
         self._core = BusCore(self._settings)
+        self._loop = LoopThread("clarion-client")
         self._writer: MessageWriter | None = None
         self._open: dict[BlockingSource, MessageTray] = {}  # what is being read, whether somebody holds it or not
 
@@ -101,7 +105,6 @@ class Bus:
         self,
         topic_id: str,
         message: Content,
-        /,
         *,
         key: Content = None,
         headers: Headers | None = None,
@@ -115,7 +118,6 @@ class Bus:
         topic_id: str,
         partition_id: int,
         message: Content,
-        /,
         *,
         key: Content = None,
         headers: Headers | None = None,
@@ -140,7 +142,7 @@ class Bus:
 
     def write_many(self, topic_id: str, messages: Iterable[Draft]) -> list[Written]:
         """Write messages: values, (key, value) pairs or what `write` takes as a dict; returns when all are durable."""
-        drafts = [drafted(one) for one in messages]
+        drafts = drafts_of(messages)
         topic, writer = self._find(topic_id, last_partition(drafts)), self._writing()
         batch = WriteBatch(len(drafts))
         for number, draft in enumerate(drafts):
@@ -182,9 +184,11 @@ class Bus:
         prefetch: of a queue, how many messages may be fetched ahead.
         renew: of a queue, whether messages stay this reader's own for as long as it lives, however long each takes.
         """
+        check_read(subscription, timeout, mode, prefetch, partition)
         core, topic = self._live(), self._find(topic_id)
         tray = MessageTray()
         if subscription is not None and (mode or self._run(core.mode_of(subscription, topic))) == QUEUE:
+            check_whole_queue(subscription, start, partition, offset)
             queue = BlockingQueue(self._loop)
             queue.begin(self._run(core.open_queue(topic, subscription, prefetch, renew, queue.on_news)), tray)
             source: BlockingSource = queue
@@ -223,7 +227,7 @@ class Bus:
         dead_letter_topic: str | None = None,
         backoff: Duration | tuple[Duration, Duration] | None = None,
         filter: str | None = None,
-        start: str = "earliest",
+        start: str | timedelta = "earliest",
         per_key_order: bool = False,
         window: int = 1_000,
         message_ttl: Duration | None = None,
@@ -259,11 +263,15 @@ class Bus:
         return self._run(self._live().subscribe(topic_id, name, told))
 
     def unsubscribe(self, name: str) -> None:
-        """End a subscription, by its name: what only it needed can be deleted. Readings of it on this bus end first."""
+        """End a subscription, by its name: what only it needed can be deleted. Readings of it on this bus end first.
+
+        One that was made without a name has its topic's, and can be called by the topic's id too.
+        """
         core = self._live()
-        for source in [source for source in list(self._open) if source.group == name]:
+        called = self._run(core.subscription_called(name))
+        for source in [source for source in list(self._open) if source.group == called]:
             self._close_source(source)
-        self._run(core.unsubscribe(name))
+        self._run(core.unsubscribe(called))
 
     def subscription(self, name: str) -> Subscription:
         """A subscription's rules."""

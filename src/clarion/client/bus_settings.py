@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from clarion.client.arguments import Duration, milliseconds
 from clarion.client.errors import InvalidRequest, Unsupported
+from clarion.client.library_errors import library_log
 from clarion.net.channel import ChannelSettings
 
 _PORT: Final = 9092
@@ -45,7 +46,7 @@ class BusSettings:
         return {
             "bootstrap.servers": self.bootstrap,
             "client.id": self.client_id,
-            "logger": logging.getLogger("clarion.librdkafka"),
+            "logger": library_log(),
             **more,
             **self.librdkafka,
         }
@@ -68,7 +69,9 @@ class BusSettings:
         if protocol != "ssl":
             raise Unsupported(f"security.protocol {protocol}: plaintext and ssl can be had")
         told = {name: str(value) for name, value in self.librdkafka.items()}
-        context = ssl.create_default_context(cafile=told.get("ssl.ca.location"))
+        authorities = told.get("ssl.ca.location")
+        with _readable(authorities):
+            context = ssl.create_default_context(cafile=authorities)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         if told.get("ssl.endpoint.identification.algorithm", "https").lower() in ("", "none"):
             context.check_hostname = False
@@ -76,9 +79,19 @@ class BusSettings:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         if "ssl.certificate.location" in told:
-            key = told.get("ssl.key.location")
-            context.load_cert_chain(told["ssl.certificate.location"], key, told.get("ssl.key.password"))
+            certificate, key = told["ssl.certificate.location"], told.get("ssl.key.location")
+            with _readable(certificate, key):
+                context.load_cert_chain(certificate, key, told.get("ssl.key.password"))
         return context
+
+
+@contextmanager
+def _readable(*files: str | None) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:  # of ssl too, which does not say which file it means
+        named = " and ".join(each for each in files if each)
+        raise InvalidRequest(f"settings: TLS cannot use {named}: {error.strerror or error}") from error
 
 
 def _address(text: str) -> tuple[str, int]:

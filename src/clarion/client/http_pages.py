@@ -37,11 +37,14 @@ class HttpPages:
         deadline = asyncio.get_running_loop().time() + seconds
         is_repeated = False
         while True:
-            address = self._address or await self._find()
-            tls = self._links.settings.tls_context()
             is_late = asyncio.get_running_loop().time() > deadline
             try:
+                address = self._address or await self._find()
+                tls = self._links.settings.tls_context()
                 status, found = await asyncio.to_thread(_exchange, address, method, f"/v1/{path}", body, seconds, tls)
+            except NotConnected:
+                if is_late:
+                    raise
             except TimeoutError as error:
                 raise Timeout(f"{what}: http://{address} did not answer in time") from error
             except (OSError, HTTPException) as error:
@@ -58,8 +61,10 @@ class HttpPages:
             await asyncio.sleep(_BUSY_PAUSE_SECONDS)
 
     async def _find(self) -> str:
+        """NotConnected where somebody who could tell is away: a broker that restarts serves HTTP again."""
         if not self._links.brokers:
             await self._links.describe([])
+        away = None
         for broker in sorted(self._links.brokers):
             asked = DescribeConfigsResource(
                 resource_type=_BROKER, resource_name=str(broker), configuration_keys=(ADVERTISED,)
@@ -67,12 +72,15 @@ class HttpPages:
             request = DescribeConfigsRequest(resources=(asked,), include_synonyms=False)
             try:
                 response = await self._links.ask(broker, DESCRIBE_CONFIGS, request)
-            except ChannelLostError:
+            except ChannelLostError as error:
+                away = error
                 continue
             for one in response.results:
                 for setting in one.configs:
                     if setting.name == ADVERTISED and setting.value:
                         return str(setting.value)
+        if away is not None:
+            raise NotConnected(f"no broker answers: {away}. Is `clarion serve` running there?")
         raise Unsupported(
             "no broker serves HTTP, over which subscriptions are made; start one with an HTTP port (docs/http.md)"
         )

@@ -42,6 +42,8 @@ class WeightedRoundRobin:
     """
 
     def __init__(self, weights: Mapping[int, float]) -> None:
+        if not all(_is_number(partition) and _is_number(weight) for partition, weight in weights.items()):
+            raise TypeError("weights are numbers by partition, as {0: 5, 1: 1}")
         if any(weight < 0 for weight in weights.values()) or any(partition < 0 for partition in weights):
             raise InvalidRequest("weights: partitions and weights are 0 or more")
         self._weights = dict(weights)
@@ -103,6 +105,14 @@ def partitioner_of(told: str | int | Mapping[int, float] | Partitioner) -> Parti
             choices = ", ".join(_BY_NAME)
             raise InvalidRequest(f"partitioner {told!r}: write one of {choices}, a partition, weights, or a function")
         return _BY_NAME[told]()
-    if isinstance(told, int):
+    if isinstance(told, int) and not isinstance(told, bool):
         return NamedPartition(told)
-    return WeightedRoundRobin(told) if isinstance(told, Mapping) else told
+    if isinstance(told, Mapping):
+        return WeightedRoundRobin(told)
+    if not callable(told):
+        raise TypeError(f"partitioner is {type(told).__name__}; write a name, a partition, weights, or a function")
+    return told
+
+
+def _is_number(what: object) -> bool:
+    return isinstance(what, int | float) and not isinstance(what, bool)

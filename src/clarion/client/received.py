@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from clarion.client.arguments import Duration, milliseconds
 from clarion.client.errors import InvalidRequest
+from clarion.model.durations import write_duration
+from clarion.queues.rules import DELAY_MAX_MS, EXTEND_MAX_MS, REASON_MAX
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -111,19 +113,20 @@ class ReceivedMessage:
 
     def release(self, delay: Duration | None = None) -> None:
         """It comes again, to anybody, no earlier than after `delay`; without one as the subscription's rules say."""
-        self._settle(_RELEASE if delay is None else Said(SettlementKind.RELEASE, milliseconds(delay, "delay")))
+        self._settle(
+            _RELEASE if delay is None else Said(SettlementKind.RELEASE, _at_most(DELAY_MAX_MS, delay, "delay"))
+        )
 
     def reject(self, reason: str = "") -> None:
-        """It cannot be worked on: it goes to the dead letters, with the reason."""
-        self._settle(Said(SettlementKind.REJECT, reason=reason))
+        """It cannot be worked on: it goes to the dead letters, with the beginning of the reason (256 characters)."""
+        self._settle(Said(SettlementKind.REJECT, reason=_short(reason)))
 
     def extend(self, time: Duration | None = None) -> None:
         """From now on it is this reader's own for so long; without a time as long as the subscription says."""
         if self._settled is not None:
             raise InvalidRequest(f"{self!r} was settled before: there is nothing to extend")
-        self._source.settle(
-            self, Said(SettlementKind.EXTEND, extend_ms=0 if time is None else milliseconds(time, "time"))
-        )
+        extend_ms = 0 if time is None else _at_most(EXTEND_MAX_MS, time, "time")
+        self._source.settle(self, Said(SettlementKind.EXTEND, extend_ms=extend_ms))
 
     def _settle(self, said: Said) -> None:
         if self._settled is None:
@@ -135,3 +138,19 @@ class ReceivedMessage:
     def __repr__(self) -> str:
         value = "None" if self.value is None else f"{len(self.value)} bytes"
         return f"<{self.topic}-{self.partition}@{self.offset} key={self.key!r} value={value}>"
+
+
+def _at_most(limit_ms: int, duration: Duration, name: str) -> int:
+    """The broker would refuse more, when nobody waits for its answer any longer."""
+    found = milliseconds(duration, name)
+    if found > limit_ms:
+        raise InvalidRequest(f"{name}: {duration!r} is too long; it is {write_duration(limit_ms)} at most")
+    return found
+
+
+def _short(reason: str) -> str:
+    """As a dead letter can have it: what an exception says may be long, or no text that can be sent."""
+    if not isinstance(reason, str):
+        raise TypeError(f"a reason is a str, not {type(reason).__name__}; write for example str(error)")
+    text = reason.encode(errors="replace").decode()
+    return text if len(text) <= REASON_MAX else text[: REASON_MAX - 1] + "…"

@@ -47,6 +47,7 @@ class KnownTopics:
         self, name: str, partitions: int | None, replication: int | None, settings: Mapping[str, object]
     ) -> CreatedTopic:
         _check_types(name, partitions, replication)
+        _check_settings(settings)
         wanted = CreatableTopic(
             name=name,
             num_partitions=_AS_THE_BROKER_DECIDES if partitions is None else partitions,
@@ -114,6 +115,11 @@ def _check_types(name: object, partitions: object, replication: object) -> None:
     for what, number in (("partitions", partitions), ("replication", replication)):
         if number is not None and (not isinstance(number, int) or isinstance(number, bool)):
             raise TypeError(f"{what} is an int, not {type(number).__name__}")
+
+
+def _check_settings(settings: object) -> None:
+    if not isinstance(settings, Mapping):
+        raise TypeError(f"settings are a dict, as {{'retention.ms': 86_400_000}}, not {type(settings).__name__}")
 
 
 def _text(value: object) -> str:

@@ -142,6 +142,8 @@ class MessageWriter:
             partition = self._partitioner(topic.name, message.key, topic.partition_count)
             if partition == _ANY_PARTITION:
                 return partition
+            if not hasattr(partition, "__index__"):
+                raise TypeError(f"the partitioner answered {partition!r}; it has to answer a partition, an int")
         if not 0 <= partition < topic.partition_count:
             last = topic.partition_count - 1
             raise UnknownTopic(f"{topic.name!r} has no partition {partition}: it has 0 to {last}")

@@ -86,7 +86,8 @@ class Channel(asyncio.Protocol):
             if isinstance(error, TimeoutError):
                 raise ChannelLostError(f"{settings.address} did not answer while connecting") from error
             if isinstance(error, OSError):
-                raise ChannelLostError(f"{settings.address} cannot be reached: {error}") from error
+                reason = str(error) or "the connection was closed"  # by who does not speak TLS, for example
+                raise ChannelLostError(f"{settings.address} cannot be reached: {reason}") from error
             raise
         return channel
 
