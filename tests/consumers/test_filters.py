@@ -67,6 +67,13 @@ def test_what_an_expression_sees(text):
         ('value == ""', b'"' + b"x" * VALUE_BYTES_MAX + b'"'),
         ("value.all(item, true)", [0] * (ELEMENTS_MAX + 1)),
         ("value.a == 1", b"[" * 30_000 + b"]" * 30_000),
+        ("(value.l + value.l + value.l + value.l).all(x, x in (value.l + value.l + value.l))", {"l": [1] * 200}),
+        ("value.l.all(x, size(value.s + value.s + value.s) > 0)", {"l": [1] * 200, "s": "x" * 60_000}),
+        ("size(value.l.map(x, value.m)) > 0", {"l": [1] * 200, "m": [[1] * 50] * 200}),
+        ("size(value.m.filter(x, true)) > 0", {"m": [[1] * 100] * 150}),
+        ("value.l.all(x, value == value)", {"l": [1] * 200, "m": [[1] * 50] * 200}),
+        ("size(value.l.map(x, [x, x, x, x, x, x, x, x])) > 0", {"l": [[1] * 20] * 200}),
+        (" && ".join(["value == value"] * 200), {"m": [[1] * 50] * 200}),
     ],
 )
 def test_what_cannot_be_answered_does_not_match_and_is_counted(text, value):
@@ -102,6 +109,10 @@ def test_keys_and_headers_that_are_no_text_do_no_harm():
         ('key.matches("(")', "is not a regular expression"),
         ('key.matches("((a{100}){100}){10}")', "too complicated|is not a regular expression"),
         (f'key.matches("{"a" * 201}")', "at most 200"),
+        (r'key.matches(r"\w{50}")', "too complicated"),
+        (" && ".join([r'key.matches(r"\w+")'] * 6), "too complicated"),
+        (r'key.matches("(a\x7b100\x7d)\x7b100\x7d")', "write backslashes twice, or r before it"),
+        (r'key.matches("a\u007b100\u007d")', "write backslashes twice, or r before it"),
         ("value.a.exists(x, value.b.exists(y, x == y))", "cannot be used inside"),
         ("value.a.map(x, value.b.map(y, y))", "cannot be used inside"),
         ('value.a.exists(x, x.matches("a"))', "cannot be used inside"),
@@ -115,6 +126,37 @@ def test_keys_and_headers_that_are_no_text_do_no_harm():
 def test_a_refusal_says_what_to_write(text, says):
     with pytest.raises(KafkaError, match=says):
         compile_filter(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        r'key.matches(r"^\d{4}-\d{2}-\d{2}$")',
+        r'key.matches("^\\d{4}-\\d{2}-\\d{2}$")',
+        r"key.matches(r'''^[\w-]+$''')",
+        r'key.matches("\\\\|-")',
+    ],
+)
+def test_patterns_that_people_write(text):
+    assert matches(text, key=b"2026-01-31")
+
+
+def test_what_people_ask_of_a_large_message_is_answered():
+    orders = {"id": 7, "items": [{"sku": f"s{n}", "price": n, "tags": ["a", "b"]} for n in range(200)]}
+    assert matches('value.items.exists(item, item.price > 190 && item.sku.startsWith("s"))', orders)
+    assert matches('value.items.all(item, size(item.tags) == 2 && !("c" in item.tags))', orders)
+    assert matches("size(value.items.filter(item, item.price < 10)) == 10", {"items": orders["items"][:50]})
+    assert matches("value.items.exists(item, item.price == value.id)", {"id": 7, "items": orders["items"][:50]})
+    assert matches(" && ".join(["value.id == 7"] * 20), orders)
+
+
+def test_a_long_key_and_many_headers_count_as_well():
+    made = compile_filter(f"size({' + '.join(['key'] * 300)}) > 0")
+    assert made.matches(b"k", [], None)
+    assert not made.matches(b"k" * 1_000_000, [], None)
+    of_headers = compile_filter("headers.all(name, headers == headers)")
+    assert of_headers.matches(None, [("a", b"1")], None)
+    assert not of_headers.matches(None, [(f"h{n}", b"1") for n in range(20_000)], None)
 
 
 def test_a_macros_own_name_is_no_variable_of_the_message():
@@ -132,7 +174,7 @@ class PanickingProgram:
 
 
 def test_a_mistake_of_the_library_costs_one_message():
-    made = Filter("true", PanickingProgram(), has_macros=False)
+    made = Filter("true", PanickingProgram(), compile_filter("true")._shape)
     assert not made.matches(None, [], None)
     assert made.errors == 1
 

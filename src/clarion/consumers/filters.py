@@ -9,7 +9,8 @@ field is missing, does not match; how many there were is counted.
 
 What one answer costs is bounded, whoever wrote the expression and the message: expressions are short and call only
 functions that are known here, patterns are fixed and small, and of macros, which go through a list, none is inside
-another, none searches for a pattern, and they do not see lists of more than `ELEMENTS_MAX`.
+another, none searches for a pattern, and they do not see lists of more than `ELEMENTS_MAX`. Where a message is so large
+that the expression could still do too much with it (`filter_costs`), it is not asked.
 """
 
 from __future__ import annotations
@@ -19,13 +20,14 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
+from clarion.consumers.filter_costs import WORK_MAX, Shape, Size, shape_of, size_of_json, size_of_text
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.subscription import FILTER_LENGTH_MAX
 
 VALUE_BYTES_MAX: Final = 64 * 1024  # decoded for every message that is looked at: a millisecond of one core
 ELEMENTS_MAX: Final = 200  # a macro may compare each with all others: 40,000 comparisons are five milliseconds
 PATTERN_LENGTH_MAX: Final = 200
-PATTERN_PROGRAM_MAX: Final = 500  # RE2's measure: compiled anew for every message, it takes some ten microseconds
+PATTERNS_PROGRAM_MAX: Final = 6_000  # of all, in RE2's measure: compiled anew for every message, that takes 1.5 ms
 CALLS_MAX: Final = 50
 
 VARIABLES: Final = ("key", "headers", "value", "topic", "partition", "timestamp")
@@ -36,6 +38,8 @@ FUNCTIONS: Final = frozenset(
 _SYNTAX_ERROR: Final = re.compile(
     r"<input>:(?P<line>\d+):(?P<character>\d+): Syntax error: (?P<what>.*?)(?: expecting .*)?$"
 )
+_OF_ALL_SCRIPTS: Final = {"w": r"\pL", "d": r"\pN", "s": r"\pZ", "W": r"\PL", "D": r"\PN", "S": r"\PZ"}
+_ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
 _TOKEN: Final = re.compile(
     r"""(?P<text>[rR]?(?:\"\"\"(?:\\.|[^\\])*?\"\"\"|'''(?:\\.|[^\\])*?'''|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'))"""
     r"""|(?P<name>[A-Za-z_][A-Za-z0-9_]*)|(?P<comment>//[^\n]*)|(?P<space>\s+)|(?P<other>.)""",
@@ -51,11 +55,11 @@ class Token(NamedTuple):
 class Filter:
     """Made by `compile_filter`. Safe in any thread."""
 
-    def __init__(self, text: str, program: Any, *, has_macros: bool) -> None:
+    def __init__(self, text: str, program: Any, shape: Shape) -> None:
         self.text = text
         self.errors = 0  # messages about which it could not be answered
         self._program = program
-        self._has_macros = has_macros
+        self._shape = shape
         self._names = frozenset(program.variables())
 
     def matches(
@@ -69,13 +73,8 @@ class Filter:
         timestamp_ms: int = 0,
     ) -> bool:
         try:
-            known: dict[str, Any] = {"topic": topic, "partition": partition, "timestamp": timestamp_ms}
-            if "key" in self._names:
-                known["key"] = _decoded(key)
-            if "headers" in self._names:
-                known["headers"] = {name: _decoded(each) for name, each in headers}
-            if "value" in self._names:
-                known["value"] = self._read(value)
+            known = self._seen(key, headers, value)
+            known |= {"topic": topic, "partition": partition, "timestamp": timestamp_ms}
             answer = self._program.execute(known)
         except _UNANSWERED:
             answer = None
@@ -88,15 +87,43 @@ class Filter:
             return False
         return answer
 
-    def _read(self, value: bytes | None) -> Any:
-        if value is None:
-            return None
-        if len(value) > VALUE_BYTES_MAX:
-            raise ValueError("too large")
-        found = json.loads(value)
-        if self._has_macros:
-            _check_elements(found)
-        return found
+    def _seen(
+        self, key: bytes | None, headers: Iterable[tuple[str, bytes | None]], value: bytes | None
+    ) -> dict[str, Any]:
+        """What it names of these. ValueError where it could do too much with them."""
+        seen: dict[str, Any] = {}
+        elements = longest = 0
+        if "key" in self._names:
+            seen["key"] = _decoded(key)
+            elements += size_of_text(key)
+        if "headers" in self._names:
+            listed = list(headers)
+            seen["headers"] = {name: _decoded(each) for name, each in listed}
+            elements += sum([1 + size_of_text(each) for _, each in listed])
+            longest = len(listed)
+        if "value" in self._names:
+            seen["value"] = found = _read(value)
+            size = self._size_of(found, value)
+            elements, longest = elements + size.elements, max(longest, size.longest)
+        if self._shape.work(Size(elements, longest)) > WORK_MAX:
+            raise ValueError("too much work")
+        return seen
+
+    def _size_of(self, found: object, value: bytes | None) -> Size:
+        """Counted only where it matters: in JSON each element takes two bytes at least, or it is the only one."""
+        at_most = Size(len(value or b"") // 2 + 1, 0)
+        if not self._shape.has_macros and self._shape.work(at_most) <= WORK_MAX // 2:
+            return at_most
+        size = size_of_json(found)
+        if self._shape.has_macros and size.longest > ELEMENTS_MAX:
+            raise ValueError("too many elements")
+        return size
+
+
+def _read(value: bytes | None) -> Any:
+    if value is not None and len(value) > VALUE_BYTES_MAX:
+        raise ValueError("too large")
+    return None if value is None else json.loads(value)
 
 
 _PANICS: Final = "pyo3_runtime"  # where what a library in Rust raises by its own mistake lives; it is no Exception
@@ -113,7 +140,7 @@ def compile_filter(text: str) -> Filter:
     for name in program.variables():
         if name not in VARIABLES and name not in bound:
             raise _refused(f"there is no {name[:100]!r}; it can use {', '.join(VARIABLES)}")
-    return Filter(text, program, has_macros=bool(bound))
+    return Filter(text, program, shape_of(tokens, MACROS, VARIABLES))
 
 
 def _compiled(text: str) -> Any:
@@ -134,7 +161,7 @@ def _check_calls(tokens: list[Token]) -> set[str]:
     """The names that macros bind, if all that it calls is known and small enough."""
     open_macros: list[bool] = []  # by parenthesis
     bound: set[str] = set()
-    calls = 0
+    calls = program_size = 0
     for at, token in enumerate(tokens):
         if token.text == "(" and token.kind == "other":
             name = tokens[at - 1].text if at and tokens[at - 1].kind == "name" else ""
@@ -142,22 +169,25 @@ def _check_calls(tokens: list[Token]) -> set[str]:
             is_macro = name in MACROS
             if is_macro:
                 bound.add(_bound_name(tokens, at, name))
-            _check_call(tokens, at, name, is_inside=any(open_macros))
+            _check_call(name, is_inside=any(open_macros))
+            program_size += _pattern_size(tokens[at + 1 : at + 3]) if name == "matches" else 0
             open_macros.append(is_macro)
         elif token.text == ")" and token.kind == "other" and open_macros:
             open_macros.pop()
     if calls > CALLS_MAX:
         raise _refused(f"it calls more than {CALLS_MAX} functions")
+    if program_size > PATTERNS_PROGRAM_MAX:
+        raise _refused(
+            "its patterns are too complicated; where \\w or \\d is repeated, [A-Za-z] and [0-9] are far simpler"
+        )
     return bound
 
 
-def _check_call(tokens: list[Token], at: int, name: str, *, is_inside: bool) -> None:
+def _check_call(name: str, *, is_inside: bool) -> None:
     if name and name not in _OPERATORS and name not in FUNCTIONS | MACROS:
         raise _refused(f"there is no function {name[:100]!r}; it can call {', '.join(sorted(FUNCTIONS | MACROS))}")
     if is_inside and name in MACROS | {"matches"}:
         raise _refused(f"{name} cannot be used inside all, exists, exists_one, map or filter")
-    if name == "matches":
-        _check_pattern(tokens[at + 1 : at + 3])
 
 
 _OPERATORS: Final = frozenset({"in"})  # a word before a parenthesis that is no call
@@ -172,11 +202,11 @@ def _bound_name(tokens: list[Token], at: int, macro: str) -> str:
     return following[0].text
 
 
-def _check_pattern(argument: list[Token]) -> None:
-    """A fixed text, since CEL compiles it anew for every message."""
+def _pattern_size(argument: list[Token]) -> int:
+    """Of a fixed text, since CEL compiles it anew for every message."""
     if [one.kind for one in argument] != ["text", "other"] or argument[1].text != ")":
         raise _refused('matches takes one fixed text: key.matches("^eu-[0-9]+$")')
-    pattern = argument[0].text.lstrip("rR").strip("\"'")
+    pattern = _pattern(argument[0].text)
     if len(pattern) > PATTERN_LENGTH_MAX:
         raise _refused(f"a pattern has at most {PATTERN_LENGTH_MAX} characters")
     import re2
@@ -184,21 +214,28 @@ def _check_pattern(argument: list[Token]) -> None:
     options = re2.Options()
     options.log_errors = False
     try:
-        size = re2.compile(pattern.replace("\\\\", "\\"), options).programsize
+        re2.compile(pattern, options)
+        return int(re2.compile(_ESCAPE.sub(_of_all_scripts, pattern), options).programsize)
     except re2.error:
-        raise _refused(f"{pattern!r} is not a regular expression") from None
-    if size > PATTERN_PROGRAM_MAX:
-        raise _refused(f"the pattern {pattern!r} is too complicated")
+        raise _refused(f"{pattern!r} is not a regular expression, or is too complicated") from None
 
 
-def _check_elements(value: object) -> None:
-    unread = [value]
-    while unread:
-        one = unread.pop()
-        if isinstance(one, dict | list):
-            if len(one) > ELEMENTS_MAX:
-                raise ValueError("too many elements")
-            unread.extend(one.values() if isinstance(one, dict) else one)
+def _pattern(written: str) -> str:
+    """What CEL reads there. Of its escapes those alone that are the same to everybody: \\x7b would be another brace."""
+    is_raw = written[0] in "rR"
+    text = written.lstrip("rR")
+    quotes = 3 if text[:3] in ('"""', "'''") else 1
+    text = text[quotes:-quotes]
+    if is_raw:
+        return text
+    if any(one[1] not in "\\\"'" for one in _ESCAPE.finditer(text)):
+        raise _refused(f'in a pattern, write backslashes twice, or r before it: key.matches(r"{text[:50]}")')
+    return _ESCAPE.sub(r"\1", text)
+
+
+def _of_all_scripts(found: re.Match[str]) -> str:
+    """For the measure: CEL's classes are of all scripts, RE2's of ASCII's letters and digits alone."""
+    return _OF_ALL_SCRIPTS.get(found[1], found[0])
 
 
 def _decoded(raw: bytes | None) -> str | None:
