@@ -177,6 +177,20 @@ def test_pages_of_others_in_a_browser_cannot_use_a_broker_on_loopback(api, heade
         check_problem(answer, status)
 
 
+def test_nor_can_they_read_the_metrics_by_a_name_of_their_own(api, http_broker):
+    assert api.get("/v1/topics").status == 200  # from here on it is a connection of the API
+    new = say(http_broker.http_url, b"GET /metrics HTTP/1.1\r\nHost: evil.example:80\r\n\r\n")
+    assert b" 421 " in new
+    assert b"clarion_" not in new
+    check_problem(api.get("/metrics", Host="evil.example"), 421)
+    for host in ("localhost", "127.0.0.1:9644", "[::1]:9644"):
+        assert api.get("/metrics", Host=host).status == 200
+        assert b" 200 " in say(http_broker.http_url, b"GET /metrics HTTP/1.1\r\nHost: %s\r\n\r\n" % host.encode())
+    assert api.get("/healthz", Host="evil.example").status == 200
+    assert b" 200 " in say(http_broker.http_url, b"GET /healthz HTTP/1.1\r\nHost: evil.example\r\n\r\n")
+    assert b" 200 " in say(http_broker.http_url, b"GET /metrics HTTP/1.0\r\n\r\n"), "who says no name is no browser"
+
+
 def test_the_address_is_told_by_describe_configs(http_broker):
     from confluent_kafka.admin import AdminClient, ConfigResource
 

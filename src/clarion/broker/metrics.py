@@ -222,7 +222,7 @@ class MetricsEndpoint:
         pages: dict[str, MakePage] = {"/healthz": self._healthz, "/readyz": self._readyz}
         large_pages: dict[str, MakePage] = {"/metrics": self._metrics}
         self.api = None if gateway is None else gateway(server, self._numbers, {**pages, **large_pages})
-        self._http = HttpServer(pages, large_pages, self.api)
+        self._http = HttpServer(pages, large_pages, self.api, self._own_name)
 
     async def listen(self, host: str, port: int, *, or_any: bool = False) -> Endpoint:
         """`or_any`: at a free port where this one is taken."""
@@ -239,6 +239,9 @@ class MetricsEndpoint:
         await self._http.stop()
         await self._page.stop()
         self._lag.stop()
+
+    def _own_name(self) -> str:
+        return self._server.broker.config.http_advertised.rpartition(":")[0]
 
     async def _healthz(self) -> Page:
         return Page.text(200, "ok\n")

@@ -34,7 +34,7 @@ class Shape(NamedTuple):
     inside_bound: int  # the element that the macro is at
     inside_sums: int
     inside_commas: int
-    collects: bool
+    collecting: int  # macros that do so
 
     @property
     def has_macros(self) -> bool:
@@ -50,7 +50,7 @@ class Shape(NamedTuple):
         each = self.inside_tokens + self.inside_commas + size.elements * self.inside_names * copies
         of_elements = size.elements * (1 + self.sums) * self.inside_bound * copies
         inside = steps * each + of_elements
-        return outside + (inside * (steps + 1) // 2 if self.collects else inside)
+        return outside + (inside * (steps + 1) // 2 if self.collecting else inside)
 
 
 def shape_of(tokens: Sequence[tuple[str, str]], macros: Iterable[str], variables: Iterable[str]) -> Shape:
@@ -70,13 +70,13 @@ def shape_of(tokens: Sequence[tuple[str, str]], macros: Iterable[str], variables
             if text == "(":
                 caller = tokens[at - 1] if at else ("", "")
                 is_macro = caller[0] == "name" and caller[1] in of_macros
-                counts["collects"] += is_macro and caller[1] in _COLLECTING
+                counts["collecting"] += is_macro and caller[1] in _COLLECTING
                 open_macros.append(is_macro)
             elif text == ")" and open_macros:
                 open_macros.pop()
             elif text in "+,":
                 counts[prefix + ("sums" if text == "+" else "commas")] += 1
-    return Shape(**{**counts, "collects": bool(counts["collects"])})
+    return Shape(**counts)
 
 
 def _is_field(tokens: Sequence[tuple[str, str]], at: int) -> bool:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, cast
 from clarion.broker.http_numbers import HttpNumbers
 from clarion.broker.threads import in_thread
 from clarion.gateway.loop_share import LoopShare
-from clarion.net.http import MakePage, Page
+from clarion.net.http import MakePage, Page, is_loopback_name
 from clarion.world import event_log
 from clarion.world.tasks import start_task
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 log = event_log("gateway")
 
 _SERVING: Final = "clarion.gateway.serving"
+_CONNECTION_SECONDS: Final = 0.0003  # of the loop, for a connection that comes, is handed over and goes
+_HELD_SECONDS: Final = 1.0  # as a connection that stays is held, when HTTP is over its share
 _RETRY: Final = "Retry-After: 1\r\n"
 _PROBLEM: Final = "application/problem+json"
 BUSY: Final = Page(
@@ -59,16 +61,17 @@ class Gateway:
 
     @cached_property
     def is_on_loopback(self) -> bool:
-        from ipaddress import ip_address  # by whoever asks first: a start does without it
-
         address = self.server.metrics_address
-        return address is not None and ip_address(address.host).is_loopback
+        return address is not None and is_loopback_name(address.host)
 
     @property
     def advertised_host(self) -> str:
         return self.server.broker.config.http_advertised.rpartition(":")[0]
 
     async def new_protocol(self) -> asyncio.Protocol | Page:
+        self.share.spend(_CONNECTION_SECONDS)
+        if self.share.is_over:
+            await asyncio.sleep(_HELD_SECONDS)  # who comes again at once, with a new connection, waits as well
         if self.share.is_over:
             self.numbers.refused_total += 1
             return BUSY

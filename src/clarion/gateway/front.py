@@ -12,12 +12,13 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, MutableMapping
 from email.utils import formatdate
-from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final
+
+from starlette.requests import ClientDisconnect
 
 from clarion.gateway.loop_share import Metered
 from clarion.gateway.problems import MEDIA_TYPE, HttpProblem
-from clarion.net.http import MakePage
+from clarion.net.http import MakePage, is_loopback_name
 from clarion.world import event_log
 from clarion.world.events import Repeats
 
@@ -41,6 +42,7 @@ _BODY_SECONDS_MAX: Final = 60.0  # likewise, for all of it
 _OF_MESSAGES: Final = re.compile(r"/v1/topics/[^/]+(/partitions/[^/]+)?/messages")
 _PAGES_AT_A_TIME: Final = 16
 _PAGE_CHUNK_BYTES: Final = 64 * 1024
+_HEALTH: Final = ("/healthz", "/readyz")  # for everybody: they tell nothing of anybody
 _OTHER_ROUTE: Final = "other"  # in the numbers: whatever strangers ask for makes no series
 _TOO_BUSY: Final = "HTTP has its share of this broker (clarion.http.share): send again in a second, or send batches"
 _ELSEWHERE: Final = ("cross-site", "same-site")  # as browsers say it, also of requests that name no origin
@@ -72,14 +74,19 @@ class Front:
 
     async def _serve(self, call: _Call) -> None:
         page = self._gateway.pages.get(call.path)
-        problem = None if page else self._refusal(call)
+        if page is None:
+            problem = self._refusal(call)
+        else:
+            problem = None if call.path in _HEALTH else self._misdirected(call.header(b"host"))
         try:
-            if page is not None and call.scope["type"] == "http":
+            if problem is None and page is not None and call.scope["type"] == "http":
                 await self._answer_page(call, page)
                 return
             if problem is None:
                 await self._app(call.scope, call.receive, call.send)
                 return
+        except ClientDisconnect:
+            return  # in the middle of its body: there is nobody to answer
         except HttpProblem as refused:  # while a body was being read by what knows nothing of problems
             problem = refused
         except Exception as error:
@@ -119,7 +126,11 @@ class Front:
             return HttpProblem(
                 403, "a page of another site may not use this broker: put a proxy in between that says who may"
             )
-        if host is not None and self._gateway.is_on_loopback and not _is_loopback(host, self._gateway.advertised_host):
+        return self._misdirected(host)
+
+    def _misdirected(self, host: str | None) -> HttpProblem | None:
+        gateway = self._gateway
+        if host is not None and gateway.is_on_loopback and not is_loopback_name(host, gateway.advertised_host):
             return HttpProblem(
                 421, f"this broker listens on loopback and is not called {host[:200]}: use 127.0.0.1 or localhost"
             )
@@ -218,14 +229,3 @@ class _Call:
 
 def _too_slow(detail: str) -> HttpProblem:
     return HttpProblem(408, detail, headers={"Connection": "close"})
-
-
-def _is_loopback(host: str, advertised: str) -> bool:
-    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
-    name = name.strip("[]").lower()
-    if name == "localhost" or name.endswith(".localhost") or name == advertised.lower():
-        return True
-    try:
-        return ip_address(name).is_loopback
-    except ValueError:
-        return False

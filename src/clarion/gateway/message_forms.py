@@ -108,7 +108,11 @@ def as_bytes(value: Any, name: str) -> bytes | None:
         return None
     if isinstance(value, str):
         return _encoded(value, name)
-    return _encoded(json.dumps(value, ensure_ascii=False, separators=(",", ":")), name)
+    try:
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    except RecursionError as error:
+        raise _refused(f"{name} is nested too deeply; send it as {name}_base64") from error
+    return _encoded(text, name)
 
 
 def _encoded(text: str, name: str) -> bytes:

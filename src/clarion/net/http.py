@@ -2,7 +2,9 @@
 
 Its own pages are GET only, one request per connection. Pages that cost something have few places, and who finds none
 is told so at once; health has all the others. Connections that have not asked yet give way to the next, the oldest
-first. So no crowd of slow scrapers, and no crowd of the API's clients, keeps a probe from its answer.
+first. So no crowd of slow scrapers, and no crowd of the API's clients, keeps a probe from its answer. On loopback the
+large pages, which tell names of topics and groups, are for who calls this machine by one of loopback's names: a page in
+a browser on it may have made its own name one of this machine's.
 
 A connection that asks for anything else is handed over with the bytes that were read (`HttpApi`), and is its taker's
 from then on: nothing of what serves the API is loaded before somebody asks for it.
@@ -33,6 +35,7 @@ _REASONS: Final = {
     400: "Bad Request",
     404: "Not Found",
     405: "Method Not Allowed",
+    421: "Misdirected Request",
     429: "Too Many Requests",
     503: "Service Unavailable",
 }
@@ -65,12 +68,19 @@ BUSY: Final = Page.text(503, "too many ask for this page at a time\n")
 
 class HttpServer:
     def __init__(
-        self, pages: dict[str, MakePage], large_pages: dict[str, MakePage], api: HttpApi | None = None
+        self,
+        pages: dict[str, MakePage],
+        large_pages: dict[str, MakePage],
+        api: HttpApi | None = None,
+        own_name: Callable[[], str] = str,
     ) -> None:
+        """`own_name`: the host by which it is known to clients, if it has another one than its address."""
         self._pages = pages
         self._large_pages = large_pages
         self._large_pages_sending = 0
         self._api = api
+        self._own_name = own_name
+        self._is_on_loopback = False
         self._server: asyncio.Server | None = None
         self._connections: dict[_HttpConnection, None] = {}
         self._silent: dict[_HttpConnection, None] = {}  # the oldest first
@@ -79,6 +89,7 @@ class HttpServer:
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: _HttpConnection(self), host, port)
         taken = self._server.sockets[0].getsockname()
+        self._is_on_loopback = is_loopback_name(str(taken[0]))
         return str(taken[0]), int(taken[1])
 
     async def stop(self) -> None:
@@ -118,13 +129,17 @@ class HttpServer:
                 await self._hand_over(connection, self._api)
             return
         async with asyncio.timeout(_SECONDS_MAX):
-            await self._answer_page(connection, words[0], path)
+            await self._answer_page(connection, words[0], path, _host(head))
 
-    async def _answer_page(self, connection: _HttpConnection, method: bytes, path: str) -> None:
+    async def _answer_page(self, connection: _HttpConnection, method: bytes, path: str, host: str | None) -> None:
         if method != b"GET":
             await connection.send(Page.text(405, "only GET is answered here\n"))
         elif path in self._pages:
             await connection.send(await self._pages[path]())
+        elif (
+            path in self._large_pages and host and self._is_on_loopback and not is_loopback_name(host, self._own_name())
+        ):
+            await connection.send(Page.text(421, "this broker listens on loopback: call it 127.0.0.1 or localhost\n"))
         elif path in self._large_pages:
             await self._answer_at_length(path, connection)
         else:
@@ -254,6 +269,28 @@ class _HttpConnection(asyncio.Protocol):
     def _drop(self, reason: str) -> None:
         log.debug("http_dropped", reason=reason)
         self._transport.abort()
+
+
+def is_loopback_name(host: str, own_name: str = "") -> bool:
+    """Whether a `Host` is one of loopback's own, or the one by which this machine is known to clients."""
+    from ipaddress import ip_address  # by whoever asks first: a start does without it
+
+    name = host.rpartition(":")[0] if host.count(":") == 1 or "]:" in host else host
+    name = name.strip("[]").lower()
+    if name == "localhost" or name.endswith(".localhost") or (own_name and name == own_name.lower()):
+        return True
+    try:
+        return ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+def _host(head: bytes) -> str | None:
+    for line in head.split(b"\r\n\r\n", 1)[0].split(b"\r\n")[1:]:
+        name, _, value = line.partition(b":")
+        if name.strip().lower() == b"host":
+            return value.strip().decode("latin-1")
+    return None
 
 
 def _head(page: Page) -> bytes:
