@@ -16,6 +16,7 @@ from clarion.broker.share_states import ShareStates
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.group_settings import reset_duration_ms
 from clarion.model.ids import TopicId
+from clarion.queues.state_coordinator import StateReply
 from clarion.queues.state_records import UNINITIALIZED, ShareKey
 from clarion.replication import Partition
 from clarion.world import event_log
@@ -95,7 +96,7 @@ class ShareLeaders:
         rules = rules_of(self._broker, key.group_id)
         self._loading.add(key)
         try:
-            state = await self._states.read(key, partition.leader_epoch)
+            state = await self._read_state(key, partition)
             start = state.start_offset
             if start == UNINITIALIZED:
                 start = await first_offset(self._broker, partition, rules.start)
@@ -113,6 +114,18 @@ class ShareLeaders:
         self._leaders[key] = leader
         log.info("share_partition_loaded", share=str(key), start=share.start_offset, next=share.next_offset)
         return leader
+
+    async def _read_state(self, key: ShareKey, partition: Partition) -> StateReply:
+        """A power cut may have taken messages whose acknowledgements are on disk, or an older log was put back. Others
+        come in their places: the state begins anew at the end, or what is written next would never be delivered."""
+        state = await self._states.read(key, partition.leader_epoch)
+        end = partition.next_offset
+        if state.start_offset <= end and all(batch.last < end for batch in state.batches):
+            return state
+        begins = min(state.start_offset, end)
+        log.warning("queue_ahead_of_log", share=str(key), was_at=state.start_offset, log_end=end, begins_anew_at=begins)
+        await self._states.initialize(key, state.state_epoch + 1, begins)
+        return await self._states.read(key, partition.leader_epoch)
 
 
 async def first_offset(broker: Broker, partition: Partition, start: str) -> int:
