@@ -1,9 +1,10 @@
 """What groups have committed, asked of whoever coordinates them.
 
 Here the coordinators are asked in process. Another broker is asked as any client would: which groups it has
-(ListGroups), and what they have committed (OffsetFetch). A partition of `__consumer_offsets` may move to another broker
-while that goes on, and its groups would be overlooked: so the broker is asked before and after for a group that would
-be in that partition, and only if it answers for it both times, its list of groups counts for that partition.
+(ListGroups), and what they have committed (OffsetFetch, by topics' ids: it may not have heard yet that a topic was
+deleted and made again). A partition of `__consumer_offsets` may move to another broker while that goes on, and its
+groups would be overlooked: so the broker is asked before and after for a group that would be in that partition, and
+only if it answers for it both times, its list of groups counts for that partition.
 """
 
 from __future__ import annotations
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from clarion.broker.broker import Broker
 
 _PATIENCE_SECONDS: Final = 5.0  # for one broker's answers; the next look asks again
-_WITH_NAMES: Final = 9  # the newest OffsetFetch that has topics by name
 _GROUPS_PER_REQUEST: Final = 500  # of a hundred partitions each, a few megabytes
 
 
@@ -125,25 +125,26 @@ class GroupPositions:
     ) -> set[str]:
         """Which of the groups the broker answers for. What they have committed is added."""
         answered: set[str] = set()
+        names = {topic.topic_id: topic.name for topic in topics}
         every = [OffsetFetchRequestGroup(group_id=group, topics=topics) for group in sorted(groups)]
         for first in range(0, len(every), _GROUPS_PER_REQUEST):
             asked = tuple(every[first : first + _GROUPS_PER_REQUEST])
-            answer: OffsetFetchResponse = await channel.ask(
-                OFFSET_FETCH, OffsetFetchRequest(groups=asked), newest=_WITH_NAMES
-            )
+            answer: OffsetFetchResponse = await channel.ask(OFFSET_FETCH, OffsetFetchRequest(groups=asked))
             for group in answer.groups:
-                told = [(topic.name, one) for topic in group.topics for one in topic.partitions]
+                told = [(names.get(topic.topic_id, ""), one) for topic in group.topics for one in topic.partitions]
                 if not group.error_code and not any(one.error_code for _, one in told):
                     answered.add(group.group_id)
                     for name, one in told:
                         found.add(TopicPartition(name, one.partition_index), group.group_id, one.committed_offset)
         return answered
 
-    def _partitions(self, topics: Iterable[str]) -> tuple[OffsetFetchRequestTopic, ...]:
+    def _partitions(self, topics: Mapping[str, TopicId]) -> tuple[OffsetFetchRequestTopic, ...]:
         """All of them, whoever leads them: a group that has committed in one of them reads the others too."""
-        known = [topic for topic in map(self._broker.image.topic, topics) if topic is not None]
+        known = [topic for topic in map(self._broker.image.topic_by_id, topics.values()) if topic is not None]
         return tuple(
-            OffsetFetchRequestTopic(name=topic.name, partition_indexes=tuple(range(topic.partition_count)))
+            OffsetFetchRequestTopic(
+                name=topic.name, topic_id=topic.id, partition_indexes=tuple(range(topic.partition_count))
+            )
             for topic in known
         )
 

@@ -11,7 +11,7 @@ what they say. What nobody answers counts as not acknowledged: messages stay, up
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from clarion.broker.group_positions import GroupPositions
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from clarion.model.subscription import Subscription
 
 _PATIENCE_SECONDS: Final = 5.0  # for a coordinator's answer; the next look asks again
+_LOOKS_MAX: Final = 3
 
 
 class NeedsFound:
@@ -100,8 +101,24 @@ class RetentionNeeds:
         """The way to another broker, for questions that are answered at once."""
         return self._positions.channel_to(broker_id)
 
-    async def look(self, partitions: Iterable[Partition]) -> NeedsFound:
-        """Asks only about partitions of which somebody may need something; most have nobody."""
+    async def look(self, partitions: Sequence[Partition]) -> NeedsFound:
+        """Asks only about partitions of which somebody may need something; most have nobody.
+
+        A subscription that was made meanwhile may need what the others have read since: then it is looked again. So
+        whoever was told that a subscription exists finds what is written from then on.
+        """
+        known = self._broker.subscriptions
+        for _ in range(_LOOKS_MAX):
+            revision = known.revision
+            found = await self._look(partitions)
+            if not found.committed and not found.shares:
+                return found  # nothing goes for having been read
+            await known.look_again()
+            if known.revision == revision:
+                return found
+        return NeedsFound(is_catalog_known=False)  # they change all the time: the next look comes soon
+
+    async def _look(self, partitions: Sequence[Partition]) -> NeedsFound:
         known = self._broker.subscriptions
         found = NeedsFound(is_catalog_known=known.has_loaded)
         if not known.has_loaded:

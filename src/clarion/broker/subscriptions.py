@@ -15,6 +15,7 @@ import asyncio
 import base64
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 log = event_log("broker")
 
 _POLL_SECONDS: Final = 0.5  # a change is to be seen within a second
+_AGAIN_SECONDS: Final = 2.0  # for an answer that takes milliseconds
 _FIRST_SECONDS: Final = 5.0  # a start waits so long for a catalog elsewhere, and then goes on without it
 _SECRET_BYTES: Final = 32
 _TOPICS_REMEMBERED_MAX: Final = 100_000  # of which it is known who subscribes to them; then it is found out anew
@@ -110,6 +112,18 @@ class Subscriptions:
         if subscription.pattern is None:
             return [name for name in subscription.topics if name in topics]
         return sorted(name for name in topics if subscription in self.for_topic(name))
+
+    @property
+    def revision(self) -> int:
+        """It rises with every change that is known here."""
+        return self._revision
+
+    async def look_again(self) -> None:
+        """What others have changed by now is known when this returns, unless the catalog is away."""
+        if self._is_shared and self._catalog is not None and not self.is_away:
+            with suppress(CatalogError, TimeoutError):  # `_follow` finds out what is wrong with it
+                async with asyncio.timeout(_AGAIN_SECONDS):
+                    await self._refresh()
 
     def on_change(self, callback: OnChange) -> None:
         """Called, on the loop, with a name and what is there now; None: it was deleted."""
