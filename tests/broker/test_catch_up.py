@@ -25,8 +25,8 @@ class Pauses:
         self.of: list[tuple[int, float]] = []  # bytes, seconds
         original = conversation.Conversation._pause_of
 
-        def pause_of(self_: Any, known: Any, size: int, began: float) -> float:
-            pause = original(self_, known, size, began)
+        def pause_of(self_: Any, known: Any, size: int, *times: float) -> float:
+            pause = original(self_, known, size, *times)
             self.of.append((size, pause))
             return pause
 

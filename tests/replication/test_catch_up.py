@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from clarion.replication.catch_up import CatchUp, Filling, Throttle, is_listed
 
 SHARE = 0.2
@@ -27,6 +29,24 @@ def fill(catch_up: CatchUp, seconds: float, gains: int, rate: float | None = Non
 def test_filling_takes_its_share_of_the_time() -> None:
     pieces, _ = fill(CatchUp(lambda: SHARE, no_clock), 10.0, gains=100)
     assert 0.9 * SHARE * 10.0 <= pieces * 0.001 <= 1.1 * SHARE * 10.0
+
+
+def test_a_piece_counts_from_when_it_was_asked_for_not_only_while_it_is_written() -> None:
+    catch_up = CatchUp(lambda: SHARE, no_clock)
+    assert catch_up.seconds_of(PIECE, asked_at=1.0, began=1.002, now=1.003) == pytest.approx(0.003)
+
+
+def test_what_pieces_have_waited_for_together_counts_once() -> None:
+    catch_up = CatchUp(lambda: SHARE, no_clock)
+    assert catch_up.seconds_of(PIECE, asked_at=1.0, began=1.003, now=1.004) == pytest.approx(0.004)
+    assert catch_up.seconds_of(PIECE, asked_at=1.0, began=1.004, now=1.005) == pytest.approx(0.001)
+    assert catch_up.seconds_of(PIECE, asked_at=1.0045, began=1.006, now=1.007) == pytest.approx(0.002)
+
+
+def test_a_piece_that_had_to_wait_at_its_leader_does_not_count_for_all_of_that() -> None:
+    catch_up = CatchUp(lambda: SHARE, no_clock)
+    assert catch_up.seconds_of(PIECE, asked_at=1.0, began=1.5, now=1.501) == pytest.approx(0.005)
+    assert catch_up.seconds_of(PIECE, asked_at=2.0, began=2.5, now=2.52) == pytest.approx(0.020), "written slowly"
 
 
 def test_the_whole_time_is_without_pauses() -> None:

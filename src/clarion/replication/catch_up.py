@@ -4,9 +4,10 @@
     Throttle                  bytes per second, by which a leader serves the replicas that a topic lists
 
 All that are being filled on a broker get a share of its event loop's time together: that is much on a machine with
-nothing else to do, and little on a busy one, where every piece takes longer. A replica that does not gain on its leader
-is held up less and less. Operators may set rates as well, by Kafka's names (`follower.replication.throttled.rate`,
-`leader.replication.throttled.rate`), for the replicas that a topic lists.
+nothing else to do, and little on a busy one, where every piece takes longer. A piece counts from when it was asked for:
+to receive it takes the loop twice as long as to write it, and its leader has read and sent it meanwhile. A replica that
+does not gain on its leader is held up less and less. Operators may set rates as well, by Kafka's names
+(`follower.replication.throttled.rate`, `leader.replication.throttled.rate`), for the replicas that a topic lists.
 
 Those in sync are never held up, for producers wait for them; nor is who has nearly everything.
 """
@@ -21,6 +22,9 @@ PIECE_BYTES_MIN: Final = 64 * 1024  # who gets less than this at once has nearly
 _WINDOW_SECONDS: Final = 2.0  # between two looks at whether a replica gains
 _FINISHED_SECONDS: Final = 1800.0  # it gains if it would be there by then
 _HOLD_MIN: Final = 1 / 16  # of a pause; less is none
+# From asking for a piece to having it: three milliseconds per megabyte where there is little else to do. What takes
+# much longer waits for something else: clients, or what an operator allows its leader.
+_SECONDS_PER_BYTE_MAX: Final = 0.005 / (1 << 20)
 
 
 def is_listed(listed: tuple[str, ...], partition: int, broker: int) -> bool:
@@ -85,6 +89,14 @@ class CatchUp:
         self.elapsed = elapsed
         self._time = Throttle()
         self._rate = Throttle()
+        self._counted_until = float("-inf")
+
+    def seconds_of(self, size: int, asked_at: float, began: float, now: float) -> float:
+        """How long a piece has kept loops busy: asked for, received, and written since it `began`. What several pieces
+        have waited for together counts once."""
+        since = max(asked_at, self._counted_until)
+        self._counted_until = now
+        return max(now - began, min(now - since, size * _SECONDS_PER_BYTE_MAX))
 
     def pause_after(
         self, filling: Filling, now: float, size: int, took_seconds: float, lag: int, rate: float | None

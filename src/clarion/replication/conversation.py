@@ -51,6 +51,7 @@ _FIRST_EPOCH: Final = 0
 _EPOCH_MAX: Final = 2**31 - 1
 
 Key = tuple[TopicId, int]
+Heard = tuple[int, float, Iterator[FetchedPartition]]  # an answer: to which request, and when that was sent
 OnLeader = Callable[[int, bool], None]  # a leader, and whether it has answered, or has closed the connection since
 RateOf = Callable[[Partition], float | None]  # bytes per second, if an operator holds up its filling
 
@@ -98,8 +99,8 @@ class Conversation:
         self._session_epoch = _FIRST_EPOCH
         self._life = identity().broker_epoch  # in which the session was begun
         self._number = 0  # of the last request
-        self._asking: deque[int] = deque()  # numbers of requests that are not answered
-        self._heard: deque[tuple[int, Iterator[FetchedPartition]]] = deque()  # answers, as far as not yet dealt with
+        self._asking: deque[tuple[int, float]] = deque()  # requests that are not answered: number, and when
+        self._heard: deque[Heard] = deque()  # as far as not yet dealt with
         self._will_say = False  # what is new, in the next turn
         self._talking: Channel | None = None  # while there is a connection
         self._over: asyncio.Future[float] = self._loop.create_future()  # how long to pause before the next try
@@ -230,7 +231,7 @@ class Conversation:
         session = (self._session_id, self._session_epoch)
         request = ReplicaRequest(*identity, *session, MAX_WAIT_MS, 1, _REPLY_BYTES_MAX, asked, forgotten)
         self._session_epoch = 1 if self._session_epoch == _EPOCH_MAX else self._session_epoch + 1
-        self._asking.append(self._number)
+        self._asking.append((self._number, self._catch_up.elapsed()))
         channel.post(FETCH, LAST_VERSION, encode_request(request), partial(self._on_reply, self._number))
 
     def _asked(self, index: int, followed: Followed) -> AskedPartition:
@@ -246,16 +247,16 @@ class Conversation:
         self._is_there = is_there
 
     def _on_reply(self, number: int, body: memoryview) -> None:
-        if not self._asking or self._asking[0] != number:
+        if not self._asking or self._asking[0][0] != number:
             return  # asked in a session that is over
-        self._asking.popleft()
+        _, asked_at = self._asking.popleft()
         try:
             self._note(is_there=True)
-            self._hear(number, decode_reply(body))
+            self._hear(number, asked_at, decode_reply(body))
         except Exception as error:  # for `_run` to hear, not for the channel
             self._fail(error)
 
-    def _hear(self, number: int, reply: ReplicaReply) -> None:
+    def _hear(self, number: int, asked_at: float, reply: ReplicaReply) -> None:
         if reply.error_code:
             code = ErrorCode(reply.error_code)
             is_lost = code in (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH)
@@ -268,7 +269,7 @@ class Conversation:
             self._session_epoch = _FIRST_EPOCH
             self._named.clear()
             self._changed = dict.fromkeys(key for key in self._followed if key not in self._paused)
-        self._heard.append((number, reply.partitions))
+        self._heard.append((number, asked_at, reply.partitions))
         if len(self._heard) == 1:
             self._deal_with_heard()
 
@@ -276,9 +277,9 @@ class Conversation:
         """Up to a large piece: behind each one clients are served."""
         try:
             while self._heard:
-                number, partitions = self._heard[0]
+                number, asked_at, partitions = self._heard[0]
                 for fetched in partitions:
-                    self._take(number, fetched)
+                    self._take(number, asked_at, fetched)
                     if len(fetched.records) >= PIECE_BYTES_MIN:
                         self._loop.call_soon(self._deal_with_heard)
                         return
@@ -300,7 +301,7 @@ class Conversation:
 
     # One partition
 
-    def _take(self, number: int, fetched: FetchedPartition) -> None:
+    def _take(self, number: int, asked_at: float, fetched: FetchedPartition) -> None:
         key = (fetched.topic_id, fetched.index)
         known = self._followed.get(key)
         if known is None or number < known.valid_from or known.partition.followed is not known.follower:
@@ -308,7 +309,7 @@ class Conversation:
         began = self._catch_up.elapsed()
         try:
             if self._apply(known, fetched):
-                pause = self._pause_of(known, len(fetched.records), began)
+                pause = self._pause_of(known, len(fetched.records), asked_at, began)
                 if pause > 0:
                     self._pause(key, known, min(pause, _HELD_UP_SECONDS))
                 elif key not in self._paused:
@@ -326,7 +327,7 @@ class Conversation:
             log.error("replica_fetch_failed", partition=known.partition.tp, leader=self._leader, error=error)
         self._pause(key, known, _PAUSE_SECONDS if is_short else _LONG_PAUSE_SECONDS)
 
-    def _pause_of(self, known: Followed, size: int, began: float) -> float:
+    def _pause_of(self, known: Followed, size: int, asked_at: float, began: float) -> float:
         """Of one that is being filled and has written a piece. Others wait for nothing."""
         partition = known.partition
         if size < PIECE_BYTES_MIN or self._is_in_sync(partition):
@@ -334,7 +335,8 @@ class Conversation:
             return 0.0
         now, lag = self._catch_up.elapsed(), known.leader_watermark - partition.next_offset
         filling = known.filling = known.filling or Filling(now, lag)
-        return self._catch_up.pause_after(filling, now, size, now - began, lag, self._rate_of(partition))
+        took_seconds = self._catch_up.seconds_of(size, asked_at, began, now)
+        return self._catch_up.pause_after(filling, now, size, took_seconds, lag, self._rate_of(partition))
 
     def _is_in_sync(self, partition: Partition) -> bool:
         return partition.state is not None and self._identity().node_id in partition.state.in_sync
