@@ -1,7 +1,7 @@
 """A replica is filled while others write: their 99th percentile at most doubles.
 
-REFILL_MB says how much is filled (500 where it is not given; the goal speaks of 5,000). A campaign: what it measures
-depends on what else the machine does.
+REFILL_MB says how much is filled (500 where it is not given; the goal speaks of 5,000), REFILL_ROUNDS how often. A
+campaign: what it measures depends on what else the machine does.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,8 @@ from tests.waiting import wait_for
 from .test_cluster_kill import PATIENCE_SECONDS, Brokers
 
 FILLED_MB = int(os.environ.get("REFILL_MB", "500"))
-CALM_SECONDS = 15.0
+CALM_SECONDS = 10.0  # before and after each time
+ROUNDS = int(os.environ.get("REFILL_ROUNDS", "3"))
 PER_SECOND = 200
 BULK_PARTITIONS = 4
 BOTH, ALL_THREE = (1, 2), (1, 2, 3)
@@ -54,8 +56,8 @@ def latencies_until(bootstrap: str, is_over: Callable[[], bool]) -> list[float]:
     return found
 
 
-def p99_ms(latencies: list[float]) -> float:
-    return statistics.quantiles(latencies, n=100)[98] * 1000
+def percentile_ms(latencies: list[float], rank: int) -> float:
+    return statistics.quantiles(latencies, n=100)[rank - 1] * 1000
 
 
 def fill_bulk(brokers: Brokers) -> None:
@@ -100,8 +102,8 @@ def set_share(brokers: Brokers, share: float) -> None:
         brokers.admin.incremental_alter_configs([one])[one].result(PATIENCE_SECONDS)
 
 
-def p99_during_refill(brokers: Brokers) -> tuple[float, float]:
-    """The percentile, and how many megabytes per second were filled."""
+def latencies_during_refill(brokers: Brokers) -> tuple[list[float], float]:
+    """And how many megabytes per second were filled."""
     is_over, began = threading.Event(), time.perf_counter()
 
     def watch() -> None:
@@ -116,29 +118,62 @@ def p99_during_refill(brokers: Brokers) -> tuple[float, float]:
     found = latencies_until(brokers.bootstrap, is_over.is_set)
     watching.join()
     assert is_moved(brokers, ALL_THREE)
-    return p99_ms(found), FILLED_MB / (time.perf_counter() - began)
+    return found, FILLED_MB / (time.perf_counter() - began)
+
+
+@dataclass
+class Seen:
+    """By one share: every latency while nothing is filled, and while a replica is."""
+
+    calm: list[float] = field(default_factory=list)
+    filling: list[float] = field(default_factory=list)
+    megabytes_per_second: list[float] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        speeds = ", ".join(f"{one:.0f}" for one in self.megabytes_per_second)
+        return f"{told(self.calm)}; {told(self.filling)} while {FILLED_MB} MB came at {speeds} MB/s"
+
+
+def told(latencies: list[float]) -> str:
+    p50, p99 = percentile_ms(latencies, 50), percentile_ms(latencies, 99)
+    return f"p50 {p50:.1f} ms, p99 {p99:.1f} ms of {len(latencies)}"
+
+
+def calm_latencies(brokers: Brokers) -> list[float]:
+    end = time.perf_counter() + CALM_SECONDS
+    return latencies_until(brokers.bootstrap, lambda: time.perf_counter() > end)
+
+
+def refill(brokers: Brokers, share: float, seen: Seen) -> None:
+    """Between two calms: what else the machine does meanwhile is in both."""
+    set_share(brokers, share)
+    seen.calm += calm_latencies(brokers)
+    latencies, speed = latencies_during_refill(brokers)
+    seen.filling += latencies
+    seen.megabytes_per_second.append(speed)
+    seen.calm += calm_latencies(brokers)
+    move_bulk(brokers, BOTH)
+    wait_for(lambda: is_moved(brokers, BOTH), seconds=PATIENCE_SECONDS)
 
 
 @pytest.mark.campaign
-@pytest.mark.timeout(1800)
-def test_producers_notice_little_of_a_replica_that_is_filled(tmp_path: Path) -> None:
+@pytest.mark.timeout(3600)
+def test_producers_notice_little_of_a_replica_that_is_filled(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All messages of all rounds count: no round is left out for having been a bad one."""
     words = ["--brokers", "3"]
     with ClarionProcess(tmp_path / "data", durability="page-cache", args=words) as supervisor:
         brokers = Brokers(supervisor)
         brokers.create("live", 3)
         fill_bulk(brokers)
-        calm = []
-        rows = []
-        for share in (1.0, 0.2, 1.0, 0.2):  # alternately: the machine has other things to do as well
-            set_share(brokers, share)
-            end = time.perf_counter() + CALM_SECONDS
-            calm.append(p99_ms(latencies_until(brokers.bootstrap, lambda end=end: time.perf_counter() > end)))
-            p99, speed = p99_during_refill(brokers)
-            rows.append((share, calm[-1], p99, speed))
-            print(
-                f"share {share}: p99 {calm[-1]:.1f} ms, and {p99:.1f} ms while {FILLED_MB} MB came at {speed:.0f} MB/s"
-            )
-            move_bulk(brokers, BOTH)
-            wait_for(lambda: is_moved(brokers, BOTH), seconds=PATIENCE_SECONDS)
-        held_up = [during / before for share, before, during, _ in rows if share < 1]
-        assert min(held_up) <= 2.0, rows
+        calm_latencies(brokers)  # the first requests find everything cold
+        seen = {share: Seen() for share in (1.0, 0.2)}
+        for _ in range(ROUNDS):
+            for share, its in seen.items():  # alternately: the machine has other things to do as well
+                refill(brokers, share, its)
+        with capsys.disabled():
+            for share, its in seen.items():
+                print(f"\nshare {share}: {its}")
+        usual = seen[0.2]
+        assert percentile_ms(usual.filling, 99) <= 2 * percentile_ms(usual.calm, 99), str(usual)
