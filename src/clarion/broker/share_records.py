@@ -25,19 +25,22 @@ from clarion.model.errors import KafkaError
 from clarion.model.ids import TopicPartition
 from clarion.model.subscription import Subscription
 from clarion.queues.acquisition import Acquired, Fate
+from clarion.queues.rules import REASON_MAX
 from clarion.replication import Partition
-from clarion.wire.batch import HEADER_BYTES, read_header
+from clarion.wire.batch import HEADER_BYTES, has_good_crc, read_header
 from clarion.wire.records import Headers, Record, iter_records
 
 DELIVER_AT: Final = "clarion-deliver-at"
 TTL: Final = "clarion-ttl-ms"
 EXPIRED: Final = "expired"
+UNREADABLE: Final = "unreadable"  # as it was written: nobody can make records of the batch
 
 READ_BYTES_MAX: Final = 1024 * 1024  # at a time, as `max.partition.fetch.bytes`: it is for some hundred records
 _AT_ONCE_BYTES: Final = 256 * 1024  # copied in a few ten microseconds
 _BATCHES_MAX: Final = 2_000  # looked at after a read, in a few milliseconds
 _FAR_MS: Final = 60_000  # due times within a minute are kept exactly, others by the thousand
 _TOGETHER_MAX: Final = 1_000
+_DAMAGED_MS: Final = 60_000  # after which a batch is looked at again that the disk has spoiled: it may be mended
 _PLAIN: Final = Fate()
 _UNWANTED: Final = Fate(is_unwanted=True)
 
@@ -112,9 +115,12 @@ def _split(found: bytes) -> list[tuple[int, int, int, bool]]:
 
 
 def records_of(found: bytes) -> Iterator[Record]:
-    """Of whole batches, one after the other."""
+    """Of whole batches, one after the other. One that cannot be read may lie between them, and is nobody's."""
     for _, _, batch in ReadBatches(found, _split(found)).contents():
-        yield from iter_records(batch)
+        try:
+            yield from iter_records(batch)
+        except KafkaError:
+            continue
 
 
 async def records_at(partition: Partition, ranges: Sequence[tuple[int, int]]) -> list[Record]:
@@ -136,10 +142,21 @@ def _within(read: ReadBatches, ranges: Sequence[tuple[int, int]]) -> list[Record
     wanted = [(first, last) for first, last in ranges if first < read.next and last >= read.batches[0][0]]
     return [
         record
-        for _, _, batch in read.contents()
-        for record in iter_records(batch)
+        for base, _, batch in read.contents()
+        for record in _records_or_whole(base, batch)
         if any(first <= record.offset <= last for first, last in wanted)
     ]
+
+
+def _records_or_whole(base: int, batch: bytes) -> list[Record]:
+    """A batch of which nobody can make records is one, in the place of its first: its value is all of it."""
+    try:
+        return list(iter_records(batch))
+    except KafkaError:
+        header = read_header(batch)
+        if not has_good_crc(batch, header):
+            raise  # the disk has spoiled it: that may be mended
+        return [Record(base, header.max_timestamp, None, batch, ())]
 
 
 # Looking at records
@@ -167,13 +184,20 @@ def look(
             for record in iter_records(batch):
                 is_wanted = wanted is None or _matches(wanted, record, place)
                 found.add(record.offset, _fate(record, rules.subscription, now) if is_wanted else _UNWANTED)
-        except KafkaError:  # whoever reads it will see that it is broken: as without a look
+        except KafkaError as error:
             spans.append((first, last))
-            fates.append(None)
+            fates.append(_by_loop_time(_unreadable(batch, error, now.wall_ms), now.ahead_ms))
             continue
         spans += found.spans
         fates += [_by_loop_time(fate, now.ahead_ms) for fate in found.fates]
     return spans, fates
+
+
+def _unreadable(batch: bytes, error: KafkaError, wall_ms: int) -> Fate:
+    """It holds up nothing that is behind it. (The broker looks into no batch that it takes: anything may be in it.)"""
+    if has_good_crc(batch, read_header(batch)):
+        return Fate(given_up=f"{UNREADABLE}: {error.message}"[:REASON_MAX], has_dead_letter=True)
+    return Fate(due_ms=wall_ms + _DAMAGED_MS)
 
 
 @lru_cache(maxsize=1_000)

@@ -24,6 +24,7 @@ _LOST_MAX: Final = 10_000  # that are remembered until somebody asks
 _ENDED: Final = 2**31  # behind every term
 _GAP: Final = Said(SettlementKind.GAP)
 _EXTEND: Final = Said(SettlementKind.EXTEND)
+_RELEASE: Final = Said(SettlementKind.RELEASE)
 
 
 class Portion(NamedTuple):
@@ -76,6 +77,10 @@ class HeldPartition:
         self._portions: deque[Portion] = deque()  # to be said again, as they are
         self._sent = 0
 
+    @property
+    def place(self) -> tuple[str, int]:
+        return self.topic, self.partition
+
     # In any thread
 
     def settle(self, message: ReceivedMessage, said: Said) -> None:
@@ -97,6 +102,12 @@ class HeldPartition:
         for offset in offsets:
             if self.held.pop(offset, None) is not None:
                 self._waiting[offset] = _GAP
+
+    def release_within(self, first: int, last: int) -> set[int]:
+        """Nobody can make messages of these offsets: they come again until their deliveries are used up."""
+        released = {offset for offset in range(first, last + 1) if self.held.pop(offset, None) is not None}
+        self._waiting.update(dict.fromkeys(released, _RELEASE))
+        return released
 
     # On the event loop
 

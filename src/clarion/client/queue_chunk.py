@@ -5,13 +5,17 @@ The bytes are looked into when the application asks for them, in its own thread:
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 
 from clarion.client.held_partition import HeldPartition
 from clarion.client.received import ReceivedMessage
+from clarion.model.errors import KafkaError
 from clarion.wire.batch import HEADER_BYTES, read_header
 from clarion.wire.messages.share_groups import AcquiredRecords
 from clarion.wire.records import read_headers, read_whole_header, records_data, scan_spans
+
+log = logging.getLogger("clarion.client")
 
 
 class QueueChunk:
@@ -41,17 +45,22 @@ class QueueChunk:
         found: list[ReceivedMessage] = []
         there: set[int] = set()
         runs = list(self._acquired)
-        at, view = 0, memoryview(self._records)
+        at, last, view = 0, -1, memoryview(self._records)
         while runs and at + HEADER_BYTES <= len(view):
             header = read_header(view, at)
             end = at + header.size_bytes
             if end > len(view):
                 break  # cut off; what is in it comes again
-            if not header.is_control:
-                self._read(view[at:end], runs, found, there)
+            last = header.base_offset + header.last_offset_delta
+            if not header.is_control and last >= runs[0].first_offset:
+                try:
+                    self._read(view[at:end], runs, found, there)
+                except KafkaError as error:  # what is around it can be read all the same
+                    log.warning("unreadable: %s-%s@%s, %s", *self.source.place, header.base_offset, error.message)
+                    there |= self.source.release_within(header.base_offset, last)
             at = end
         if len(there) != self.count:
-            self.source.note_gaps(offset for offset in self.offsets() if offset not in there)
+            self.source.note_gaps(offset for offset in self.offsets() if offset <= last and offset not in there)
         return found
 
     def _read(
