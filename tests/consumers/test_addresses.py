@@ -20,6 +20,9 @@ from clarion.consumers.addresses import complaint_about_address, read_networks
         "100.64.0.1",  # carriers' own
         "169.254.169.254",  # a cloud's metadata
         "172.16.0.1",
+        "168.63.129.16",  # Azure's, by which a machine reaches its host
+        "192.0.0.192",  # Oracle's metadata
+        "192.88.99.1",
         "192.0.2.1",
         "192.168.1.1",
         "198.18.0.1",
@@ -46,6 +49,9 @@ from clarion.consumers.addresses import complaint_about_address, read_networks
         "fe80::1%lo",
         "ff02::1",
         "2001:db8::1",
+        "3fff::1",
+        "fec0::1",
+        "::ffff:168.63.129.16",
         "localhost",
         "",
     ],

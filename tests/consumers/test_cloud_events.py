@@ -112,6 +112,13 @@ def test_a_key_that_is_no_plain_text_is_in_base64(key: bytes) -> None:
     assert "partitionkey" not in event
 
 
+def test_a_header_whose_name_is_no_utf8_is_sent_all_the_same() -> None:
+    for value in (b"1", b"\xff"):
+        name = b"a\xff".decode("utf-8", "surrogateescape")
+        sent = single_webhook("s", Message(value=value, headers=((name, b"7"),)))
+        assert "a\ufffd" in unquote(sent.headers.get("ce-recordheaders", "")) + sent.body.decode("utf-8", "replace")
+
+
 def test_a_time_that_no_calendar_has_is_left_out() -> None:
     assert "time" not in json.loads(single_webhook("billing", Message(timestamp_ms=2**62)).body)
     assert json.loads(single_webhook("billing", Message(timestamp_ms=-1)).body)["time"].startswith("1969-12-31")

@@ -215,6 +215,26 @@ def test_what_headers_say_is_not_shown_and_stays_where_it_is_sent_back_as_it_was
     assert Subscription.from_json(before.to_json(with_secret=True)) == before
 
 
+def test_hidden_headers_do_not_go_to_another_place():
+    """Who may change a subscription could read them there."""
+    before = Subscription.from_json(
+        {
+            "name": "s",
+            "topics": ["t"],
+            "push": {"url": "https://example.org/hook", "headers": {"Authorization": "Bearer 1"}},
+        }
+    )
+    elsewhere = {"url": "https://evil.example/hook", "headers": {"Authorization": "(hidden)"}}
+    with pytest.raises(KafkaError, match="say what its headers are"):
+        before.changed({"push": elsewhere})
+    told = before.changed({"push": {**elsewhere, "headers": {"Authorization": "Bearer 2"}}}).push
+    assert told is not None
+    assert told.headers == (("Authorization", "Bearer 2"),)
+    moved = before.changed({"push": {**elsewhere, "url": "https://Example.org/other"}}).push
+    assert moved is not None
+    assert moved.headers == (("Authorization", "Bearer 1"),)
+
+
 def test_a_name_is_never_changed():
     with pytest.raises(KafkaError, match="name cannot be changed"):
         subscription().changed({"name": "other"})

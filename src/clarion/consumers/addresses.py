@@ -15,6 +15,18 @@ Network = IPv4Network | IPv6Network
 
 _NAT64: Final = (IPv6Network("64:ff9b::/96"), IPv6Network("64:ff9b:1::/48"))  # RFC 6052, 8215: IPv4 in the last bits
 _IPV4_COMPATIBLE: Final = IPv6Network("::/96")  # long out of use, and understood by some systems still
+_NEVER_PUBLIC: Final = tuple(
+    map(
+        ip_network,
+        (
+            "168.63.129.16/32",  # a public address by its number; in Azure each machine's own host answers there
+            "192.0.0.0/24",  # of protocols, and in Oracle's cloud its metadata
+            "192.88.99.0/24",  # whoever is the nearest relay
+            "fec0::/10",  # a site's own, as it was before fc00::/7
+            "3fff::/20",  # of books
+        ),
+    )
+)  # some of which older versions of Python take for public
 _IPV4_BITS: Final = (1 << 32) - 1
 
 
@@ -54,6 +66,8 @@ def _meanings(address: Address) -> Iterator[Address]:
 
 
 def _is_public(address: Address) -> bool:
+    if any(_holds(network, address) for network in _NEVER_PUBLIC):
+        return False
     return address.is_global and not address.is_multicast and not address.is_reserved
 
 

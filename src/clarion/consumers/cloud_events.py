@@ -139,8 +139,13 @@ def _time(timestamp_ms: int) -> str | None:
 
 def _record_headers(headers: Sequence[tuple[str, bytes | None]]) -> str:
     """A list in a text, since attributes know no lists: `[{"name": "trace", "value": "7"}]`, or `valuebase64`."""
-    listed = [{"name": name, **({} if value is None else _header_value(value))} for name, value in headers]
+    listed = [{"name": _plain(name), **({} if value is None else _header_value(value))} for name, value in headers]
     return json.dumps(listed, ensure_ascii=False, separators=(",", ":"))
+
+
+def _plain(name: str) -> str:
+    """Kafka's clients may write names that are no UTF-8: what cannot be told is a question mark in a diamond."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _header_value(value: bytes) -> dict[str, str]:

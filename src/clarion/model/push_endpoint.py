@@ -59,7 +59,10 @@ class PushEndpoint:
         }
 
     def with_secrets_of(self, before: PushEndpoint) -> PushEndpoint:
-        """What is not said, or said as it was shown, stays as it was."""
+        """What is not said, or said as it was shown, stays as it was; unless it would go to another place then, whose
+        owner it was never told."""
+        if HIDDEN in dict(self.headers).values() and _origin(self.url) != _origin(before.url):
+            raise refused("push.url is another place: say what its headers are, which stay hidden from there")
         known = {name.lower(): value for name, value in before.headers}
         headers = tuple(
             (name, known.get(name.lower(), value) if value == HIDDEN else value) for name, value in self.headers
@@ -100,6 +103,13 @@ def _check_url(url: str) -> None:
         raise refused("push.url is an address such as https://example.org/hook")
     if parts.username is not None or parts.password is not None:
         raise refused("push.url must not name a user or password; write an Authorization header in push.headers")
+
+
+def _origin(url: str) -> tuple[str, str]:
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(url)
+    return parts.scheme, parts.netloc.lower()
 
 
 def _check_secret(secret: str) -> None:
