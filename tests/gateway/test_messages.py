@@ -243,6 +243,15 @@ def test_a_read_goes_on_where_the_one_before_ended(api, topic):
     assert sorted(found) == list(range(20))
 
 
+def test_so_does_a_read_of_one_partition(api, topic):
+    there = f"/v1/topics/{topic}/partitions/1/messages"
+    api.post(there, [{"value": number} for number in range(3)])
+    first = api.get(f"{there}?limit=2").json
+    rest = api.get(f"{there}?limit=2&after={first['next']}").json
+    assert [one["value"] for one in first["messages"] + rest["messages"]] == ["0", "1", "2"]
+    check_problem(api.get(f"{there}?after=0:0,1:0"), 422, "other partitions")
+
+
 def test_a_read_waits_for_a_message_that_comes(api, http_broker, topic):
     other = Asker(http_broker.http_url)
     waiting = threading.Thread(target=lambda: results.append(read(other, topic, "?from=latest&wait_ms=30000")))

@@ -6,6 +6,8 @@ from itertools import count
 
 import aiohttp
 import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from clarion.gateway import streams
 from tests.gateway.asking import check_problem
@@ -51,6 +53,47 @@ async def test_events_of_a_topic_go_on_where_the_last_one_was(api, http_broker, 
             found += await events(response, 2)
     assert sorted(int(told["value"]) for _, told in found) == list(range(6))
     assert len({(told["partition"], told["offset"]) for _, told in found}) == 6
+
+
+async def test_partitions_that_a_topic_gets_are_part_of_its_stream_and_of_the_next_one(
+    api, http_broker, topic, monkeypatch
+):
+    monkeypatch.setattr(streams, "_HEARTBEAT_SECONDS", 0.05)
+    there = f"{http_broker.http_url}/v1/topics/{topic}/events"
+    ask = asyncio.to_thread
+    async with aiohttp.ClientSession() as session:
+        async with session.get(f"{there}?from=earliest") as response:
+            await ask(api.post, f"/v1/topics/{topic}/partitions/0/messages", {"value": "before"})
+            ((known, _),) = await events(response, 1)
+            grown = await ask(api.ask, "PATCH", f"/v1/topics/{topic}", {"partitions": 4})
+            assert grown.status == 200
+            await ask(api.post, f"/v1/topics/{topic}/partitions/3/messages", {"value": "in the new one"})
+            ((_, told),) = await events(response, 1)
+            assert told["value"] == "in the new one"
+        async with session.get(there, headers={"Last-Event-ID": known}) as response:
+            ((_, told),) = await events(response, 1)
+            assert (told["partition"], told["value"]) == (3, "in the new one")
+    read = await ask(api.get, f"/v1/topics/{topic}/messages?after={known}")
+    assert [one["value"] for one in read.json["messages"]] == ["in the new one"]
+
+
+async def test_a_stream_goes_on_behind_what_is_deleted_and_says_so(api, http_broker, topic):
+    ask = asyncio.to_thread
+    await ask(api.post, f"/v1/topics/{topic}/partitions/1/messages", [{"value": number} for number in range(5)])
+    admin = AdminClient({"bootstrap.servers": http_broker.bootstrap})
+    (deleting,) = admin.delete_records([TopicPartition(topic, 1, 3)]).values()
+    await ask(deleting.result, SECONDS)
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(
+            f"{http_broker.http_url}/v1/topics/{topic}/events", headers={"Last-Event-ID": "0:0,1:1,2:0"}
+        ) as response,
+    ):
+        (place, problem), (_, first), (last, second) = await events(response, 3)
+    assert problem["code"] == "OFFSET_OUT_OF_RANGE"
+    assert place == "0:0,1:3,2:0"
+    assert [first["offset"], second["offset"]] == [3, 4]
+    assert last == "0:0,1:5,2:0"
 
 
 async def test_a_stream_without_news_says_that_it_is_there(http_broker, topic, monkeypatch):

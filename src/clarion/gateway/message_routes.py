@@ -184,13 +184,14 @@ def message_routes(brokers: Brokers, writer: PartitionWriter, reader: MessageRea
         partition: PartitionIndex,
         offset: Annotated[int | None, Query(ge=0, le=2**63 - 1)] = None,
         start: Start = "earliest",
+        after: After = None,
         limit: Limit = 100,
         wait_ms: WaitMs = 0,
         encoding: Form = "text",
     ) -> Response:
         found = check_may_read(brokers, principal(), topic)
         check_partition(found, partition)
-        place = {partition: offset} if offset is not None else await service.place(found, [partition], start, None)
+        place = {partition: offset} if offset is not None else await service.place(found, [partition], start, after)
         return await service.read(request, found, place, limit, wait_ms, encoding)
 
     @router.get(

@@ -27,6 +27,7 @@ from clarion.gateway.identity import principal
 from clarion.gateway.message_forms import MessageToWrite, check_idempotency_key, from_base64
 from clarion.gateway.problems import HttpProblem
 from clarion.gateway.reading import (
+    EARLIEST,
     MessageReader,
     Place,
     ReadResult,
@@ -161,12 +162,17 @@ class MessageService:
     # Reading
 
     async def place(self, topic: Topic, indexes: Iterable[int], start: str, after: str | None) -> Place:
+        """Partitions that the topic has got since `after` are read from their start."""
         if after is None:
             return await self._reader.begin(principal(), topic, indexes, start)
         place = read_place(after)
+        wanted = set(indexes)
         for index in place:
             check_partition(topic, index)
-        return place
+            if index not in wanted:
+                raise HttpProblem(422, f"{after[:100]!r} is a place of other partitions", kind="invalid-place")
+        added = sorted(wanted - place.keys())
+        return {**place, **(await self._reader.begin(principal(), topic, added, EARLIEST) if added else {})}
 
     async def read(
         self, request: Request, topic: Topic, place: Place, limit: int, wait_ms: int, encoding: str

@@ -118,6 +118,25 @@ class MessageReader:
         )
         return PartitionEnds(index, start, end)
 
+    async def grown(self, who: Principal, topic: Topic, place: Place) -> tuple[Topic, Place]:
+        """The topic as it is now, and a place in all of its partitions: those that are new are read from their start.
+        KafkaError if it is gone, also if there is another one of its name."""
+        now = self._brokers.broker.image.topics_by_id.get(topic.id)
+        if now is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic.name} has been deleted")
+        added = [index for index in range(now.partition_count) if index not in place]
+        return now, {**place, **(await self.begin(who, now, added, EARLIEST) if added else {})}
+
+    async def nearest(self, who: Principal, topic: Topic, place: Place) -> Place:
+        """Where what is at a place is gone already: the first that is there."""
+        ends = await asyncio.gather(*(self.ends(who, topic, index) for index in place))
+        return {
+            one.partition: place[one.partition]
+            if one.start_offset <= place[one.partition] <= one.high_watermark
+            else one.start_offset
+            for one in ends
+        }
+
     async def read(
         self,
         who: Principal,

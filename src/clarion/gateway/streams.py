@@ -28,7 +28,7 @@ from clarion.gateway.message_forms import parse_json
 from clarion.gateway.problems import HttpProblem, problem_of
 from clarion.gateway.reading import MessageReader, Place, told_message, write_place
 from clarion.gateway.settling import settle_all, told_delivery
-from clarion.model.errors import KafkaError
+from clarion.model.errors import ErrorCode, KafkaError
 from clarion.wire.records import Record
 
 STREAMS_MAX: Final = 500  # at a time: each may hold some hundred kilobytes on their way
@@ -69,18 +69,24 @@ class Streams:
 
     def of_topic(self, topic: Topic, place: Place, encoding: str) -> Response:
         async def send_events(send: Callable[[bytes], Awaitable[None]], leaving: asyncio.Future[None]) -> None:
-            at = place
+            now, at = topic, place
             while not leaving.done():
                 await self.breathe()
+                now, at = await self._reader.grown(principal(), now, at)
                 reading = self._reader.read(
                     principal(),
-                    topic,
+                    now,
                     at,
                     messages_max=MESSAGES_AT_A_TIME,
                     wait_seconds=_HEARTBEAT_SECONDS,
                     bytes_max=_BYTES_AT_A_TIME,
                 )
-                result = await self.unless_left(leaving, reading)
+                try:
+                    result = await self.unless_left(leaving, reading)
+                except KafkaError as error:
+                    at = await self._behind_the_gap(error, now, at)
+                    await send(_event(write_place(at), problem_of(error).to_json(), "problem"))
+                    continue
                 if result is None:
                     return
                 following = dict(at)
@@ -94,6 +100,16 @@ class Streams:
                     await send(b": still here\n\n")
 
         return _EventStream(send_events, self._place)
+
+    async def _behind_the_gap(self, error: KafkaError, topic: Topic, place: Place) -> Place:
+        """A browser connects again with the id that it has, and would be refused for ever if what is there is gone. So
+        it is told, and goes on with what there is."""
+        if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+            raise error
+        there = await self._reader.nearest(principal(), topic, place)
+        if there == place:
+            raise error
+        return there
 
     def of_queue(self, name: str, consumer: str, encoding: str) -> Response:
         async def send_events(send: Callable[[bytes], Awaitable[None]], leaving: asyncio.Future[None]) -> None:
@@ -288,5 +304,5 @@ async def _left(receive: Receive) -> None:
         pass
 
 
-def _event(event_id: str, told: dict[str, Any]) -> bytes:
-    return f"id: {event_id}\nevent: message\ndata: {json.dumps(told)}\n\n".encode()
+def _event(event_id: str, told: dict[str, Any], kind: str = "message") -> bytes:
+    return f"id: {event_id}\nevent: {kind}\ndata: {json.dumps(told)}\n\n".encode()
