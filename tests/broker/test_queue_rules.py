@@ -12,7 +12,7 @@ import pytest
 from clarion.broker.authorizer import ANONYMOUS
 from clarion.broker.share_records import moment_ms
 from clarion.broker.subscription_actions import SubscriptionActions
-from clarion.model.errors import ErrorCode
+from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.subscription import AT_MOST_ONCE
 from clarion.testing.clock import ShiftedClock
 from tests.broker.harness import Node, running, until
@@ -127,6 +127,29 @@ async def test_what_is_rejected_becomes_a_dead_letter_with_the_whole_record_and_
             "clarion-dead-letter-deliveries": "1",
             "clarion-dead-letter-reason": "no such customer",
         }
+
+
+async def test_a_leader_that_is_one_no_longer_writes_no_dead_letter_of_what_its_successor_delivers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path, **QUICK) as node:
+        await started(node)
+        await produce(node, b"one")
+        consumer = await joined(node)
+        assert await consumer.fetch(max_wait=60_000) == {0: 1}
+
+        async def refused(*_: object) -> int:
+            await asyncio.sleep(0.5)  # the letter would be there by now
+            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, "a later leader has read this state")
+
+        with monkeypatch.context() as other_leads:
+            other_leads.setattr(node.broker.shares.states, "write", refused)
+            assert await consumer.acknowledge((0, 0, REJECT)) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert LETTERS not in node.broker.image.topics
+        again = await joined(node, "second")
+        assert await again.fetch(max_wait=60_000) == {0: 2}
+        assert await again.acknowledge((0, 0, ACCEPT)) is ErrorCode.NONE
+        assert LETTERS not in node.broker.image.topics
 
 
 async def test_after_the_last_delivery_a_record_is_a_dead_letter_also_if_the_broker_ended_meanwhile(

@@ -1,6 +1,7 @@
 """Dead letters: records that a queue gives up, written to another topic before they leave it.
 
-A dead letter is the record as it was, with headers that say whose it is, where it comes from and why. The record is
+A dead letter is the record as it was, with headers that say whose it is, where it comes from and why. It is written
+when it is durable that the record is given up: else another leader may have it delivered as well. The record is
 ARCHIVED when its dead letter is committed; whoever ends in between leaves it ARCHIVING, and the next leader writes the
 dead letter, perhaps again. While none can be written the records stay, and count as open: a queue whose dead letters go
 nowhere comes to a stop, and loses nothing.
@@ -98,9 +99,12 @@ class DeadLetters:
         try:
             while leader.is_current and (runs := leader.share.given_up(_LOT)):
                 try:
+                    await leader.wait_saved()  # of what another leader has, a letter would tell that it was given up
                     if leader.rules.dead_letter_topic:  # else its subscription has gone, and they with it
                         await self._write(runs, leader.rules.dead_letter_topic)
                 except (KafkaError, OSError) as error:
+                    if not leader.is_current:
+                        return
                     self._complain(error)
                     await asyncio.sleep(pause)
                     pause = min(2 * pause, _PAUSE_SECONDS[1])
