@@ -221,6 +221,24 @@ def test_a_batch_too_large_for_its_topic_is_halved(client, bootstrap, unique):
     assert values(client, whole(client, unique)) == [(0, value) for value in numbered(2000) * 2]
 
 
+def test_a_small_batch_behind_a_large_one_does_not_overtake_it(client, bootstrap, unique):
+    """Neither under an id that the partition has never seen, nor where it has forgotten what it has seen."""
+    create(bootstrap, unique, max_message_bytes="20000")
+    lines = [b"%04d " % number + b"x" * 1000 for number in range(32)]  # thirty fill a batch, the other two fit
+    producer = IdempotentProducer(client, ProducerSettings(batch_bytes_max=31_000))
+    producer.begin()
+    send(producer, unique, lines)
+    producer.flush()
+    assert values(client, whole(client, unique)) == [(0, line) for line in lines]
+    delete(bootstrap, unique)
+    create(bootstrap, unique, max_message_bytes="10000")
+    producer.begin()
+    send(producer, unique, lines[:20])
+    producer.flush()
+    client.forget_leaders([unique])
+    assert values(client, whole(client, unique)) == [(0, line) for line in lines[:20]]
+
+
 def test_a_message_too_large_for_its_topic_is_refused_by_its_row(client, bootstrap, unique):
     create(bootstrap, unique, max_message_bytes="20000")
     producer = IdempotentProducer(client, ProducerSettings())

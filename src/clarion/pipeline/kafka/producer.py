@@ -2,9 +2,10 @@
 
 Every batch carries this producer's id and a sequence, so a broker that sees it again (the answer was lost, the broker
 restarted) answers with the first time's offset. As long as all goes well, requests are sent ahead of their answers, at
-most five at a time, which is as far as a broker remembers. When anything may have gone wrong, all that has no answer is
-collected and sent again, one batch of each partition at a time, in order, until it is through or the time is over; then
-the writer goes on as before.
+most five at a time, which is as far as a broker remembers. Only the first batch of a partition goes alone: a broker
+that has nothing of a producer yet takes whatever sequence comes, also the second batch's if it refused the first. When
+anything may have gone wrong, all that has no answer is collected and sent again, one batch of each partition at a time,
+in order, until it is through or the time is over; then the writer goes on as before.
 
 A batch that is too large for its topic is halved until it fits. A producer that the broker no longer knows (its log
 lost what it had of us) starts again under a new id: that may write a batch twice, and never loses one.
@@ -82,6 +83,7 @@ class IdempotentProducer:
         self._batch_bytes_max: dict[str, int] = {}  # of topics that take less than the settings say
         self._id: ProducerId | None = None
         self._sequences: dict[TopicPartition, int] = {}
+        self._known: set[TopicPartition] = set()  # partitions that have taken a batch of ours, since `begin`
         self._in_flight: dict[int, deque[list[ProducerBatch]]] = {}
         self._connections: dict[int, BrokerConnection] = {}
         self._unsure: list[ProducerBatch] = []  # sent, and neither acknowledged nor refused for good
@@ -91,6 +93,7 @@ class IdempotentProducer:
         for a day, so a new one for every task would cost it a gigabyte of memory."""
         assert not self._unsure, "what was not flushed may not be written; whoever failed must not go on with it"
         self.written.clear()
+        self._known.clear()  # the broker may have forgotten us meanwhile, or the topic been made again
 
     def write(self, rows: Messages, groups: Sequence[tuple[TopicPartition, int]], positions: NDArray[np.int64]) -> None:
         """Send rows that are sorted by partition; `groups` says at which row each partition begins.
@@ -169,6 +172,7 @@ class IdempotentProducer:
     # As long as all goes well
 
     def _send(self, leader: int, batches: list[ProducerBatch]) -> None:
+        self._wait_for_first_answers({batch.tp for batch in batches} - self._known)
         in_flight = self._in_flight.setdefault(leader, deque())
         while len(in_flight) >= IN_FLIGHT_MAX:
             self._take_answer(leader)
@@ -183,6 +187,11 @@ class IdempotentProducer:
             self._connections[leader].send(PRODUCE, *self._request(batches))
         except ConnectionLostError:
             self._lose(leader)
+
+    def _wait_for_first_answers(self, unknown: set[TopicPartition]) -> None:
+        for leader, in_flight in list(self._in_flight.items()) if unknown else ():
+            while any(batch.tp in unknown for batches in in_flight for batch in batches):
+                self._take_answer(leader)
 
     def _request(self, batches: list[ProducerBatch]) -> list[Buffer]:
         ones = [(batch.tp.topic, batch.tp.partition, batch.data) for batch in batches]
@@ -224,6 +233,7 @@ class IdempotentProducer:
                 again.append(batch)
             elif answer.error_code in _DONE:
                 self.written[batch.tp] += batch.rows.count
+                self._known.add(batch.tp)
             elif answer.error_code == ErrorCode.MESSAGE_TOO_LARGE:
                 again += self._halve(batch)
             else:
@@ -309,6 +319,7 @@ class IdempotentProducer:
         """A new producer id, under which everything unsure is numbered again from nought."""
         self._id = None
         self._sequences.clear()
+        self._known.clear()
         for batch in self._unsure:
             self._number(batch)
 
