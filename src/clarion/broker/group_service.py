@@ -99,7 +99,14 @@ class GroupService:
             self._overrides.pop(group_id, None)
 
     def _new_coordinator(self) -> GroupCoordinator:
-        return GroupCoordinator(self._config, lambda: new_uuid(self._randomness), self._overrides, self._ledger)
+        known = self._broker.subscriptions
+        return GroupCoordinator(
+            self._config,
+            lambda: new_uuid(self._randomness),
+            self._overrides,
+            self._ledger,
+            lambda group_id: not known.has_loaded or known.get(group_id) is not None,
+        )
 
     # Asking
 

@@ -95,10 +95,12 @@ class GroupCoordinator:
         new_uuid: Callable[[], UUID],
         overrides: Mapping[str, GroupConfig] | None = None,
         ledger: Ledger | None = None,
+        is_kept: Callable[[str], bool] = lambda _: False,
     ) -> None:
-        """`overrides` are the whole settings of groups that have some of their own; they may change at any time."""
+        """`overrides` are the whole settings of groups that have some of their own; they may change at any time.
+        `is_kept`: of a group, whether its offsets are remembered until somebody deletes them."""
         ledger = ledger or Ledger(config.memory_bytes_max)
-        self.shard = Shard(config, new_uuid, overrides if overrides is not None else {}, ledger)
+        self.shard = Shard(config, new_uuid, overrides if overrides is not None else {}, ledger, is_kept)
 
     # Life
 

@@ -2,7 +2,8 @@
 
 An empty group's offsets age from when it became empty, or from the commit if that was later. A live group's offsets
 do not age, but for topics that it no longer subscribes to: those age from the commit. A group that only commits (a
-simple one) never says that it is there, so its offsets age from the commit as well.
+simple one) never says that it is there, so its offsets age from the commit as well. Those of a subscription do not age
+while there is the subscription: it is promised messages for longer than that, and would not find its place in them.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ def _expire(step: Step, but_for: Collection[str]) -> bool:
 
 def _expire_of(step: Step, group: Group) -> bool:
     """False if not all that is to go would fit into one step."""
-    if isinstance(group, ShareGroup):
-        return True  # its positions are not kept here, and last until somebody deletes the group
+    if isinstance(group, ShareGroup) or step.shard.is_kept(group.group_id):
+        return True  # a share group's positions are not kept here, and last until somebody deletes it, too
     offsets = step.shard.offsets.of(group.group_id)
     expired = [at for at, offset in offsets.items() if _is_expired(step, group, at.topic, offset)]
     if len(expired) == len(offsets) <= _FORGOTTEN_PER_STEP and _is_deletable(group):

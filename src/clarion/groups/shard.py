@@ -38,6 +38,7 @@ class Shard:
     new_uuid: Callable[[], UUID]
     overrides: Mapping[str, GroupConfig]  # of groups that have settings of their own
     ledger: Ledger
+    is_kept: Callable[[str], bool]  # of a group: its offsets do not expire
     groups: dict[str, Group] = field(default_factory=dict)
     offsets: OffsetStore = field(default_factory=OffsetStore)
     timers: Timers = field(default_factory=Timers)
