@@ -20,6 +20,7 @@ from tests.broker.share_words import ACCEPT, ShareConsumer
 MEGABYTE = 1 << 20
 DAY_MS = 86_400_000
 BATCH = 500
+SOON_SECONDS = 10
 
 JOB = Subscription(name="g", topics=("t",), mode=QUEUE, retention_ms=CONSUMED)
 BANK = Subscription(name="bank", topics=("t",), mode=STREAM, retention_ms=14 * DAY_MS)
@@ -82,6 +83,7 @@ async def test_what_the_only_subscription_has_consumed_is_gone_soon(tmp_path, co
         began = time.monotonic()
         await until(lambda: bytes_on_disk(tmp_path) < 0.05 * written, 60)
         took, left = time.monotonic() - began, bytes_on_disk(tmp_path)
+        assert took <= SOON_SECONDS
         print(f"{count:,} messages, {written:,} bytes; {left:,} left {took:.1f} s after the last acknowledgement")
 
 
