@@ -4,6 +4,7 @@ from uuid import UUID
 
 from confluent_kafka import Consumer, TopicPartition
 
+from clarion.model.ids import topic_id_text
 from clarion.testing import embedded
 from tests.gateway.asking import Asker, check_problem
 
@@ -58,6 +59,25 @@ def test_a_topic_is_described_by_name_and_by_id(api, topic):
     assert (first["leader"], first["replicas"], first["in_sync"], first["start_offset"]) == (1, [1], [1], 0)
     assert api.get(f"/v1/topics/{by_name['id']}").json == by_name
     assert api.get(f"/v1/topics/{by_name['id'].replace('-', '')}").json == by_name
+    as_kafkas_tools_spell_it = topic_id_text(UUID(by_name["id"]))
+    assert api.get(f"/v1/topics/{as_kafkas_tools_spell_it}").json == by_name
+    assert api.post(f"/v1/topics/{as_kafkas_tools_spell_it}/messages", {"value": "y"}).json["topic"] == topic
+
+
+def test_a_subscription_is_made_of_topics_by_their_ids(api, topic):
+    topic_id = UUID(api.get(f"/v1/topics/{topic}").json["id"])
+    for number, text in enumerate((str(topic_id), topic_id_text(topic_id))):
+        made = api.post("/v1/subscriptions", {"name": f"{topic}-{number}", "topics": [text]})
+        assert (made.status, made.json["topics"]) == (201, [topic])
+        changed = api.ask("PATCH", f"/v1/subscriptions/{topic}-{number}", {"topics": [text, topic]})
+        assert changed.json["topics"] == [topic]
+    check_problem(api.post("/v1/subscriptions", {"name": "x", "topics": [str(UUID(int=7))]}), 404)
+
+
+def test_a_body_that_does_not_say_that_it_is_json_is_told_to(api):
+    for path in ("/v1/topics", "/v1/subscriptions"):
+        answer = api.post(path, b'{"name": "x"}', Content_Type="application/x-www-form-urlencoded")
+        check_problem(answer, 415, "Content-Type: application/json")
 
 
 def test_what_nobody_has_made_is_not_found(api):

@@ -394,5 +394,6 @@ def _exists(asked: Subscription, present: Subscription) -> KafkaError:
     different = [name for name in wanted if wanted[name] != there[name]] or ["push.secret"]
     return KafkaError(
         ErrorCode.DUPLICATE_RESOURCE,
-        f"subscription {present.name!r} exists with another {', '.join(different)}; change it, or choose another name",
+        f"subscription {present.name!r} exists with another {', '.join(different)}; change it "
+        f"(PATCH /v1/subscriptions/{present.name} over HTTP), or choose another name",
     )

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
-from uuid import UUID
 
 from clarion.client.errors import InvalidRequest
 from clarion.model.durations import is_duration, parse_duration_ms
@@ -22,7 +20,6 @@ Moment = datetime | int
 
 _DURATION_MAX_MS = 10**12  # thirty years: nobody means more, and every clock can count so far
 _TIMESTAMP_MAX = 2**63 - 1  # as the wire has it
-_ID_LENGTH = 22  # of a UUID as Kafka's tools spell it: 16 bytes in URL-safe base64, without padding
 
 
 def milliseconds(duration: Duration, name: str) -> int:
@@ -86,18 +83,3 @@ def start_of(start: str | Moment | timedelta, now_ms: int) -> str | int:
     if start not in ("earliest", "latest"):
         raise InvalidRequest(f"start {start!r}: write earliest, latest, a datetime, or how long ago, as 1h")
     return start
-
-
-def topic_id_text(topic_id: UUID) -> str:
-    """As Kafka's tools spell it."""
-    return urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
-
-
-def topic_id_of(text: str) -> UUID | None:
-    """What may be a topic's id, as Kafka's tools or as UUIDs are written; it may also be a name."""
-    try:
-        if len(text) == _ID_LENGTH:
-            return UUID(bytes=urlsafe_b64decode(text + "=="))
-        return UUID(text) if len(text) == 36 else None
-    except ValueError:
-        return None

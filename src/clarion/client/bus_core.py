@@ -7,7 +7,7 @@ from datetime import timedelta
 from difflib import get_close_matches
 from typing import Any, Final
 
-from clarion.client.arguments import Duration, duration_text, milliseconds, topic_id_of
+from clarion.client.arguments import Duration, duration_text, milliseconds
 from clarion.client.broker_links import BrokerLinks, LedTopic
 from clarion.client.bus_settings import BusSettings
 from clarion.client.errors import (
@@ -22,6 +22,7 @@ from clarion.client.http_pages import HttpPages, quoted
 from clarion.client.queue_reader import QueueReader
 from clarion.client.topics import CreatedTopic, KnownTopics
 from clarion.model.errors import KafkaError
+from clarion.model.ids import topic_id_of
 from clarion.model.subscription import FIELD_NAMES, QUEUE, STREAM, Subscription
 from clarion.net.channel import ChannelLostError
 from clarion.wire.apis import LIST_GROUPS

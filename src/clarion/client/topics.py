@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from typing import NamedTuple
 from uuid import UUID
 
-from clarion.client.arguments import topic_id_of, topic_id_text
 from clarion.client.broker_links import NO_LEADER, BrokerLinks, LedTopic
 from clarion.client.errors import refusal, unknown_topic
 from clarion.model.errors import ErrorCode
-from clarion.model.ids import NO_TOPIC_ID
+from clarion.model.ids import NO_TOPIC_ID, topic_id_of, topic_id_text
 from clarion.wire.apis import CREATE_TOPICS, DELETE_TOPICS
 from clarion.wire.messages.topics import (
     CreatableTopic,

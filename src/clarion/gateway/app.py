@@ -33,6 +33,7 @@ from clarion.gateway.topic_routes import topic_routes
 from clarion.gateway.writing import PartitionWriter
 from clarion.model.errors import ErrorCode, KafkaError
 
+_NO_OBJECT = "model_attributes_type"  # pydantic's word: a text was found where the fields of an object should be
 _DESCRIPTION = "Topics, messages, subscriptions, groups and the cluster. Problems are told as RFC 9457 has it."
 _ONLY_DESCRIBED: tuple[type[Any], ...] = (
     schemas.Problem,
@@ -93,7 +94,7 @@ def _tell_problems(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
-        return _answer(_invalid(error))
+        return _answer(_invalid(request, error))
 
     @app.exception_handler(HTTPException)
     async def by_framework(request: Request, error: HTTPException) -> Response:
@@ -104,7 +105,9 @@ def _answer(problem: HttpProblem) -> Response:
     return Response(problem.body(), status_code=problem.status, headers=problem.headers, media_type=MEDIA_TYPE)
 
 
-def _invalid(error: RequestValidationError) -> HttpProblem:
+def _invalid(request: Request, error: RequestValidationError) -> HttpProblem:
+    if _NO_OBJECT in (one["type"] for one in error.errors()) and "json" not in request.headers.get("content-type", ""):
+        return HttpProblem(415, "say that the body is JSON, with Content-Type: application/json")
     found = [{"at": list(map(str, one["loc"])), "problem": one["msg"]} for one in error.errors()]
     said = "; ".join(f"{'.'.join(one['at'])}: {one['problem']}" for one in found[:5])
     if any(one["type"] == "json_invalid" for one in error.errors()):

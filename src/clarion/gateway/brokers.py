@@ -8,10 +8,9 @@ come in order, so nobody waits for news there: who reads from another broker ask
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from importlib import import_module
 from typing import Any, Final, TypeVar
-from uuid import UUID
 
 from clarion.broker import messages
 from clarion.broker.authorizer import Operation, Principal
@@ -20,6 +19,7 @@ from clarion.broker.messages import Batches
 from clarion.cluster import Endpoint, Topic
 from clarion.cluster.schema import NO_LEADER
 from clarion.model.errors import ErrorCode, KafkaError
+from clarion.model.ids import topic_id_of
 from clarion.net.channel import ChannelLostError, ChannelUnusableError, LastingChannel
 from clarion.wire import relayed
 from clarion.wire.apis import APIS, FETCH, LIST_OFFSETS, PRODUCE
@@ -62,10 +62,19 @@ class Brokers:
         """By its name or its id."""
         resolver = self.broker.resolver
         if text not in self.broker.image.topics:
-            topic_id = _topic_id(text)
+            topic_id = topic_id_of(text)
             if topic_id is not None:
                 return resolver.topic_by_id(who, operation, topic_id)
         return resolver.topic(who, operation, text)
+
+    def topic_names(self, who: Principal, texts: Iterable[str]) -> list[str]:
+        """Of topics that are named by their name or their id; a name that nobody has is left as it is."""
+        known = self.broker.image.topics
+        names = [
+            text if text in known or topic_id_of(text) is None else self.topic(who, Operation.READ, text).name
+            for text in texts
+        ]
+        return list(dict.fromkeys(names))
 
     def topic_to_write(self, who: Principal, text: str) -> Topic:
         return messages.topic_to_write(self.broker, who, self.topic(who, Operation.WRITE, text).name)
@@ -212,10 +221,3 @@ class Brokers:
             known = node.channel_to(self.broker, broker_id)
             self._channels[broker_id] = registered.endpoint(0), known
         return known
-
-
-def _topic_id(text: str) -> UUID | None:
-    try:
-        return UUID(text)
-    except ValueError:
-        return None

@@ -43,7 +43,7 @@ def subscription_routes(
 
     @router.post("", status_code=201, summary="Make a subscription")
     async def create(subscription: schemas.NewSubscription, response: Response) -> schemas.SubscriptionOut:
-        told = Subscription.from_json(_said(subscription))
+        told = Subscription.from_json(_named(brokers, _said(subscription)))
         made = await broker.subscriptions.create(told, principal())
         response.headers["Location"] = f"/v1/subscriptions/{made.name}"
         return schemas.SubscriptionOut(**made.to_json(with_secret=True))
@@ -60,7 +60,7 @@ def subscription_routes(
 
     @router.patch("/{name}", summary="Change a subscription")
     async def change(name: Name, change: schemas.SubscriptionChange) -> schemas.SubscriptionOut:
-        changed = await broker.subscriptions.update(name, _said(change), principal())
+        changed = await broker.subscriptions.update(name, _named(brokers, _said(change)), principal())
         return schemas.SubscriptionOut(**changed.to_json())
 
     @router.delete("/{name}", status_code=204, summary="Delete a subscription with its positions")
@@ -146,6 +146,12 @@ def subscription_routes(
             await websocket.close(1008, str(error)[:100])
 
     return router
+
+
+def _named(brokers: Brokers, said: dict[str, Any]) -> dict[str, Any]:
+    """A subscription keeps its topics' names: one that is made anew under its name is read on."""
+    topics = said.get("topics")
+    return said if not topics else {**said, "topics": brokers.topic_names(principal(), topics)}
 
 
 def check_pulled(brokers: Brokers, name: str) -> None:
