@@ -104,6 +104,7 @@ class BrokerMembership:
         self._complaints = Repeats(lines_max=1, seconds=_SAID_AGAIN_SECONDS)
         self._on_joined: list[Callable[[], None]] = []
         self._former_lease: LeaseId | None = None  # of a life before this one, if it had not ended
+        self._ending: asyncio.Task[None] | None = None  # of that one
         self.lease: LeaseId | None = None
         self.epoch = NO_EPOCH  # of this life
         self.clean_since = NO_EPOCH
@@ -145,14 +146,16 @@ class BrokerMembership:
     def abandon(self) -> None:
         """Nobody is told; the lease ends by itself."""
         self._valid_until = self.elapsed()
-        if self._keeping is not None:
-            self._keeping.cancel()
+        for task in (self._keeping, self._ending):
+            if task is not None:
+                task.cancel()
 
     async def close(self) -> None:
         """The others need not wait for the end of its term."""
-        if self._keeping is not None:
-            self._keeping.cancel()
-            await asyncio.gather(self._keeping, return_exceptions=True)
+        for task in (self._keeping, self._ending):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
         self._valid_until = self.elapsed()
         if self.lease is not None:
             with suppress(StoreError, OSError, TimeoutError):
@@ -178,7 +181,9 @@ class BrokerMembership:
                     log.info("joined", broker=self.id, epoch=epoch, clean_since=self.clean_since)
                     for callback in self._on_joined:
                         callback()
-                    return await self._end_former_lease()
+                    # Beside the keeping of the new lease, which a slow store has left little of.
+                    self._ending = start_task(self._end_former_lease(), "end of a former lease")
+                    return
                 await self._until_vacant()
 
     async def _end_former_lease(self) -> None:
