@@ -61,6 +61,9 @@ def run(command: str, folder: Path, bootstrap: str, pid: int = 0, *, status: int
 SECTIONS_APART = ("Renew certificates", "Upgrade and downgrade", "The disk is full")  # have stories of their own
 
 
+INVOICES = "clarion subscription create invoices --topic orders"
+
+
 def test_every_command_works(tmp_path: Path) -> None:
     apart = [command for title in SECTIONS_APART for command in commands(section(title))]
     left = [command for command in commands(PAGE) if command not in apart or command in EVERYWHERE]
@@ -69,14 +72,18 @@ def test_every_command_works(tmp_path: Path) -> None:
     settings = tmp_path / "etc/clarion/clarion.toml"
     settings.write_text((ROOT / "packaging/systemd/clarion.toml").read_text())
     with ClarionProcess(tmp_path / "clarion") as server:
-        for command in ("echo one | clarion produce orders", "clarion consume orders --group billing", *left):
+        before = ("echo one | clarion produce orders", "clarion consume orders --group billing", INVOICES)
+        for command in (*before, *left):
             run(command, tmp_path, server.bootstrap, server.pid)
     with ClarionProcess(tmp_path / "clarion-restored") as restored:
         assert run("clarion consume orders", tmp_path, restored.bootstrap) == "one\n"
+        assert "invoices" in run("clarion subscription list", tmp_path, restored.bootstrap)
+        assert "billing" in run("clarion group list", tmp_path, restored.bootstrap)
 
 
 EVERYWHERE = {
     "clarion topic list",
+    "clarion subscription list",
     "clarion config check /etc/clarion/clarion.toml",
     "sudo systemctl reload clarion",
 }
@@ -141,6 +148,8 @@ def events(tmp_path_factory: pytest.TempPathFactory) -> list[Event]:
         with broker.faults.disk_error("write"), pytest.raises(KafkaError):
             broker.produce("t", "x")
         seen += broker.events
+    with embedded(catalog="postgresql://nobody@127.0.0.1:1/listens") as broker:
+        seen += broker.events
     with embedded(topics=["t"], max_connections=1) as broker:
         for first in (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01"):
             with socket.create_connection((broker.host, broker.port)) as client:
@@ -162,8 +171,9 @@ def events(tmp_path_factory: pytest.TempPathFactory) -> list[Event]:
     return seen
 
 
-# tests/cli: test_link, test_reload
+# tests/cli: test_link, test_reload; tests/broker: test_subscriptions
 ELSEWHERE = {"tls_handshake_failed", "started", "stopping", "stopped", "reloaded", "restart_needed", "reload_refused"}
+ELSEWHERE |= {"catalog_back"}
 
 
 @pytest.mark.parametrize("line", [line for block in blocks("text") for line in block.splitlines() if LINE.match(line)])

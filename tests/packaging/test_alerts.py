@@ -14,13 +14,18 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
 from clarion.broker import metrics_page
 from clarion.broker.config import ListenerConfig, TlsConfig
+from clarion.gateway.loop_share import LoopShare
 from clarion.model.errors import KafkaError
 from clarion.testing import EmbeddedBroker, EmbeddedCluster, cluster, embedded
-from tests.broker.harness import running
+from tests.broker.harness import running, until
+from tests.broker.test_scrubbing import FIRST, flip, look_at_all, sealed
+from tests.gateway.asking import Asker
+from tests.gateway.endpoint import endpoint
+from tests.gateway.push_words import pushing, subscribe, write
 
 from .test_files import alert_rules
 
@@ -47,7 +52,10 @@ def numbers(broker: EmbeddedBroker) -> Numbers:
 
 def fires(alert: str, before: Numbers, after: Numbers) -> bool:
     """The few forms of Prometheus's language that our rules are written in."""
-    left, comparison, right = re.fullmatch(r"(.+) (<|>|==) (.+)", RULES[alert]).groups()
+    rule = re.sub(
+        r"on \([\w, ]+\) group_left \(\) ", "", RULES[alert]
+    )  # which series belong together: there is one broker
+    left, comparison, right = re.fullmatch(r"(.+) (<|>|==) (.+)", rule).groups()
     one, other = _value(left, before, after), _value(right, before, after)
     return {"<": one < other, ">": one > other, "==": one == other}[comparison]
 
@@ -122,6 +130,31 @@ def slow(broker: EmbeddedBroker, _: pytest.MonkeyPatch) -> None:
         producer.flush()
 
 
+def held(broker: EmbeddedBroker, _: pytest.MonkeyPatch) -> None:
+    """A group that has stopped needs more than the disk has left."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    by_need = ConfigEntry("clarion.retention.by", "subscriptions", incremental_operation=AlterConfigOpType.SET)
+    topic = ConfigResource(ConfigResource.Type.TOPIC, "t", incremental_configs=[by_need])
+    admin.incremental_alter_configs([topic])[topic].result(60)
+    for _number in range(20):
+        broker.produce("t", "x" * 1_000)
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "gone"})
+    consumer.commit(offsets=[TopicPartition("t", 0, 0)], asynchronous=False)
+    consumer.close()
+    broker.faults.disk_full(free_bytes=5_000)
+    broker.wait_for(lambda: 0 <= numbers(broker)["clarion_disk_free_bytes"] <= 5_000, 60)
+    broker.wait_for(lambda: _total("clarion_retention_held_bytes", numbers(broker)) > 15_000, 60)
+
+
+def turned_away(broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if it had used up its share of the event loop: how that comes about is told in tests/gateway."""
+    asker = Asker(broker.http_url)
+    assert asker.get("/v1/topics").status == 200
+    monkeypatch.setattr(LoopShare, "is_over", True)
+    for _number in range(6):
+        assert asker.get("/v1/topics").status == 429
+
+
 def nothing(_: EmbeddedBroker, __: pytest.MonkeyPatch) -> None:
     """The broker was started in trouble."""
 
@@ -136,6 +169,9 @@ TROUBLES: dict[str, tuple[dict[str, Any], Callable[[EmbeddedBroker, pytest.Monke
     "ClarionProduceSlow": ({"durability": "fsync"}, slow),
     "ClarionFlushesSlow": ({"durability": "fsync"}, slow),
     "ClarionEventLoopLate": ({}, late),
+    "ClarionCatalogAway": ({"catalog": "postgresql://nobody@127.0.0.1:1/listens"}, nothing),
+    "ClarionMessagesHeld": ({"retention_check_seconds": 0.05}, held),
+    "ClarionHttpRefused": ({}, turned_away),
 }
 OF_A_CLUSTER = {
     "ClarionPartitionWithoutLeader",
@@ -145,6 +181,7 @@ OF_A_CLUSTER = {
 }
 # Prometheus knows of the first by itself; the others have stories of their own below.
 ELSEWHERE = {"ClarionDown", "ClarionRequestErrors", "ClarionTlsHandshakesFail"} | OF_A_CLUSTER
+ELSEWHERE |= {"ClarionPartitionDamaged", "ClarionEndpointFails"}
 
 
 def test_every_alert_has_a_story() -> None:
@@ -205,6 +242,31 @@ async def test_clients_without_tls_fire_an_alert(tmp_path: Path, certificate: tu
             assert await reader.read(1) in (b"", b"\x15")  # nothing, or an alert of TLS
             writer.close()
         assert fires("ClarionTlsHandshakesFail", before, await asyncio.to_thread(scrape, node.server.metrics_address))
+
+
+async def test_a_file_that_the_disk_has_changed_fires_an_alert(tmp_path: Path) -> None:
+    async with running(tmp_path) as node:
+        await node.topic()
+        await sealed(node, b"first", b"second")
+    flip(tmp_path / "t-0" / FIRST)
+    async with running(tmp_path, metrics_port=0) as node:
+        before = await asyncio.to_thread(scrape, node.server.metrics_address)
+        assert not fires("ClarionPartitionDamaged", before, before)
+        await look_at_all(node.server.housekeeping.scrubber)
+        after = await asyncio.to_thread(scrape, node.server.metrics_address)
+        assert fires("ClarionPartitionDamaged", before, after)
+
+
+async def test_an_endpoint_that_fails_fires_an_alert(tmp_path: Path) -> None:
+    async with endpoint() as place, pushing(tmp_path, metrics_port=0) as node:
+        place.answer(503, "down")
+        await subscribe(node, place.push(), max_deliveries=100)
+        before = await asyncio.to_thread(scrape, node.server.metrics_address)
+        assert not fires("ClarionEndpointFails", before, before)
+        await write(node, *(b"%d" % number for number in range(20)))
+        await until(lambda: node.broker.endpoints.of("hook").circuit == "open")
+        after = await asyncio.to_thread(scrape, node.server.metrics_address)
+        assert fires("ClarionEndpointFails", before, after)
 
 
 def together(brokers: EmbeddedCluster, but: int | None = None) -> Numbers:

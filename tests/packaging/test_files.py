@@ -62,7 +62,9 @@ def test_the_unit_starts_what_exists_with_settings_that_exist() -> None:
     program, command, *words = shlex.split(dict(unit_directives())["ExecStart"])
     assert (program, command) == ("/opt/clarion/bin/clarion", "serve")
     assert parse_flags(words)["config"] == "/etc/clarion/clarion.toml"
-    settings = load(str(PACKAGING / "systemd" / "clarion.toml"), {}, parse_flags([])).config
+    found = load(str(PACKAGING / "systemd" / "clarion.toml"), {}, parse_flags([]))
+    assert found.renamed == {}, "names of before are for those who have them in their files"
+    settings = found.config
     assert settings.data_dir == f"/var/lib/{dict(unit_directives())['StateDirectory']}"
     assert settings.metrics_port == 9644
 
@@ -125,11 +127,14 @@ def test_compose_refers_to_files_and_settings_that_exist() -> None:
         assert "image" not in service or not service["image"].endswith(":latest")
     broker = composed["broker"]
     entry = json.loads(dict(instructions())["ENTRYPOINT"])[2:]
-    load(
+    settings = load(
         None,
         {name: str(value) for name, value in broker["environment"].items()},
         parse_flags([*entry, *broker["command"]]),
-    )
+    ).config
+    ports = [settings.listeners[0].port, settings.metrics_port]
+    assert broker["ports"] == [f"127.0.0.1:{port}:{port}" for port in ports]
+    assert settings.http_advertised in [port.rpartition(":")[0] for port in broker["ports"]], "clients are sent there"
     assert broker["read_only"]
     assert broker["cap_drop"] == ["ALL"]
 
