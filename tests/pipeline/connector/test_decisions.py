@@ -76,6 +76,19 @@ def test_a_few_rows_do_not_wait_until_a_backlog_is_gone():
     assert sum(admit(at(p0=0, p1=0), at(p0=10**9, p1=10), rows_max=1).values()) == 1
 
 
+def test_where_there_is_no_room_for_a_row_of_each_they_take_turns():
+    """Five messages of fifty megabytes are a batch, of twelve partitions."""
+    latest = {TopicPartition("t", number): 10**6 for number in range(11)} | {TopicPartition("t", 11): 41}
+    here = dict.fromkeys(latest, 40)
+    for _ in range(12):
+        there = admit(here, latest, rows_max=5)
+        assert sum(there.values()) == sum(here.values()) + 5
+        here = there
+    assert here[TopicPartition("t", 11)] == 41
+    others = [offset for tp, offset in here.items() if tp.partition != 11]
+    assert max(others) - min(others) <= 2, "and nobody is far ahead"
+
+
 # ------------------------------------------------------------------------------------------------ planning
 
 

@@ -30,8 +30,11 @@ def admit(
     room = _rows_that_fit(waiting, rows_max, bytes_max, bytes_per_row or {})
     if room is None or room >= sum(waiting.values()):
         return dict(latest)
-    shares = _share_out(waiting, room)
-    return {tp: start[tp] + shares[tp] if tp in shares else latest[tp] for tp in latest}
+    if room < len(waiting):
+        shares = _take_turns(sorted(waiting), room, sum(start[tp] for tp in latest))
+    else:
+        shares = _share_out(waiting, room)
+    return {tp: start[tp] + shares.get(tp, 0) if tp in waiting else latest[tp] for tp in latest}
 
 
 def _rows_that_fit(
@@ -52,12 +55,17 @@ def _usual(bytes_per_row: Mapping[TopicPartition, float]) -> float:
     return sum(bytes_per_row.values()) / len(bytes_per_row) if bytes_per_row else BYTES_PER_ROW_UNKNOWN
 
 
+def _take_turns(waiting: list[TopicPartition], room: int, read: int) -> dict[TopicPartition, int]:
+    """A row each for as many as there is room for. Who comes next follows from how many rows were read before, so that
+    the next batch goes on where this one ends, whoever plans it."""
+    return {waiting[(read + nth) % len(waiting)]: 1 for nth in range(room)}
+
+
 def _share_out(waiting: Offsets, room: int) -> dict[TopicPartition, int]:
-    """`room` rows in proportion to what waits; what rounding leaves goes to those that lost most by it. Where there is
-    room for it everybody has one at least: a few rows must not wait until the backlog beside them is gone."""
+    """`room` rows in proportion to what waits; what rounding leaves goes to those that lost most by it. Everybody has
+    one at least: a few rows must not wait until the backlog beside them is gone."""
     total = sum(waiting.values())
-    is_fair = min(waiting.values()) * room >= total
-    least = 0 if is_fair or room < len(waiting) else 1
+    least = 0 if min(waiting.values()) * room >= total else 1
     room, total = room - least * len(waiting), total - least * len(waiting)
     exact = {tp: least + (rows - least) * room / total for tp, rows in waiting.items()}
     shares = {tp: min(int(share), waiting[tp]) for tp, share in exact.items()}
