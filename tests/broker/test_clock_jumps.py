@@ -1,5 +1,7 @@
 """A wall clock that was wrong for a while and is right again: nothing goes because of what it said meanwhile."""
 
+import shutil
+
 from clarion.cli.backup_files import copy_data_dir
 from clarion.log.clock_trust import CLOCK_FILE
 from clarion.wire.messages.offsets import (
@@ -207,3 +209,16 @@ async def _commit_for_a_millisecond(node: Node, group: str) -> None:
 
 def _has_committed(node: Node, group: str) -> bool:
     return node.broker.groups.committed_offset(group, node.partition().tp) is not None
+
+
+async def test_a_broker_that_died_in_its_first_seconds_has_said_when_that_was(tmp_path, clock):
+    here, after = tmp_path / "here", tmp_path / "after"
+    async with keeping(here, clock) as node:
+        await node.topic("t")
+        await Kept(node, clock).write(b"young")
+        shutil.copytree(here, after, ignore=shutil.ignore_patterns(".lock"))  # what a kill leaves
+    clock.advance(MONTH)
+    async with keeping(after, clock) as node:
+        kept = Kept(node, clock)
+        await kept.house.retain()
+        assert await kept.read() == [b"young"]

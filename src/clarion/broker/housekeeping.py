@@ -50,6 +50,8 @@ class Housekeeping:
     def start(self) -> None:
         free, total = _room_of(self._disk, self._broker.config.data_dir)
         self._tell_room(self._broker.partitions.room.note(free, total), free)
+        if self._broker.clock_trust.is_first_life:
+            self._save_clock()  # who dies before the first checkpoint would believe any clock at the next start
         config = self._broker.config
         self._broker.clock_trust.when_right_again(self._restart_times)
         self._every(lambda: config.retention_check_seconds, self.retain)
@@ -74,8 +76,11 @@ class Housekeeping:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._needs.close()
+        self._save_clock()
+
+    def _save_clock(self) -> None:
+        """Not in a thread: at a program's end there may be none to have, and nobody waits for the loop then."""
         try:
-            # Not in a thread: at a program's end there may be none to have, and nobody waits for the loop any more.
             self._look_at_clock().save()
         except OSError as error:
             log.warning("clock_not_saved", reason=str(error))

@@ -29,6 +29,7 @@ class ClockTrust:
         self._path = os.path.join(data_dir, CLOCK_FILE)
         self._last_logged_ms: int | None = None  # when the doubt was last logged, on the monotonic clock
         last = _load(disk, self._path)
+        self.is_first_life = last is None  # nothing says when a broker was here before
         self._watch = watch_after_start(last, clock.now_ms(), self._monotonic_ms())
         self.late_by_ms = self._watch.late_by_ms  # at the last look: how far the wall clock is known to be behind
         self._is_right_again = last is not None and not last.is_trusted and self._watch.is_trusted
