@@ -6,9 +6,10 @@ import socket
 
 import pytest
 
-from clarion.gateway import gates, serving
+from clarion.gateway import gates, memory_room, serving
+from clarion.gateway.memory_room import MemoryRoom
 from clarion.testing import EmbeddedBroker, embedded
-from tests.gateway.asking import Asker
+from tests.gateway.asking import Asker, check_problem
 
 SECONDS = 60  # a bound, not a measure
 CHUNKED = (
@@ -112,6 +113,41 @@ def test_who_does_not_read_an_answer_is_left(http_broker, topic, monkeypatch):
         http_broker.wait_for(lambda: not any(one.flow.write_paused for one in state.connections), SECONDS)
 
 
+def test_bodies_that_do_not_end_have_so_much_memory_together(http_broker, topic, api, monkeypatch):
+    monkeypatch.setattr(memory_room, "BODIES_BYTES_MAX", 100_000)
+    head = (
+        b"POST /v1/topics/%s/messages HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        b"Content-Length: 200000\r\n\r\n" % topic.encode()
+    )
+    memory = http_broker._life.server.gateway._serving.memory
+    with connect(http_broker) as first, connect(http_broker) as second:
+        first.sendall(head + b" " * 90_000)
+        http_broker.wait_for(lambda: memory.body_bytes == 90_000, SECONDS)
+        second.sendall(head + b" " * 90_000)
+        assert b" 503 " in second.recv(1000)
+        assert api.post(f"/v1/topics/{topic}/messages", {"value": "small"}).status == 200
+        first.sendall(b" " * 109_987 + b'{"value": "x"}'[:13])  # alone it may be as large as it may be
+        assert b" 400 " in first.recv(1000)
+    http_broker.wait_for(lambda: memory.body_bytes == 0, SECONDS)
+
+
+def test_answers_that_are_not_read_have_so_much_memory_together(http_broker, topic, api, monkeypatch):
+    monkeypatch.setattr(memory_room, "UNREAD_BYTES_MAX", 100_000)
+    there = f"/v1/topics/{topic}/messages"
+    api.post(there, b"\1" * 1_000_000, Content_Type="application/octet-stream")
+    with socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        host, _, port = http_broker.http_url.removeprefix("http://").partition(":")
+        sock.connect((host, int(port)))
+        sock.sendall(b"GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n" % there.encode())
+        memory = http_broker._life.server.gateway._serving.memory
+        http_broker.wait_for(lambda: memory.is_full_of_answers, SECONDS)
+        check_problem(api.get(there), 503, "not read")
+        assert api.get("/v1/topics").status == 200
+    http_broker.wait_for(lambda: not memory.is_full_of_answers, SECONDS)
+    assert api.get(there).status == 200
+
+
 @pytest.mark.parametrize("opcode", [0x89, 0x81])
 def test_frames_are_not_taken_faster_than_their_answers_are_read(http_broker, topic, opcode):
     """Pings, and texts that are no JSON: each has an answer, which would be kept for who does not read."""
@@ -170,7 +206,7 @@ async def test_what_is_over_in_a_full_turn_waits_for_the_next_and_nothing_is_rea
     taken: list[bytes] = []
     transport = StillTransport()
     pieces = gates.Pieces(taken.append, FullTurns(), loop)
-    pieces.transport = gates.GatedTransport(transport, loop)
+    pieces.transport = gates.GatedTransport(transport, loop, MemoryRoom())
     sent = bytes(range(256)) * 64
     pieces.add(sent, lambda: gates.PIECE_BYTES)
     assert len(taken) == 1

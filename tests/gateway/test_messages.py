@@ -202,6 +202,12 @@ def test_a_message_that_is_too_large_is_refused_and_says_where_the_limit_is(http
     assert api.post("/v1/topics/small/messages", several).status == 200, "several batches"
 
 
+def test_a_topic_cannot_allow_more_than_the_broker_takes(http_broker, api, topic):
+    assert api.ask("PATCH", f"/v1/topics/{topic}", {"settings": {"max.message.bytes": 2**31 - 1}}).status == 200
+    headers = {"Content-Type": "application/octet-stream", "Content-Length": "104857601"}
+    check_problem(api.ask("POST", f"/v1/topics/{topic}/messages", b"x", headers), 413, "104857600 bytes")
+
+
 def test_large_values_pass_whole(api, http_broker, topic):
     value = "ä" * 400_000
     assert api.post(f"/v1/topics/{topic}/partitions/0/messages", {"value": value}).status == 200

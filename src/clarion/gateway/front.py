@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.requests import ClientDisconnect
 
 from clarion.gateway.loop_share import Metered
+from clarion.gateway.memory_room import MemoryRoom
 from clarion.gateway.problems import MEDIA_TYPE, HttpProblem
 from clarion.net.http import MakePage, is_loopback_name
 from clarion.world import event_log
@@ -42,6 +43,12 @@ _BODY_SECONDS_MAX: Final = 60.0  # likewise, for all of it
 _OF_MESSAGES: Final = re.compile(r"/v1/topics/[^/]+(/partitions/[^/]+)?/messages")
 _PAGES_AT_A_TIME: Final = 16
 _PAGE_CHUNK_BYTES: Final = 64 * 1024
+_LINES: Final = "application/x-ndjson"
+_LINES_BYTES_HELD: Final = 4 * 1024 * 1024
+_SMALL_BYTES: Final = 64 * 1024  # an answer that is sent whoever reads: a thousand of them are 64 MB
+_UNREAD: Final = (
+    "too many answers of this broker are not read by who asked for them: ask again in a second, or for less"
+)
 _HEALTH: Final = ("/healthz", "/readyz")  # for everybody: they tell nothing of anybody
 _OTHER_ROUTE: Final = "other"  # in the numbers: whatever strangers ask for makes no series
 _TOO_BUSY: Final = "HTTP has its share of this broker (clarion.http.share): send again in a second, or send batches"
@@ -53,10 +60,11 @@ _SECURITY: Final = (
 
 
 class Front:
-    def __init__(self, app: Application, gateway: Gateway, state: ServerState) -> None:
+    def __init__(self, app: Application, gateway: Gateway, state: ServerState, memory: MemoryRoom) -> None:
         self._app = app
         self._gateway = gateway
         self._state = state
+        self._memory = memory
         self._loop = gateway.loop
         self._dated = -1
         self._pages_sending = 0
@@ -65,11 +73,12 @@ class Front:
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         self._date()
-        call = _Call(scope, receive, send)
+        call = _Call(scope, receive, send, self._memory)
         began = self._loop.time()
         try:
             await Metered(self._serve(call), self._gateway.share)
         finally:
+            call.end()
             self._note(call, self._loop.time() - began)
 
     async def _serve(self, call: _Call) -> None:
@@ -158,8 +167,11 @@ class Front:
 class _Call:
     """One request: what came of it so far."""
 
-    def __init__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+    def __init__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send, memory: MemoryRoom) -> None:
         self.scope = scope
+        self._memory = memory
+        self._held_bytes = 0  # of its body
+        self._is_replaced = False  # its answer, by one that says that there is no room for it
         self._receive = receive
         self._send = send
         self._has_body = scope["type"] == "http"  # and not all of it has come
@@ -196,9 +208,22 @@ class _Call:
         except TimeoutError as error:
             raise _too_slow(f"the body stopped coming for {_CHUNK_SECONDS_MAX:.0f} s: send it again") from error
         self._has_body = bool(message.get("more_body"))
+        self._hold(len(message.get("body", b"")))
         if self._is_limited:
             self._check_body(len(message.get("body", b"")))
         return message
+
+    def _hold(self, more_bytes: int) -> None:
+        """Lines are written as they come: of those no more is held than one may have."""
+        if more_bytes and (self._held_bytes < _LINES_BYTES_HELD or self.header(b"content-type") != _LINES):
+            if not self._memory.take(more_bytes, self._held_bytes):
+                detail = "too many bodies are on their way to this broker: send it again in a second, or less at a time"
+                raise HttpProblem(503, detail, kind="too-busy", headers={"Connection": "close"})
+            self._held_bytes += more_bytes
+
+    def end(self) -> None:
+        self._memory.give_back(self._held_bytes)
+        self._held_bytes = 0
 
     def _check_body(self, more_bytes: int) -> None:
         """Of requests that are read by the framework, which has no limits."""
@@ -210,7 +235,13 @@ class _Call:
             raise _too_slow(f"the body took longer than {_BODY_SECONDS_MAX:.0f} s: send it faster")
 
     async def send(self, message: Message) -> None:
+        if self._is_replaced:
+            return
         if message["type"] == "http.response.start":
+            if self._memory.is_full_of_answers and _length(message) > _SMALL_BYTES:
+                await self.answer(HttpProblem(503, _UNREAD, kind="too-busy"))
+                self._is_replaced = True
+                return
             self.status = message["status"]
         self.is_answered = True
         await self._send(message)
@@ -225,6 +256,11 @@ class _Call:
         headers += [(b"content-type", MEDIA_TYPE.encode()), (b"content-length", b"%d" % len(body))]
         await self.send({"type": "http.response.start", "status": problem.status, "headers": headers})
         await self.send({"type": "http.response.body", "body": body})
+
+
+def _length(message: Message) -> int:
+    """Of an answer; a stream says none, and waits for its client by itself."""
+    return next((int(value) for name, value in message.get("headers", ()) if name == b"content-length"), 0)
 
 
 def _too_slow(detail: str) -> HttpProblem:

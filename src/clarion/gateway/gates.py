@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from clarion.gateway.loop_share import LoopShare
+from clarion.gateway.memory_room import MemoryRoom
 from clarion.world import thread_seconds
 
 PIECE_BYTES: Final = 4 * 1024  # a hundred small requests or frames, at most: a millisecond or two
@@ -23,8 +24,9 @@ UNREAD_SECONDS_MAX: Final = 60.0  # without one byte taken of what waits for the
 class GatedTransport:
     """All that a transport is; whose reading stands still as long as anybody has stopped it."""
 
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, memory: MemoryRoom) -> None:
         self._transport = transport
+        self._memory = memory
         self._loop = loop
         self._stopped_by: set[str] = set()
         self._watching: asyncio.TimerHandle | None = None
@@ -54,6 +56,7 @@ class GatedTransport:
     def note_full(self) -> None:
         """More waits for the client than should."""
         self.stop_for("what is not read")
+        self._memory.note_unread(self._transport)
         if self._watching is None:
             self._watch(self._transport.get_write_buffer_size())
 
@@ -62,6 +65,7 @@ class GatedTransport:
         self.forget()
 
     def forget(self) -> None:
+        self._memory.note_read(self._transport)
         if self._watching is not None:
             self._watching.cancel()
             self._watching = None

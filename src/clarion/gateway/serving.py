@@ -20,6 +20,7 @@ from clarion.gateway.app import build_app
 from clarion.gateway.brokers import Brokers
 from clarion.gateway.front import Front
 from clarion.gateway.gates import BODY_PIECE_BYTES, PIECE_BYTES, GatedTransport, Pieces
+from clarion.gateway.memory_room import MemoryRoom
 from clarion.gateway.sockets import SocketProtocol
 
 if TYPE_CHECKING:
@@ -50,7 +51,8 @@ class Serving:
         self.brokers = Brokers(gateway.server.broker)
         self._actions = SubscriptionActions(gateway.server.broker)
         self._app = build_app(gateway.server, self.brokers, self._actions, gateway.share)
-        self._front = Front(self._app, gateway, self.state)
+        self.memory = MemoryRoom()
+        self._front = Front(self._app, gateway, self.state, self.memory)
         self.config = Config(
             self._front,
             http="httptools",
@@ -126,7 +128,7 @@ class ApiProtocol(HttpToolsProtocol):
         self._holding: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._gate = GatedTransport(cast(asyncio.Transport, transport), self.loop)
+        self._gate = GatedTransport(cast(asyncio.Transport, transport), self.loop, self._serving.memory)
         self._pieces.transport = self._gate
         super().connection_made(cast(asyncio.Transport, self._gate))
 

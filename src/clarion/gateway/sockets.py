@@ -18,10 +18,11 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     def __init__(self, serving: Serving, **uvicorns: Any) -> None:
         super().__init__(**uvicorns, _loop=serving.loop)
         self._pieces = Pieces(super().data_received, serving.share, serving.loop)
+        self._memory = serving.memory
         self._gate: GatedTransport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._gate = GatedTransport(cast(asyncio.Transport, transport), self.loop)
+        self._gate = GatedTransport(cast(asyncio.Transport, transport), self.loop, self._memory)
         self._pieces.transport = self._gate
         super().connection_made(cast(asyncio.BaseTransport, self._gate))
 

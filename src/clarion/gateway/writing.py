@@ -190,8 +190,10 @@ def _told_partition(topic: Topic, message: MessageToWrite, first_partition: int 
 
 
 def max_message_bytes(brokers: Brokers, topic: Topic) -> int:
+    """Never more than a request of Kafka's protocol may have, whatever the topic says."""
     told = topic.overrides.get("max.message.bytes")
-    return brokers.broker.partitions.defaults.max_message_bytes if told is None else int(told)
+    allowed = brokers.broker.partitions.defaults.max_message_bytes if told is None else int(told)
+    return min(allowed, brokers.broker.config.limits.frame_bytes_max)
 
 
 def _size(record: NewRecord) -> int:
