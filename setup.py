@@ -22,6 +22,7 @@ COMPILED = (
     "model/histogram.py",
     "log/*.py",
     "replication/*.py",
+    "queues/*.py",
     *(f"wire/{name}.py" for name in ("batch", "cursor", "fields", "frames", "limits", "records", "varints")),
     *(f"wire/{name}.py" for name in ("produce", "fetch", "fetch_response", "replica_fetch", "current_leader")),
     *(f"net/{name}.py" for name in ("budget", "channel", "connection", "dialogue", "frames", "in_order")),
