@@ -45,7 +45,7 @@ def settings() -> Iterator[str]:
     from clarion.cli.flags import FLAGS
     from clarion.cli.settings import env_name
 
-    flags = {name: flag for flag, name in reversed(FLAGS.items())}  # the first: others are its names of before
+    flags = {name: flag for flag, name in reversed([*FLAGS.items()])}  # the first: others are its names of before
     yield "| setting | environment | what it may be | default | changes | |"
     yield "|---|---|---|---|---|---|"
     for name, own in OWN_SETTINGS.items():
