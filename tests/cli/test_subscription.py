@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from clarion.cli.subscription import endpoint_line
+from clarion.cli.subscription_rules import endpoint_line, rule_rows
 from clarion.testing import EmbeddedBroker, cluster, embedded
 from tests.waiting import wait_for
 
@@ -76,6 +76,7 @@ def test_a_push_subscription_tells_its_secret_once(shell, name):
         (["seek", "x", "--offset", "orders"], "write TOPIC:PARTITION:OFFSET", 2),
         (["delete", "x"], "--yes", 2),
         (["pause", "none"], "there is no subscription 'none'", 1),
+        (["create", "x", "--topic", "ordres"], "create it first (did you mean orders?)", 1),
     ],
 )
 def test_a_mistake_is_one_line_that_says_what_to_do(shell, words, says, status):
@@ -108,6 +109,30 @@ def test_describe_says_how_the_endpoint_of_a_push_subscription_is(shell, name):
     assert "0 messages delivered" in told[0]
     assert "127.0.0.1 is not a public address" in told[0]
     shell("subscription", "delete", name, "--yes")
+
+
+def test_a_name_that_is_nearly_right_gets_a_suggestion(shell, name):
+    assert shell("subscription", "create", name, "--topic", "orders").status == 0
+    for words in (["describe"], ["pause"], ["peek"], ["delete", "--yes"]):
+        assert f"(did you mean {name}?)" in shell("subscription", words[0], f"{name}x", *words[1:]).one_line_error(1)
+    assert "earliest, latest, a time" in shell("subscription", "seek", name, "--to", "soon").one_line_error(1)
+
+
+def test_rules_are_shown_as_people_write_them():
+    rules = {
+        "topics": ["a", "b"],
+        "filter": None,
+        "paused": False,
+        "push": {"url": "https://x", "headers": {}, "ordered": True},
+    }
+    assert [(row["rule"], row["value"]) for row in rule_rows(rules)] == [
+        ("topics", "a, b"),
+        ("filter", "-"),
+        ("paused", "no"),
+        ("push.url", "https://x"),
+        ("push.headers", "-"),
+        ("push.ordered", "yes"),
+    ]
 
 
 def test_an_endpoint_in_every_state_is_told_in_words():

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from clarion.broker.apis.k02_list_offsets import EARLIEST, LATEST
 from clarion.model.durations import is_duration, parse_duration_ms
+from clarion.model.errors import KafkaError
 from clarion.model.ids import TopicPartition
 from clarion.model.json_fields import JsonFields, refused
 
@@ -54,7 +55,10 @@ def _read_time(to: str, found: JsonFields, now_ms: int) -> int:
         return EARLIEST if to == "earliest" else LATEST
     if is_duration(to):
         return max(0, now_ms - parse_duration_ms(to))
-    return max(0, found.moment("to"))
+    try:
+        return max(0, found.moment("to"))
+    except KafkaError:
+        raise refused(f"to {to[:100]!r}: write earliest, latest, a time such as 2026-11-16T12:00:00Z, or 1h") from None
 
 
 def _read_offsets(offsets: object) -> dict[TopicPartition, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator, Mapping
 from http import HTTPStatus
@@ -11,9 +12,12 @@ from urllib.parse import quote, urlencode
 
 from clarion.cli.errors import CliError
 from clarion.cli.link import REQUEST_SECONDS_MAX, Link, admin_api, result_of
+from clarion.cli.usage_errors import did_you_mean
 
 _ADVERTISED: Final = "clarion.http.advertised"
 _SEEN_SECONDS: Final = 1.0  # within which every broker of a cluster has heard of a new subscription
+_LISTS: Final = {"UNKNOWN_TOPIC_OR_PARTITION": ("/v1/topics", "topics"), "RESOURCE_NOT_FOUND": ("/v1/groups", "groups")}
+_QUOTED: Final = re.compile(r"'([^']+)'")  # the name of which a problem speaks
 _BODY_BYTES_MAX: Final = 64 * 1024 * 1024  # of an answer: a thousand messages of a peek may be long
 
 
@@ -38,8 +42,19 @@ class HttpLink:
                 f"there is no HTTP API at {self._address} (it answers {status}); is clarion.http.api off there?"
             ) from None
         if status >= 400:
-            raise CliError(_words(found, status))
+            raise CliError(_words(found, status) + self._suggestion(found))
         return found
+
+    def _suggestion(self, problem: object) -> str:
+        """Where a topic or a subscription is not there, one that is spelt nearly like it."""
+        told = problem if isinstance(problem, Mapping) else {}
+        path, key = _LISTS.get(str(told.get("code")), ("", ""))
+        wrong = _QUOTED.search(str(told.get("detail")))
+        if not path or wrong is None:
+            return ""
+        status, raw = self._exchange("GET", path, None)
+        known = json.loads(raw)[key] if status == HTTPStatus.OK else []
+        return did_you_mean(wrong[1], [str(one["name"]) for one in known])
 
     def each(self) -> list[HttpLink]:
         """One for every broker with HTTP: for what each of them can tell of its own partitions alone."""

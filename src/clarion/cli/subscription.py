@@ -12,6 +12,7 @@ from clarion.cli import completion
 from clarion.cli.errors import UsageError
 from clarion.cli.http_link import HttpLink, action_on, group_path
 from clarion.cli.link import BootstrapOption, JsonOption, Link
+from clarion.cli.subscription_rules import endpoint_line, rule_rows
 from clarion.cli.table import Column, clean, show_json, show_rows
 from clarion.cli.topic import confirm
 from clarion.cli.units import count_text, duration_text, plural, time_text
@@ -154,25 +155,12 @@ def describe(
         print(f"{plural(letters['count'], 'dead letter')} in {clean(letters['topic'])}")
     if found.get("endpoint"):
         print(clean(endpoint_line(found["endpoint"])))
-    rules = [{"rule": key, "value": _text(value)} for key, value in (found.get("subscription") or {}).items()]
+    rules = rule_rows(found.get("subscription") or {})
     if rules:
         show_rows(rules, [Column("rule", "RULE"), Column("value", "VALUE", clean)], as_json=False)
     if found["members"]:
         show_rows(found["members"], _MEMBER_COLUMNS, as_json=False)
     show_rows(found["partitions"], _PARTITION_COLUMNS, as_json=False, none="none of its topics is there yet")
-
-
-def endpoint_line(endpoint: dict[str, Any]) -> str:
-    """How the endpoint of a push subscription is, as the broker that was asked sees it."""
-    if endpoint["state"] == "stopped":
-        return f"nothing is pushed any longer: {endpoint['stopped_because']}; `clarion subscription resume` tries again"
-    sent = f"{plural(endpoint['delivered'], 'message')} delivered, {count_text(endpoint['failed'])} failed"
-    last = endpoint["last_failure_reason"]
-    if endpoint["state"] == "resting":
-        return f"its endpoint fails, and is left alone for a while ({sent}): {last}"
-    if endpoint["state"] == "failing":
-        return f"its endpoint failed the last time ({sent}): {last}"
-    return f"its endpoint is well ({sent})"
 
 
 @commands.command()
@@ -362,12 +350,6 @@ def _bytes_text(message: Mapping[str, Any], name: str) -> str:
     if message.get(f"{name}_base64") is not None:
         return repr(base64.b64decode(message[f"{name}_base64"]))
     return _or_dash(message.get(name))
-
-
-def _text(value: object) -> str:
-    if value is None or value == []:
-        return "-"
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _or_dash(value: object) -> str:
