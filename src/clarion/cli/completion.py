@@ -201,7 +201,23 @@ def _of_line(command: Any) -> list[Any]:
 def _items(command: Any, words: list[str], incomplete: str) -> list[Any]:
     from typer._completion_classes import BashComplete  # how its command line is understood is the same for all shells
 
+    _leave_words_alone()
     return list(BashComplete(command, {}, "clarion", VARIABLE).get_completions(words, incomplete))
+
+
+class _Untouched:
+    """In the place of what makes numbers and paths of words."""
+
+    def coerce(self, value: Any, **_: Any) -> Any:
+        return value
+
+
+def _leave_words_alone() -> None:
+    """Typer has Pydantic check what was typed, and loading that takes a third of the whole answer's time."""
+    from typer import core
+
+    for kind in (core.TyperArgument, core.TyperOption):
+        kind.get_runtime_param = lambda _self: _Untouched()  # type: ignore[assignment, method-assign, return-value]
 
 
 def _words(line: str) -> list[str]:
