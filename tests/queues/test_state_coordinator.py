@@ -193,6 +193,19 @@ def test_what_is_asked_to_begin_twice_has_begun_once() -> None:
     assert log.read().start_offset == 4
 
 
+@pytest.mark.parametrize("state_epoch", [0, 2])
+def test_who_wants_a_state_to_begin_that_others_have_begun_meanwhile_leaves_it_as_it_is(state_epoch: int) -> None:
+    """A consumer over HTTP and the first member of the group, at two brokers: each has seen that there was none."""
+    log = Log()
+    log.initialize(start=-1)
+    log.read()
+    log.write(7, (7, 8, 2, 1))
+    assert log.initialize(state_epoch=state_epoch, start=-1).error_code is ErrorCode.NONE
+    log.restart()
+    known = log.read()
+    assert (known.start_offset, known.state_epoch, len(known.batches)) == (7, 1, 1)
+
+
 def test_a_deleted_state_is_gone_and_can_begin_anew() -> None:
     log = Log()
     log.initialize()

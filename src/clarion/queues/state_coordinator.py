@@ -288,11 +288,12 @@ def _first_version(wall_ms: int) -> int:
 
 
 def _has_begun(state: ShareState, request: InitializeState) -> bool:
-    """As it is asked to: the request has come before, and its reply was lost."""
-    if state.state_epoch != request.state_epoch:
-        return False
+    """As it is asked to: the request has come before, and its reply was lost. Who only wants it to begin somewhere has
+    looked before whether it had; if it has by now, somebody else was faster, and consumers may have read from it."""
+    if request.start_offset == r.UNINITIALIZED:
+        return True
     is_untouched = state.start_offset == request.start_offset and not state.batches
-    return is_untouched or request.start_offset == r.UNINITIALIZED
+    return is_untouched and state.state_epoch == request.state_epoch
 
 
 def _check_leader(state: ShareState, leader_epoch: int) -> None:
