@@ -172,6 +172,20 @@ async def test_who_goes_while_it_reads_leaves_the_line_to_the_next_and_a_pause_m
         assert leader.share.open_count == 0
 
 
+async def test_what_changes_after_a_lock_has_ended_and_before_that_was_seen_is_no_mistake(tmp_path: Path) -> None:
+    """The timer goes off at once then, and its handle is another one than that of a later time."""
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic("t", 1)
+        await subscribe(node)
+        await write(node, (None, b"one"))
+        await pull(node)
+        (leader,) = leaders(node)
+        leader.share._deadline_ms = leader._now_ms() - 1_000
+        for _ in range(2):
+            leader.changed()
+        await until(lambda: leader.share.next_deadline_ms() > leader._now_ms())
+
+
 async def test_a_consumer_of_kafka_reads_beside_it(tmp_path: Path) -> None:
     async with running(tmp_path, **QUICK) as node:
         await node.topic("t", 1)

@@ -121,7 +121,8 @@ class ShareLeader:
         self._is_reading = False
         self._record_bytes = 0.0  # of a record, on average; 0 until some were read
         self._line: dict[Waiter, None] = {}
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._timer_ms = 0  # when it goes off; uvloop's own does not say so where that is at once
         self._writing: asyncio.Future[None] | None = None  # what is being written
         self._gathering: asyncio.Future[None] | None = None  # what comes next
 
@@ -320,11 +321,12 @@ class ShareLeader:
         if deadline_ms is not None and self.rules.needs_look:
             deadline_ms = min(deadline_ms, self._now_ms() + _CLOCK_MS)
         if self._timer is not None:
-            if deadline_ms is not None and self._timer.when() <= deadline_ms / 1000:
+            if deadline_ms is not None and self._timer_ms <= deadline_ms:
                 return
             self._timer.cancel()
             self._timer = None
         if deadline_ms is not None and self.failure is None:
+            self._timer_ms = deadline_ms
             self._timer = self._loop.call_at(deadline_ms / 1000 + 0.001, self._on_timer)
 
     def _on_timer(self) -> None:
