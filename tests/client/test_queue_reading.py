@@ -128,6 +128,22 @@ def test_a_message_is_kept_for_as_long_as_its_reader_wants(broker: EmbeddedBroke
             slow.extend()
 
 
+def test_where_locks_are_not_renewed_what_is_held_stays_so_until_they_end(
+    broker: EmbeddedBroker, bus: Bus, topic: str
+) -> None:
+    queue_settings(broker.bootstrap, topic, renew_acknowledge_enable="false")
+    for number in range(3):
+        bus.write(topic, number, f"{number}")
+    with bus.read(topic, subscription=topic, mode="queue") as reading:
+        first, second, third = take(reading, 3)
+        first.extend()
+        second.ack()
+        reading.flush()
+        first.ack()
+        third.ack()
+        reading.flush()
+
+
 def test_a_release_can_wait_and_a_lock_can_be_longer_than_usual(bus: Bus, queue: str) -> None:
     bus.write_many(queue, [{"value": word, "partition": 0} for word in ("later", "longer")])
     with bus.read(queue, subscription=queue, mode="queue") as reading:

@@ -174,6 +174,15 @@ class HeldPartition:
             self.held.pop(portion.said[0][0], None)
             self._lose_all(portion)
 
+    def not_renewed(self, portion: Portion) -> None:
+        """Nothing of it has counted, because locks are not renewed here: they end when they end. The rest is said again
+        without."""
+        said = [one for one in portion.said if one[1].what is not SettlementKind.EXTEND]
+        if said:
+            self.unanswered(portion._replace(said=said), was_sent=False)
+        else:
+            self._sent -= 1
+
     def begin_term(self, epoch: int) -> None:
         """Another leader, or the same after a restart: what was held of the one before goes to whoever comes."""
         if epoch == self.term:

@@ -53,6 +53,7 @@ class QueueReader:
         self.sources: dict[PartitionKey, HeldPartition] = {}
         self.is_ending = False
         self.is_leaving_in_haste = False
+        self.may_renew = True  # until the broker says that this group's locks are not renewed
         self.failure: ClarionError | None = None
         self.unread: Callable[[], list[ReceivedMessage]] = list  # of what was taken last, for renewal
         self._member = QueueMember(links, group, self.member_id, tuple(topics), self._assigned)
@@ -195,6 +196,8 @@ class QueueReader:
         """What the application has not got yet; and, where that is wanted, all that it has not settled."""
         while True:
             await asyncio.sleep(self._lock_seconds / _RENEWALS_PER_LOCK)
+            if not self.may_renew:
+                return
             now = self._loop.time()
             offsets: dict[HeldPartition, list[int]] = {}
             for chunk in list(self._chunks):

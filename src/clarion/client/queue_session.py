@@ -259,7 +259,12 @@ class QueueSession:
             for one in topic.partitions
         }
         for key, (source, portion) in said.items():
-            self._answered(source, portion, codes.get(key))
+            if request.is_renew_ack and codes.get(key) == ErrorCode.INVALID_REQUEST:
+                self._reader.may_renew = False  # `share.renew.acknowledge.enable` is off
+                source.not_renewed(portion)
+                self._reader.was_settled()
+            else:
+                self._answered(source, portion, codes.get(key))
         return not any(code in _LEADER_IS_ANOTHER for code in codes.values())
 
     async def _leave(self, words: Channel) -> None:
