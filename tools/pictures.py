@@ -45,8 +45,7 @@ def top() -> str:
         while not all(member.assignment() for member in members):
             for member in members:
                 member.consume(10, timeout=0.05)
-        host, port = broker._life.server.metrics_address  # type: ignore[union-attr, misc]
-        words = ["--bootstrap", broker.bootstrap, "top", "--count", "1", "--metrics", f"{host}:{port}"]
+        words = ["--bootstrap", broker.bootstrap, "top", "--count", "1"]
         environment = {**os.environ, "COLUMNS": str(COLUMNS)}
         looking = subprocess.Popen(
             [sys.executable, "-m", "clarion", *words], stdout=subprocess.PIPE, text=True, env=environment

@@ -101,5 +101,7 @@ def test_metrics_of_a_running_broker_are_found(tmp_path):
         shell = Shell(broker.bootstrap)
         looked = shell("top", "--count", "1", "--interval", "100ms", "--json", "--metrics", f"{host}:{port}")
         assert json.loads(looked.out)["broker"]["connections"] >= 1
+        by_itself = shell("top", "--count", "1", "--interval", "100ms", "--json")
+        assert json.loads(by_itself.out)["broker"]["connections"] >= 1, "the broker says where its metrics are"
         elsewhere = shell("top", "--count", "1", "--metrics", broker.bootstrap)
         assert "no metrics at" in elsewhere.one_line_error(1)

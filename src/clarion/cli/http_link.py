@@ -78,18 +78,24 @@ class HttpLink:
 
     def _addresses(self) -> Iterator[str]:
         is_found = False
-        admin = self._link.admin()
-        kind = admin_api().ConfigResource.Type.BROKER
-        for number in sorted(admin.list_topics(timeout=REQUEST_SECONDS_MAX).brokers):
-            resource = admin_api().ConfigResource(kind, str(number))
-            told = result_of(admin.describe_configs([resource])[resource], self._link, f"asking broker {number}")
-            if _ADVERTISED in told and told[_ADVERTISED].value:
-                is_found = True
-                yield str(told[_ADVERTISED].value)
+        for address in http_addresses(self._link):
+            is_found = True
+            yield address
         if not is_found:
             raise CliError(
                 "no broker serves HTTP, over which subscriptions are made; start it with an HTTP port (docs/http.md)"
             )
+
+
+def http_addresses(link: Link) -> Iterator[str]:
+    """Of every broker that serves HTTP, one after the other."""
+    admin = link.admin()
+    kind = admin_api().ConfigResource.Type.BROKER
+    for number in sorted(admin.list_topics(timeout=REQUEST_SECONDS_MAX).brokers):
+        resource = admin_api().ConfigResource(kind, str(number))
+        told = result_of(admin.describe_configs([resource])[resource], link, f"asking broker {number}")
+        if _ADVERTISED in told and told[_ADVERTISED].value:
+            yield str(told[_ADVERTISED].value)
 
 
 def action_on(name: str, action: str) -> str:

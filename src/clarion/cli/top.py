@@ -17,8 +17,9 @@ import typer
 
 from clarion.cli import broker_numbers
 from clarion.cli.broker_numbers import Numbers
-from clarion.cli.errors import UsageError
+from clarion.cli.errors import CliError, UsageError
 from clarion.cli.group import group_rows
+from clarion.cli.http_link import http_addresses
 from clarion.cli.interrupt import terminate_interrupts
 from clarion.cli.link import BootstrapOption, Link
 from clarion.cli.log_dirs import disk_sizes
@@ -69,7 +70,9 @@ def top(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per look.")] = False,
     metrics: Annotated[
         str | None,
-        typer.Option("--metrics", metavar="HOST:PORT", help="Show clients and latency too, from `serve --http`."),
+        typer.Option(
+            "--metrics", metavar="HOST:PORT", help="Where clients and latency are told; by default the broker says it."
+        ),
     ] = None,
     bootstrap: BootstrapOption = None,
 ) -> None:
@@ -85,6 +88,7 @@ def top(
     if count is not None and count < 1:
         raise UsageError(f"--count {count}: at least 1")
     link = Link.of(context, bootstrap)
+    metrics = metrics or _metrics_of(link)
     samples = _samples(link.admin(), link, partial(_look, internal, metrics), pause_ms / 1000, count)
     with terminate_interrupts():
         try:
@@ -190,6 +194,18 @@ def _samples(
         after = look(admin, link)
         yield before, after
         before, number = after, number + 1
+
+
+def _metrics_of(link: Link) -> str | None:
+    """Of a single broker, if it can be reached from here: among several, no one's figures stand for all."""
+    try:
+        addresses = list(http_addresses(link))
+        if len(addresses) != 1:
+            return None
+        broker_numbers.read_numbers(addresses[0])
+    except CliError:
+        return None
+    return addresses[0]
 
 
 def _look(internal: bool, metrics: str | None, admin: AdminClient, link: Link) -> Sample:
