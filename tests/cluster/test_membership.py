@@ -320,6 +320,22 @@ async def test_every_change_is_shown_in_order(cluster: Cluster):
         assert shown[-1].controller == NO_LEADER
 
 
+async def test_a_mistake_of_ours_does_not_leave_a_broker_with_an_image_that_stands_still(cluster: Cluster):
+    failures: list[Exception] = []
+
+    def show(image: ClusterImage) -> None:
+        if image.brokers:
+            raise KeyError("a mistake")
+
+    made = Following(cluster.store(), show, on_failure=failures.append)
+    await made.start()
+    await cluster.join(1)
+    await until(lambda: failures)
+    assert repr(failures[0]) == "KeyError('a mistake')"
+    await made.close()
+    assert len(failures) == 1, "who is told to end is no failure"
+
+
 async def test_who_changed_something_waits_until_it_is_seen_here(cluster: Cluster):
     async with following(cluster.store(), look=60) as (made, shown):
         member = await cluster.join(1)

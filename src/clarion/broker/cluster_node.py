@@ -67,6 +67,7 @@ class ClusterNode:
         settings: SettingsRegistry,
         rules_of: Callable[[Topic], ElectionRules],
         node_id: int,
+        on_failure: Callable[[Exception], None],
     ) -> None:
         self._store = store
         self._registry = registry
@@ -76,7 +77,7 @@ class ClusterNode:
         self._probes_brokers = False
         self._policy = Policy()  # set by `join`
         self._tls: ssl.SSLContext | None = None  # where the other brokers' first listeners speak it
-        self._following = Following(store, self._show, (settings,))
+        self._following = Following(store, self._show, (settings,), on_failure=on_failure)
         self._controlling: asyncio.Task[None] | None = None
         self._altering: dict[asyncio.Task[None], None] = {}
         self.lost_leaders = LostLeaders()
@@ -97,9 +98,10 @@ class ClusterNode:
         settings: SettingsRegistry,
         rules_of: Callable[[Topic], ElectionRules],
         node_id: int,
+        on_failure: Callable[[Exception], None],
     ) -> ClusterNode:
-        """From here on the image follows the store."""
-        node = cls(store, registry, settings, rules_of, node_id)
+        """From here on the image follows the store; `on_failure`, when it no longer does."""
+        node = cls(store, registry, settings, rules_of, node_id, on_failure)
         registry.follow(node._following)
         await node._following.start()
         return node

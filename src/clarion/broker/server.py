@@ -212,6 +212,7 @@ class BrokerServer:
                 self._settings,
                 lambda topic: self._partitions.rules_of(topic),
                 config.node_id,
+                self._fail,
             )
             self._taken.push_async_callback(self.node.close)
 
@@ -224,7 +225,7 @@ class BrokerServer:
         return await open_store(self.config.cluster, on_failure)
 
     def _fail(self, error: Exception) -> None:
-        """What the store holds now is not known: going on would be guessing. The next start finds out."""
+        """What the store holds now is not known here: going on would be guessing. The next start finds out."""
         self.failure = error
         log.error("broker_ends", reason=str(error))
         self._on_failure()

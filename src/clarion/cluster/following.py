@@ -44,11 +44,14 @@ class Following:
         on_image: Callable[[ClusterImage], None],
         listeners: tuple[Listener, ...] = (),
         *,
+        on_failure: Callable[[Exception], None] = lambda _: None,
         look_seconds: float = _LOOK_SECONDS,
     ) -> None:
-        """`on_image` is called with every new image, in order."""
+        """`on_image` is called with every new image, in order. `on_failure`, if a mistake of ours has ended that:
+        whoever goes on with an image that stands still, and keeps its lease, is one whom nobody replaces."""
         self._store = store
         self._on_image = on_image
+        self._on_failure = on_failure
         self._listeners = listeners
         self._look_seconds = look_seconds
         self._image = EMPTY
@@ -58,6 +61,12 @@ class Following:
     async def start(self) -> None:
         await self._read_all()
         self._running = start_task(self._run(), "following the store")
+        self._running.add_done_callback(self._ended)
+
+    def _ended(self, running: asyncio.Task[None]) -> None:
+        error = None if running.cancelled() else running.exception()
+        if isinstance(error, Exception):
+            self._on_failure(error)
 
     def abandon(self) -> None:
         if self._running is not None:
