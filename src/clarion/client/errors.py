@@ -80,7 +80,8 @@ class Unsupported(ClarionError):
 
 
 class NotAcknowledged(ClarionError):
-    """What was said of these messages did not count: their time was over, and others may have them."""
+    """What was said of these messages did not count, since their time was over and others may have them; or a broker
+    was lost before it answered, and it may have counted."""
 
     usual_code = ErrorCode.INVALID_RECORD_STATE
 
@@ -164,6 +165,7 @@ def not_acknowledged(places: Sequence[tuple[str, int, int]]) -> NotAcknowledged:
     shown = ", ".join(f"{topic}-{partition}@{offset}" for topic, partition, offset in places[:3])
     more = f" and {len(places) - 3} more" if len(places) > 3 else ""
     return NotAcknowledged(
-        f"what was said of {shown}{more} did not count: their time was over, or a broker was lost; they come again",
+        f"what was said of {shown}{more} is not known to count: their time was over, or a broker was lost before it "
+        "answered; what did not count comes again",
         places,
     )

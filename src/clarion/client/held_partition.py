@@ -90,8 +90,9 @@ class HeldPartition:
             if self.term == _ENDED:
                 raise ClosedError(f"the reading of {message!r} has ended, and others get it; settle messages before")
             return
-        if said.what is not SettlementKind.EXTEND:
-            del self.held[offset]
+        if said.what is not SettlementKind.EXTEND and self.held.pop(offset, None) is None:
+            self._lose(offset)  # another term has begun in this very moment
+            return
         self._waiting[offset] = said
         if not self._is_told:
             self._is_told = True
