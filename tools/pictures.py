@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import re
+import struct
 import subprocess
 import sys
+import termios
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +21,8 @@ from clarion.testing import embedded
 
 IMAGES: Final = Path(__file__).resolve().parent.parent / "docs" / "images"
 COLUMNS: Final = 80
+DEMO_COLUMNS, _DEMO_LINES, _DEMO_SECONDS = 112, 50, 45  # by then Spark has joined
+_FRAME: Final = re.compile(r"\r\x1b\[2K(?:\x1b\[1A\x1b\[2K)+")  # how the live picture is taken back
 _TOPICS: Final = {"orders": 6, "payments": 3, "shipments": 3, "clicks": 12, "audit": 1}
 
 
@@ -23,6 +30,7 @@ def main() -> None:
     draw("help", "clarion --help", clarion("--help"))
     draw("help-consume", "clarion consume --help", clarion("consume", "--help"))
     draw("top", "clarion top", top())
+    draw("demo", "make demo", demo(), DEMO_COLUMNS)
 
 
 def clarion(*words: str) -> str:
@@ -65,15 +73,34 @@ def top() -> str:
         return shown.replace(broker.bootstrap, "127.0.0.1:9092")
 
 
+def demo() -> str:
+    """The last picture of a demo while it is live, in a terminal of its own."""
+    screen, terminal = os.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", _DEMO_LINES, DEMO_COLUMNS, 0, 0))
+    environment = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor"}
+    words = [sys.executable, "-m", "clarion", "demo", "--seconds", str(_DEMO_SECONDS)]
+    playing = subprocess.Popen(words, stdin=terminal, stdout=terminal, stderr=subprocess.DEVNULL, env=environment)
+    os.close(terminal)
+    shown = b""
+    with suppress(OSError):  # what a terminal says when the last one has left it
+        while data := os.read(screen, 65536):
+            shown += data
+    os.close(screen)
+    if playing.wait():
+        raise SystemExit("the demo failed")
+    frames = [frame for frame in _FRAME.split(shown.decode(errors="replace")) if "● " in frame and "live" in frame]
+    return frames[-1].replace("\r", "")
+
+
 def _member(bootstrap: str, group: str) -> Consumer:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest"})
     consumer.subscribe(["orders", "payments"])
     return consumer
 
 
-def draw(name: str, title: str, shown: str) -> None:
-    console = Console(record=True, width=COLUMNS, file=open(os.devnull, "w"), force_terminal=True)  # noqa: SIM115
-    console.print(Text(shown.rstrip()))
+def draw(name: str, title: str, shown: str, columns: int = COLUMNS) -> None:
+    console = Console(record=True, width=columns, file=open(os.devnull, "w"), force_terminal=True)  # noqa: SIM115
+    console.print(Text.from_ansi(shown.rstrip()))
     path = IMAGES / f"{name}.svg"
     console.save_svg(str(path), title=title, code_format=_without_web_fonts())
     print(f"drew {path.name}")

@@ -40,6 +40,7 @@ from clarion.wire.messages.share_groups import (
 )
 
 _LOADING_SECONDS: Final = 0.1  # until it is asked again whether a share-partition can be loaded by now
+_MOMENT_SECONDS: Final = 0.001  # too short to wait for: a clock of floating point may never come to its end
 _WAIT_MS_MAX: Final = 300_000  # nobody needs to hold a request longer
 
 
@@ -87,7 +88,7 @@ async def _fetch(
     while True:
         leaders, is_loading = await _look(member, session, request, reply)
         left = deadline - loop.time()
-        if reply.has_something or left <= 0 or not (leaders or is_loading):
+        if reply.has_something or left < _MOMENT_SECONDS or not (leaders or is_loading):
             return
         waiter = Waiter(leaders)
         session.on_next = waiter.hurry
