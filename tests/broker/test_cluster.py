@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -192,6 +193,25 @@ async def test_a_deleted_topic_leaves_no_files_on_any_broker_also_on_one_that_wa
     await until(lambda: not any(node.broker.image.deleting for node in three.nodes.values()))
     assert not three[1].broker.image.unclaimed
     assert not three[1].broker.image.removed
+
+
+async def test_a_broker_starts_with_older_files_of_a_topic_that_was_deleted_and_made_again(three: Cluster):
+    await create(three[1], topic("t", assignments=((3, 1),)))
+    folder, older = three.folder / "broker-3" / "t-0", three.folder / "older"
+    await until(lambda: folder.exists())
+    await three.stop(3)
+    shutil.copytree(folder, older)
+    await three.start(3)
+    await three[1].broker.delete_topic("t")
+    await until(lambda: not folder.exists() and not three[1].broker.image.deleting)
+    await create(three[1], topic("t", assignments=((1, 3),)))
+    await until(lambda: folder.exists())
+    await three.stop(3)
+    shutil.rmtree(folder)
+    shutil.copytree(older, folder)
+    await three.start(3)
+    made = three[1].broker.image.topics["t"]
+    await until(lambda: three[3].broker.partitions.of_topic(made))
 
 
 async def test_settings_of_a_topic_and_of_brokers_reach_all(three: Cluster):

@@ -104,7 +104,7 @@ class Partitions:
         claimed = {
             TopicPartition(topic.name, index): topic.id for topic in topics for index in range(topic.partition_count)
         }
-        settle_leftovers(self._disk, self._data_dir, claimed, deleted)
+        settle_leftovers(self._disk, self._data_dir, claimed, deleted, has_replicas=self.membership is not None)
         saved = offset_files.load(claimed, was_clean=was_clean)
         cut = 0
         for topic in topics:

@@ -29,15 +29,31 @@ _NAME_PART_MAX: Final = 200  # of a topic's name in the folder's new one: file s
 
 
 def settle_leftovers(
-    disk: Disk, data_dir: str, claimed: Iterable[TopicPartition], deleted: Collection[TopicId]
+    disk: Disk,
+    data_dir: str,
+    claimed: Mapping[TopicPartition, TopicId],
+    deleted: Collection[TopicId],
+    *,
+    has_replicas: bool = False,
 ) -> None:
-    """At a start. `claimed`: by the topics of today; `deleted`: the ids of topics whose deletion was not finished."""
-    known = {str(tp) for tp in claimed}
+    """At a start. `claimed`: by the topics of today; `deleted`: the ids of topics whose deletion was not finished.
+
+    A folder under the name of a topic of today may be that of another one, which was deleted while this broker was
+    away, or after the data directory was copied. Whoever is alone with it does not start then (`has_replicas`: the
+    others have what is wanted).
+    """
+    known = {str(tp): topic_id for tp, topic_id in claimed.items()}
     for name in disk.names(data_dir):
         if name.endswith(_DELETED):
             _remove(disk, data_dir, name)
-        elif name not in known and (tp := _partition_of(name)) is not None:
+        elif (tp := _partition_of(name)) is None:
+            continue
+        elif name not in known:
             _settle(disk, data_dir, name, tp, deleted)
+        elif deleted or has_replicas:
+            found = _topic_id(disk, os.path.join(data_dir, name))
+            if found not in (None, known[name]) and (has_replicas or found in deleted):
+                _settle(disk, data_dir, name, tp, deleted)
 
 
 def remove_folders(disk: Disk, data_dir: str, partitions: Iterable[tuple[TopicPartition, TopicId]]) -> None:
@@ -127,7 +143,7 @@ def _free_name(disk: Disk, data_dir: str, tp: TopicPartition, topic_id: TopicId)
 def _topic_id(disk: Disk, path: str) -> TopicId | None:
     try:
         return parse_metadata(read_file(disk, f"{path}/{METADATA}"))
-    except ValueError:
+    except (ValueError, FileNotFoundError):
         return None
 
 
