@@ -35,7 +35,7 @@ def fresh_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def get(node: Node, path: str) -> tuple[int, str]:
-    return parsed(await say(node, b"GET %s HTTP/1.1\r\nHost: x\r\n\r\n" % path.encode()))
+    return parsed(await say(node, b"GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n" % path.encode()))
 
 
 async def say(node: Node, request: bytes) -> bytes:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 import clarion
 from clarion.client.library_errors import library_log
@@ -51,6 +53,7 @@ def test_a_stream_goes_on_when_partitions_are_looked_for_while_nobody_answers(
         bus.write("orders", b"before")
         with bus.read("orders") as reading:
             assert reading.next(timeout=10) is not None
+            _wait_for_coordinators(broker.bootstrap)
             broker.kill()
             assert reading.next(timeout=1) is None
             broker.start()
@@ -74,3 +77,10 @@ def test_lines_of_the_library_are_printed_for_nobody_and_not_repeated(
     ]
     assert any(isinstance(handler, logging.NullHandler) for handler in log.handlers)
     assert capsys.readouterr().err == ""
+
+
+def _wait_for_coordinators(bootstrap: str) -> None:
+    """Their topic is made for the first who looks for one: a broker that is killed over it has failed a request."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    while "__consumer_offsets" not in admin.list_topics(timeout=10).topics:
+        time.sleep(0.02)

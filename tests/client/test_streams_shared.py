@@ -26,7 +26,7 @@ def broker() -> Iterator[EmbeddedBroker]:
 def test_the_time_of_a_reading_begins_when_its_group_has_taken_it_in(bus: Bus, topic: str) -> None:
     bus.write_many(topic, ["one", "two"])
     bus.subscribe(topic, mode="stream")
-    with bus.read(topic, subscription=topic, timeout=0.5) as reading:
+    with bus.read(topic, subscription=topic, timeout=2) as reading:
         assert sorted(message.text for message in reading) == ["one", "two"]
 
 

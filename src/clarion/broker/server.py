@@ -206,13 +206,9 @@ class BrokerServer:
         if config.cluster:
             from clarion.broker.cluster_node import ClusterNode  # a broker that is alone starts without it
 
+            rules_of = lambda topic: self._partitions.rules_of(topic)  # noqa: E731
             self.node = await ClusterNode.open(
-                self.store,
-                self._registry,
-                self._settings,
-                lambda topic: self._partitions.rules_of(topic),
-                config.node_id,
-                self._fail,
+                self.store, self._registry, self._settings, rules_of, config.node_id, self._fail
             )
             self._taken.push_async_callback(self.node.close)
 

@@ -23,7 +23,7 @@ class Size(NamedTuple):
     longest: int  # list or object
 
 
-class Shape(NamedTuple):
+class FilterShape(NamedTuple):
     """Of an expression: how often it does what can be much work, outside macros and inside."""
 
     names: int  # of the message, each of which may stand for all of it
@@ -53,10 +53,10 @@ class Shape(NamedTuple):
         return outside + (inside * (steps + 1) // 2 if self.collecting else inside)
 
 
-def shape_of(tokens: Sequence[tuple[str, str]], macros: Iterable[str], variables: Iterable[str]) -> Shape:
+def shape_of(tokens: Sequence[tuple[str, str]], macros: Iterable[str], variables: Iterable[str]) -> FilterShape:
     """`tokens`: kind and text of each, without spaces and comments."""
     of_macros, of_message = frozenset(macros), frozenset(variables)
-    counts = dict.fromkeys(Shape._fields, 0)
+    counts = dict.fromkeys(FilterShape._fields, 0)
     open_macros: list[bool] = []  # by parenthesis
     for at, (kind, text) in enumerate(tokens):
         prefix = "inside_" if any(open_macros) else ""
@@ -76,7 +76,7 @@ def shape_of(tokens: Sequence[tuple[str, str]], macros: Iterable[str], variables
                 open_macros.pop()
             elif text in "+,":
                 counts[prefix + ("sums" if text == "+" else "commas")] += 1
-    return Shape(**counts)
+    return FilterShape(**counts)
 
 
 def _is_field(tokens: Sequence[tuple[str, str]], at: int) -> bool:

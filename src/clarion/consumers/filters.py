@@ -20,7 +20,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
-from clarion.consumers.filter_costs import WORK_MAX, Shape, Size, shape_of, size_of_json, size_of_text
+from clarion.consumers.filter_costs import WORK_MAX, FilterShape, Size, shape_of, size_of_json, size_of_text
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.subscription import FILTER_LENGTH_MAX
 
@@ -55,7 +55,7 @@ class Token(NamedTuple):
 class Filter:
     """Made by `compile_filter`. Safe in any thread."""
 
-    def __init__(self, text: str, program: Any, shape: Shape) -> None:
+    def __init__(self, text: str, program: Any, shape: FilterShape) -> None:
         self.text = text
         self.errors = 0  # messages about which it could not be answered
         self._program = program

@@ -273,12 +273,12 @@ class _HttpConnection(asyncio.Protocol):
 
 def is_loopback_name(host: str, own_name: str = "") -> bool:
     """Whether a `Host` is one of loopback's own, or the one by which this machine is known to clients."""
-    from ipaddress import ip_address  # by whoever asks first: a start does without it
-
     name = host.rpartition(":")[0] if host.count(":") == 1 or "]:" in host else host
     name = name.strip("[]").lower()
-    if name == "localhost" or name.endswith(".localhost") or (own_name and name == own_name.lower()):
+    if name in ("localhost", "127.0.0.1") or name.endswith(".localhost") or (own_name and name == own_name.lower()):
         return True
+    from ipaddress import ip_address  # a start does without it
+
     try:
         return ip_address(name).is_loopback
     except ValueError:
