@@ -55,6 +55,23 @@ async def test_records_are_fetched_acknowledged_and_not_seen_again(tmp_path: Pat
         assert (told.start_offset, told.lag) == (3, 0)
 
 
+async def test_what_a_fetch_acknowledges_and_what_it_acquires_is_written_down_in_one_record(tmp_path: Path) -> None:
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic("t", 1)
+        await earliest(node)
+        await produce(node, *(b"%d" % number for number in range(20)))
+        consumer = await joined(node)
+        assert list(await consumer.fetch(max_records=10, share_acquire_mode=1)) == list(range(10))
+        (shard,) = [one for one in node.broker.shares.states.runtime.shards if one.coordinator.known_keys()]
+        written = shard.partition.next_offset
+        each = [(at, at, ACCEPT) for at in range(10)]
+        assert list(await consumer.fetch(each, max_records=10, share_acquire_mode=1)) == list(range(10, 20))
+        assert shard.partition.next_offset == written + 1
+        assert await consumer.acknowledge(*((at, at, ACCEPT) for at in range(11, 20, 2))) is ErrorCode.NONE
+        assert await consumer.acknowledge(*((at, at, ACCEPT) for at in range(12, 20, 2))) is ErrorCode.NONE
+        assert (await offsets(node))["t", 0].start_offset == 10
+
+
 async def test_two_consumers_share_one_partition(tmp_path: Path) -> None:
     async with running(tmp_path, **QUICK) as node, node.another() as other:
         await node.topic("t", 1)

@@ -7,6 +7,7 @@ from random import Random
 from typing import Any, get_type_hints
 from uuid import UUID
 
+from clarion.wire.messages import fields_of
 from clarion.wire.plan import FieldPlan, StructPlan, plan_of
 from clarion.wire.reader import neutral_struct
 
@@ -45,7 +46,7 @@ def _without_own(plan: StructPlan) -> StructPlan:
 
 def _struct(plan: StructPlan, neutral: type[Any], random: Random) -> Any:
     hints = get_type_hints(neutral)
-    known = {field.name for field in dataclasses.fields(neutral)}
+    known = fields_of(neutral)
     values = {
         field.name: _value(field, hints[field.name], random)
         for field in (*plan.fields, *plan.tagged)

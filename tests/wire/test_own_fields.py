@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
+from typing import Any
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clarion.model.errors import MalformedError
 from clarion.wire import apis, bridge
 from clarion.wire.cursor import FieldReader
+from clarion.wire.limits import request_elements_max
 from clarion.wire.messages.share_groups import (
     AcknowledgementBatch,
     ShareAcknowledgeRequest,
@@ -53,3 +59,36 @@ def test_their_numbers_are_beyond_kafkas_and_each_stands_once() -> None:
             tags = [int(line.split(" tag ")[1].split()[0]) for line in lines if not line.startswith(" ")]
             assert tags == sorted(set(tags))
             assert tags[0] >= FIRST_OWN_TAG
+
+
+TYPES = st.lists(st.integers(0, 4), min_size=1, max_size=1) | st.lists(st.integers(-128, 127), max_size=3)
+OFFSETS = st.integers(-(2**63), 2**63 - 1)
+PLAIN = st.tuples(OFFSETS, OFFSETS, TYPES.map(tuple))
+LONGER = st.tuples(OFFSETS, OFFSETS, TYPES.map(tuple), st.integers(-1, 9), st.text(max_size=3), st.integers(0, 9))
+
+
+@given(st.lists(PLAIN | LONGER, max_size=6) | st.lists(PLAIN, max_size=50), st.booleans())
+def test_acknowledgements_that_are_read_in_one_go_are_what_each_by_itself_is(
+    batches: list[tuple[Any, ...]], is_cut_off: bool
+) -> None:
+    said = tuple(AcknowledgementBatch(*one) for one in batches)
+    partition = ShareFetchPartition(partition_index=1, acknowledgement_batches=said)
+    sent = ShareAcknowledgeRequest(group_id="g", member_id="m", topics=(ShareFetchTopic(partitions=(partition,)),))
+    body = bridge.encode(sent, apis.SHARE_ACKNOWLEDGE, 2, "request")
+    if is_cut_off:
+        with pytest.raises(MalformedError):
+            bridge.decode(ShareAcknowledgeRequest, apis.SHARE_ACKNOWLEDGE, 2, "request", body[:-4])
+    else:
+        assert bridge.decode(ShareAcknowledgeRequest, apis.SHARE_ACKNOWLEDGE, 2, "request", body) == sent
+
+
+def test_acknowledgements_that_are_read_in_one_go_count_as_the_elements_that_they_are() -> None:
+    half = request_elements_max(apis.SHARE_ACKNOWLEDGE) // 2
+    batches = tuple(AcknowledgementBatch(at, at, (1,)) for at in range(half + 1))
+    partition = ShareFetchPartition(partition_index=1, acknowledgement_batches=batches)
+    sent = ShareAcknowledgeRequest(group_id="g", member_id="m", topics=(ShareFetchTopic(partitions=(partition,)),))
+    with pytest.raises(MalformedError, match="more than are taken"):
+        bridge.decode(
+            ShareAcknowledgeRequest, apis.SHARE_ACKNOWLEDGE, 2, "request",
+            bridge.encode(sent, apis.SHARE_ACKNOWLEDGE, 2, "request"),
+        )  # fmt: skip

@@ -10,6 +10,8 @@ from clarion.queues.state_batches import StateBatch
 
 NEVER: Final = 2**62  # as the end of a wait: until somebody says so
 SPENT: Final = "not acknowledged after {} deliveries"
+_AVAILABLE, _ACQUIRED = RecordState.AVAILABLE, RecordState.ACQUIRED
+_new = tuple.__new__  # hundreds are made for one request
 
 
 def to_batch(run: RecordRun, first: int, last: int, wall_ahead_ms: int) -> StateBatch:
@@ -18,10 +20,10 @@ def to_batch(run: RecordRun, first: int, last: int, wall_ahead_ms: int) -> State
     When a record is due that nobody has had yet, its own header says, and so it is not written down; nor is that one
     waits for its key's turn, which the next leader finds out.
     """
-    if run.state is RecordState.ACQUIRED:
-        return StateBatch(first, last, RecordState.AVAILABLE, run.deliveries)
+    if run.state is _ACQUIRED:
+        return _new(StateBatch, (first, last, _AVAILABLE, run.deliveries, 0, ""))
     available_at_ms = run.until_ms + wall_ahead_ms if 0 < run.until_ms < NEVER and run.deliveries else 0
-    return StateBatch(first, last, run.state, run.deliveries, available_at_ms, run.reason)
+    return _new(StateBatch, (first, last, run.state, run.deliveries, available_at_ms, run.reason))
 
 
 def to_run(batch: StateBatch, first: int, limits: ShareLimits, now_ms: int, wall_ahead_ms: int) -> RecordRun:

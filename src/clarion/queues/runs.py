@@ -182,19 +182,26 @@ class Runs:
             self._runs[low : high + 1] = joined
             self._firsts[low : high + 1] = [run.first for run in joined]
 
-    def pieces(self, ranges: Sequence[tuple[int, int]]) -> Iterator[tuple[RecordRun, int, int]]:
-        """Of ranges in order: the runs that have some of them, and which."""
+    def pieces(self, ranges: Sequence[tuple[int, int]]) -> list[tuple[RecordRun, int, int]]:
+        """Of ranges in order: the runs that have some of them, and from where to where in each. What lies between two
+        ranges of one run is the same as they are, and goes with them."""
         runs, firsts, at = self._runs, self._firsts, 0
+        found: list[tuple[RecordRun, int, int]] = []
         for first, last in ranges:
             if at < len(runs) and runs[at].last < first:
                 at = max(bisect_right(firsts, first, at) - 1, at)
             while at < len(runs) and runs[at].first <= last:
                 run = runs[at]
                 if run.last >= first:
-                    yield run, max(run.first, first), min(run.last, last)
+                    until = min(run.last, last)
+                    if found and found[-1][0] is run:
+                        found[-1] = run, found[-1][1], until
+                    else:
+                        found.append((run, max(run.first, first), until))
                 if run.last >= last:
                     break
                 at += 1
+        return found
 
     def drop_done(self) -> int:
         """Move the start to the first record that is not done. How many offsets were dropped."""

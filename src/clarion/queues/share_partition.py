@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from clarion.model.errors import ErrorCode, KafkaError
-from clarion.queues.acknowledgements import RULES_DECIDE, Acknowledgement, AcknowledgeType, by_type
+from clarion.queues.acknowledgements import RULES_DECIDE, Acknowledgement, AcknowledgeType, accepted_spans, by_type
 from clarion.queues.acquisition import Acquired, AcquireMode, Fate, Readable, Taker
 from clarion.queues.key_order import KeyOrder
 from clarion.queues.persisted_runs import NEVER
@@ -29,7 +29,6 @@ from clarion.queues.share_window import ACKNOWLEDGED, ACQUIRED, ARCHIVED, ARCHIV
 
 BATCH_MAX: Final = 10_000  # of a longer batch no more are taken at a time: as many as the largest window of a group
 REJECTED: Final = "rejected"  # why, if whoever rejects it does not say
-_ACCEPT: Final = int(AcknowledgeType.ACCEPT)
 _MANY: Final = 4  # acknowledgements, from which on one pass over the runs is cheaper than looking for each
 
 
@@ -158,9 +157,11 @@ class SharePartition(ShareWindow):
     def acknowledge(self, member: str, acknowledgements: Sequence[Acknowledgement], now_ms: int) -> None:
         """All of it, or none: a record that is not in this member's hands makes it INVALID_RECORD_STATE."""
         self.expire(now_ms)
-        if len(acknowledgements) >= _MANY and self._are_accepted(acknowledgements):
-            self._accept_each(member, [(one.first, one.last) for one in acknowledgements])
-            return
+        if len(acknowledgements) >= _MANY:
+            spans = accepted_spans(acknowledgements)
+            if spans is not None and self._runs.start <= spans[0][0] and spans[-1][1] < self._runs.next:
+                self._accept_each(member, spans)
+                return
         for one in acknowledgements:
             self._check_held(member, one.first, one.last, one.deliveries)
         start = self._runs.start
@@ -169,12 +170,6 @@ class SharePartition(ShareWindow):
                 if max(first, start) <= last:
                     self._apply(max(first, start), last, kind, now_ms, one)
         self._runs.drop_done()
-
-    def _are_accepted(self, acknowledgements: Sequence[Acknowledgement]) -> bool:
-        """Whether all are of the kind that nearly all are, and of records in the window."""
-        if acknowledgements[0].first < self._runs.start or acknowledgements[-1].last >= self._runs.next:
-            return False
-        return all(len(one.types) == 1 and one.types[0] == _ACCEPT and not one.deliveries for one in acknowledgements)
 
     def _accept_each(self, member: str, spans: list[tuple[int, int]]) -> None:
         """The same as one by one, in one pass. What is refused is so before anything has changed."""

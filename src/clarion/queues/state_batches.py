@@ -36,8 +36,8 @@ def combined(before: Sequence[StateBatch], later: Sequence[StateBatch], start_of
     """`before` with `later` written over it, from the start on; in order, neighbours that are alike joined."""
     dropped = bisect_left(before, start_offset, key=lambda one: one.last)
     result = list(before[dropped:])
-    if all(one.last < other.first for one, other in pairwise(later)) and len(later) * _FEW >= len(result):
-        result = _merged(result, later)
+    if len(later) > 1 and all(one.last < other.first for one, other in pairwise(later)):
+        _overwrite_all(result, later)
     else:
         for batch in later:
             _overwrite(result, batch)
@@ -47,6 +47,18 @@ def combined(before: Sequence[StateBatch], later: Sequence[StateBatch], start_of
     if result and result[0].first < start_offset:
         result[0] = result[0]._replace(first=start_offset)
     return result
+
+
+def _overwrite_all(batches: list[StateBatch], new: Sequence[StateBatch]) -> None:
+    """Those that lie between the first and the last of the new ones, and a neighbour on each side, are gone through in
+    one pass; unless they are many for each new one."""
+    low = max(bisect_left(batches, new[0].first, key=lambda one: one.last) - 1, 0)
+    high = bisect_right(batches, new[-1].last, key=lambda one: one.first) + 1
+    if high - low <= len(new) * _FEW:
+        batches[low:high] = _merged(batches[low:high], new)
+    else:
+        for batch in new:
+            _overwrite(batches, batch)
 
 
 def _overwrite(batches: list[StateBatch], new: StateBatch) -> None:
@@ -94,4 +106,4 @@ def _append(batches: list[StateBatch], batch: StateBatch) -> None:
 
 
 def _cut(one: StateBatch, first: int, last: int) -> StateBatch:
-    return StateBatch(first, last, one.state, one.deliveries, one.available_at_ms, one.reason)
+    return tuple.__new__(StateBatch, (first, last, *one[2:]))

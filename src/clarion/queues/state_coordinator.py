@@ -106,6 +106,7 @@ class ShareStateCoordinator:
         self._states: dict[ShareKey, ShareState] = {}
         self._snapshot_offsets: dict[ShareKey, int] = {}  # the oldest first: each new snapshot goes to the end
         self._next_offset = 0
+        self._last_written: tuple[bytes, r.ShareUpdate] | None = None  # it comes back at once, to be replayed
 
     # Life
 
@@ -118,7 +119,11 @@ class ShareStateCoordinator:
         if kind == r.SNAPSHOT_TYPE:
             self._replay_snapshot(share_key, value, offset)
         elif value is not None:
-            self._replay_update(share_key, r.decode_update(value))
+            self._replay_update(share_key, self._update_in(value))
+
+    def _update_in(self, value: bytes) -> r.ShareUpdate:
+        written, self._last_written = self._last_written, None
+        return written[1] if written is not None and written[0] is value else r.decode_update(value)
 
     def _replay_snapshot(self, key: ShareKey, value: bytes | None, offset: int) -> None:
         if value is None:
@@ -220,7 +225,9 @@ class ShareStateCoordinator:
             state.snapshot_epoch, request.leader_epoch, delta.start_offset, delta.done_count, delta.batches
         )
         if state.updates + 1 < self.updates_per_snapshot:
-            out.write(r.encode_key(r.UPDATE_TYPE, request.key), r.encode_update(update))
+            value = r.encode_update(update)
+            self._last_written = value, update
+            out.write(r.encode_key(r.UPDATE_TYPE, request.key), value)
         else:
             self._write_snapshot(out, request.key, _updated(state, update), call.wall_ms)
         self._refresh_oldest(out, request.key, call.wall_ms)

@@ -7,7 +7,6 @@ dropped, fields that the version lacks keep the class's default.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import MISSING, fields
 from functools import cache
 from itertools import groupby
 from struct import Struct, unpack_from
@@ -15,6 +14,8 @@ from typing import Any, Final, get_args, get_origin, get_type_hints
 
 from clarion.model.errors import MalformedError
 from clarion.wire.cursor import FieldReader
+from clarion.wire.fields import Body
+from clarion.wire.messages import fields_of
 from clarion.wire.plan import FIXED, FieldPlan, StructPlan, strip_optional
 
 Read = Callable[[FieldReader], Any]
@@ -68,11 +69,11 @@ def _check_fits(plan: StructPlan, neutral: type[Any] | None, hints: dict[str, An
     if neutral is None:
         return
     planned = {field.name: field for field in (*plan.fields, *plan.tagged)}
-    for field in fields(neutral):
-        is_missing = field.name not in planned
-        assert not (is_missing and field.default is MISSING), f"{neutral.__name__}.{field.name} needs a default"
-        may_be_null = not is_missing and planned[field.name].is_nullable
-        assert not may_be_null or strip_optional(hints[field.name])[1], f"{neutral.__name__}.{field.name} may be null"
+    for name, has_default in fields_of(neutral).items():
+        is_missing = name not in planned
+        assert has_default or not is_missing, f"{neutral.__name__}.{name} needs a default"
+        may_be_null = not is_missing and planned[name].is_nullable
+        assert not may_be_null or strip_optional(hints[name])[1], f"{neutral.__name__}.{name} may be null"
 
 
 def _steps(plan: StructPlan, hints: dict[str, Any]) -> Iterator[ReadInto]:
@@ -206,7 +207,7 @@ def _check_null(field: FieldPlan, is_nullable: bool) -> None:
 
 
 def _array_reader(field: FieldPlan, hints: dict[str, Any]) -> Read:
-    read_elements = _numbers_reader(field.kind) if field.kind in FIXED else _each(_element_reader(field, hints))
+    read_elements = _elements_reader(field, hints)
     bytes_min = field.element_bytes_min
     assert bytes_min > 0, f"elements of {field.name} take no bytes, so their count cannot be bounded"
 
@@ -221,7 +222,18 @@ def _array_reader(field: FieldPlan, hints: dict[str, Any]) -> Read:
     return read_array
 
 
-def _numbers_reader(kind: str) -> Callable[[FieldReader, int], tuple[Any, ...]]:
+ReadElements = Callable[[FieldReader, int], tuple[Any, ...]]
+
+
+def _elements_reader(field: FieldPlan, hints: dict[str, Any]) -> ReadElements:
+    if field.kind in FIXED:
+        return _numbers_reader(field.kind)
+    each = _each(_element_reader(field, hints))
+    read_alike = getattr(neutral_struct(hints.get(field.name)), "read_alike", None)
+    return each if read_alike is None else _alike(read_alike, each)
+
+
+def _numbers_reader(kind: str) -> ReadElements:
     code, size = FIXED[kind]
 
     def read_numbers(cursor: FieldReader, count: int) -> tuple[Any, ...]:
@@ -232,7 +244,22 @@ def _numbers_reader(kind: str) -> Callable[[FieldReader, int], tuple[Any, ...]]:
     return read_numbers
 
 
-def _each(read: Read) -> Callable[[FieldReader, int], tuple[Any, ...]]:
+def _alike(read_alike: Callable[[Body, int, int], tuple[list[Any], int] | None], each: ReadElements) -> ReadElements:
+    """A class of which messages bring thousands knows how to read them in one go, where all have the usual form: each
+    with one element in an array of its own."""
+
+    def read_elements(cursor: FieldReader, count: int) -> tuple[Any, ...]:
+        found = read_alike(cursor.data, cursor.at, count)
+        if found is None:
+            return each(cursor, count)
+        cursor.expect_elements(count, 0)  # those inside
+        elements, cursor.at = found
+        return tuple(elements)
+
+    return read_elements
+
+
+def _each(read: Read) -> ReadElements:
     def read_each(cursor: FieldReader, count: int) -> tuple[Any, ...]:
         return tuple([read(cursor) for _ in range(count)])
 

@@ -1,9 +1,10 @@
 """ShareFetch v1-2: records for a member of a share group, which are its own until it acknowledges them (KIP-932).
 
 v2 acquire mode (KIP-1206), renewals (KIP-1222). Acknowledgements in the same request happen first. Records come as
-whole batches of the log; which of them are the member's, and how often each was delivered, is told beside them, and is
-durable before the reply. Who finds nothing waits, in line with the others (`share_leaders`), unless it has
-acknowledged something: that is answered at once. A client that says more over another connection ends the wait.
+whole batches of the log; which of them are the member's, and how often each was delivered, is told beside them. Both
+are durable before the reply, mostly by one write. Who finds nothing waits, in line with the others (`share_leaders`),
+unless it has acknowledged something: that is answered at once. A client that says more over another connection ends
+the wait.
 
 Left out: there are no transactions yet, so both isolation levels read up to the watermark. The optimal size of a batch
 of acquired records is not used: runs are as long as they are.
@@ -72,6 +73,7 @@ async def handle(broker: Broker, request: ShareFetchRequest, context: RequestCon
         await _fetch(member, session, request, reply, context)
         if session.is_over:
             give_back(broker, session)  # what it took since the member has said good-bye
+    await reply.wait_acknowledged()
     return reply.response()
 
 
@@ -138,19 +140,35 @@ class _Reply:
     def __init__(self, member: Member) -> None:
         self._member = member
         self._partitions: dict[SharedPartition, dict[str, object]] = {}
+        self._acknowledged: list[tuple[SharedPartition, asyncio.Future[None]]] = []  # done when it is durable
 
     @property
     def has_something(self) -> bool:
         return bool(self._partitions)
 
     async def acknowledge(self, one: SharedPartition, what: ShareFetchPartition, *, may_renew: bool) -> None:
-        told = self._partitions.setdefault(one, {})
+        self._partitions.setdefault(one, {})
         try:
-            await acknowledge(self._member, one, what, may_renew=may_renew)
+            leader = await acknowledge(self._member, one, what, may_renew=may_renew)
         except KafkaError as error:
-            told["acknowledge_error_code"] = error.code
-            told["acknowledge_error_message"] = error.message or None
-            told["current_leader"] = leader_told(self._member, error.code, one)
+            self._not_acknowledged(one, error)
+            return
+        saved = leader.saved()
+        if saved is not None:
+            self._acknowledged.append((one, saved))
+
+    async def wait_acknowledged(self) -> None:
+        for one, saved in self._acknowledged:
+            try:
+                await asyncio.shield(saved)  # others wait for the same write
+            except KafkaError as error:
+                self._not_acknowledged(one, error)
+
+    def _not_acknowledged(self, one: SharedPartition, error: KafkaError) -> None:
+        told = self._partitions[one]
+        told["acknowledge_error_code"] = error.code
+        told["acknowledge_error_message"] = error.message or None
+        told["current_leader"] = leader_told(self._member, error.code, one)
 
     def found(self, one: SharedPartition, fetched: ShareFetched) -> None:
         told = self._partitions.setdefault(one, {})

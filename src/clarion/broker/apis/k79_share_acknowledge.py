@@ -61,7 +61,8 @@ async def _one(
     member: Member, partition: SharedPartition, asked: ShareFetchPartition, may_renew: bool
 ) -> ShareAcknowledgePartitionData:
     try:
-        await acknowledge(member, partition, asked, may_renew=may_renew)
+        leader = await acknowledge(member, partition, asked, may_renew=may_renew)
+        await leader.wait_saved()
     except KafkaError as error:
         return ShareAcknowledgePartitionData(
             partition_index=asked.partition_index,

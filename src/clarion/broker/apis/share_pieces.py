@@ -12,7 +12,7 @@ from clarion.broker.share_leader import ShareLeader
 from clarion.groups.names import check_names
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import TopicId
-from clarion.queues.acknowledgements import Acknowledgement, check_acknowledgements
+from clarion.queues.acknowledgements import check_acknowledgements, said_in
 from clarion.queues.sessions import PARTITIONS_MAX, SharedPartition, ShareSession
 from clarion.replication import Partition
 from clarion.wire.messages.share_groups import (
@@ -71,20 +71,15 @@ def check_count(topics: Sequence[ShareFetchTopic | ForgottenShareTopic]) -> None
 
 async def acknowledge(
     member: Member, partition: SharedPartition, asked: ShareFetchPartition, *, may_renew: bool
-) -> None:
-    """Returns when it is durable. KafkaError says why it has not happened."""
-    batches = [
-        Acknowledgement(
-            one.first_offset, one.last_offset, one.acknowledge_types, one.delay_ms, one.reason, one.extend_ms
-        )
-        for one in asked.acknowledgement_batches
-    ]
+) -> ShareLeader:
+    """It has happened, and is durable when the share-partition is saved (`wait_saved`). KafkaError says why not."""
+    said = said_in(asked.acknowledgement_batches)
     if may_renew and not member.rules.may_renew:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "renewals are switched off for this group")
-    check_acknowledgements(batches, may_renew=may_renew)
+    check_acknowledgements(said, may_renew=may_renew)
     leader = await member.leader(*partition)
-    leader.acknowledge(member.member_id, member.rules, batches)
-    await leader.wait_saved()
+    leader.acknowledge(member.member_id, member.rules, said)
+    return leader
 
 
 def give_back(broker: Broker, session: ShareSession) -> None:

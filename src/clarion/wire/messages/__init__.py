@@ -7,7 +7,7 @@ has a default. Values are plain: int (times in milliseconds), str, bytes, bool, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from typing import Any, TypeVar, dataclass_transform
 
 T = TypeVar("T")
@@ -24,6 +24,13 @@ def message(cls: type[T]) -> type[T]:
     for name, method in (("__eq__", _is_equal), ("__hash__", _hash), ("__repr__", _text)):
         setattr(made, name, method)
     return made
+
+
+def fields_of(neutral: Any) -> dict[str, bool]:
+    """The fields of a message class, and whether each has a default. A NamedTuple is one, too: for thousands of it."""
+    if issubclass(neutral, tuple):
+        return {name: name in neutral._field_defaults for name in neutral._fields}
+    return {field.name: field.default is not MISSING for field in fields(neutral)}
 
 
 def _values(one: Any) -> list[Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from struct import Struct
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from clarion.model.ids import NO_TOPIC_ID
@@ -81,9 +83,12 @@ class ShareGroupDescribeResponse:
 # ShareFetch (78), versions 1–2. v2 adds the acquire mode and renewals.
 
 
-@message
-class AcknowledgementBatch:
-    """The last three are Clarion's own (`wire.own_fields`)."""
+_ONE_TYPE: Final = Struct(">qqBbB")  # both offsets, the length of an array of one plus one, it, and no tagged fields
+_TYPES: Final = tuple((kind,) for kind in range(128))
+
+
+class AcknowledgementBatch(NamedTuple):
+    """The last three are Clarion's own (`wire.own_fields`). A tuple, because requests bring thousands of them."""
 
     first_offset: int
     last_offset: int
@@ -91,6 +96,20 @@ class AcknowledgementBatch:
     delay_ms: int = -1
     reason: str = ""
     extend_ms: int = 0
+
+    @classmethod
+    def read_alike(cls, data: bytes, at: int, count: int) -> tuple[list[AcknowledgementBatch], int] | None:
+        """So many in one go, and where they end, if each has one type and nothing else; None if one is different."""
+        end = at + count * _ONE_TYPE.size
+        if end > len(data):
+            return None
+        rows, new = _ONE_TYPE.iter_unpack(data[at:end]), tuple.__new__
+        read = [
+            new(cls, (first, last, _TYPES[kind], -1, "", 0))
+            for first, last, size, kind, tags in rows
+            if size == 2 and tags == 0 and kind >= 0
+        ]
+        return (read, end) if len(read) == count else None
 
 
 @message
