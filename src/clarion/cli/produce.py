@@ -92,6 +92,7 @@ def produce(
             "acks": acks,
             "linger.ms": 5,
             "message.max.bytes": 100_000_000,  # the topic's own limit decides
+            "allow.auto.create.topics": False,  # it is there by now; one that is deleted meanwhile stays so
         }
         run = Run(link.producer(settings), link, topic)
         _send_all(run, source, read, rate)

@@ -161,6 +161,11 @@ def unknown_topic(topic: str, known: Iterable[str]) -> UnknownTopic:
     return UnknownTopic(f"there is no topic {topic!r}; {hint}")
 
 
+def deleted_topic(what: str, topic: str) -> UnknownTopic:
+    """It was there when `what` was begun."""
+    return UnknownTopic(f"{what}: the topic was deleted; bus.create({topic!r}) makes it anew")
+
+
 def not_acknowledged(places: Sequence[tuple[str, int, int]]) -> NotAcknowledged:
     shown = ", ".join(f"{topic}-{partition}@{offset}" for topic, partition, offset in places[:3])
     more = f" and {len(places) - 3} more" if len(places) > 3 else ""

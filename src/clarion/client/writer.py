@@ -10,10 +10,19 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from uuid import UUID
 
 from clarion.client.broker_links import LedTopic
 from clarion.client.bus_settings import BusSettings
-from clarion.client.errors import ClarionError, ClosedError, InvalidRequest, MessageTooLarge, Timeout, UnknownTopic
+from clarion.client.errors import (
+    ClarionError,
+    ClosedError,
+    InvalidRequest,
+    MessageTooLarge,
+    Timeout,
+    UnknownTopic,
+    deleted_topic,
+)
 from clarion.client.library_errors import library_error
 from clarion.client.partitioners import Partitioner, by_key
 
@@ -24,6 +33,8 @@ _LINGER_MS: Final = 1  # long enough for many writers' messages to travel togeth
 _MESSAGE_BYTES_MAX: Final = 100 * 1024 * 1024  # topics say how much they take, mostly less: the broker refuses the rest
 _BUFFER_KILOBYTES_MAX: Final = 256 * 1024  # of messages under way; writers wait beyond it
 _SERVE_SECONDS: Final = 0.1  # at a time, before it is seen that the writer is closed, or has nothing to do
+_BROKERS_HEAR_MS: Final = 2_000  # until every broker of a cluster has heard of a topic that was just made
+_IDS_MAX: Final = 10_000  # topics of which it is known what they were when they were last written to
 _ANY_PARTITION: Final = -1
 
 OnWritten = Callable[[Any, Any], None]  # confluent-kafka's: an error or None, and its message
@@ -61,6 +72,7 @@ class MessageWriter:
         self._partitioner = partitioner
         self._timeout_seconds = settings.timeout_ms / 1000
         self._has_work = threading.Event()
+        self._ids: dict[str, UUID] = {}  # of the topics that were written to, by name
         self._is_closed = False
         self._failure: ClarionError | None = None  # of a message whose future nobody need look at
         self._server = threading.Thread(target=self._serve, name="clarion-writer", daemon=True)
@@ -109,12 +121,14 @@ class MessageWriter:
             raise ClosedError("the connection is closed; connect again to write")
         partition = self._partition(topic, message)
         try:
+            if self._ids.get(topic.name) != topic.topic_id:
+                self._note_id(topic)
             try:
                 self._produce(topic.name, partition, message, on_written)
             except KafkaException as error:
-                if error.args[0].code() != KafkaError._UNKNOWN_PARTITION:
+                if error.args[0].code() not in (KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC):
                     raise
-                self._producer.list_topics(topic.name, self._timeout_seconds)  # the topic has got it just now
+                self._producer.list_topics(topic.name, self._timeout_seconds)  # it may be there since a moment ago
                 self._produce(topic.name, partition, message, on_written)
         except BufferError as full:
             raise BufferFullError from full
@@ -122,6 +136,14 @@ class MessageWriter:
             raise _failed(error.args[0], topic.name, message) from error
         if not self._has_work.is_set():
             self._has_work.set()
+
+    def _note_id(self, topic: LedTopic) -> None:
+        """One that was made anew may have fewer partitions than the library thinks."""
+        if topic.name in self._ids:
+            self._producer.list_topics(topic.name, self._timeout_seconds)
+        elif len(self._ids) >= _IDS_MAX:
+            self._ids.clear()
+        self._ids[topic.name] = topic.topic_id
 
     def _produce(self, topic: str, partition: int, message: NewMessage, on_written: OnWritten) -> None:
         self._producer.produce(
@@ -188,6 +210,8 @@ def _producer_settings(settings: BusSettings) -> dict[str, Any]:
         "message.max.bytes": _MESSAGE_BYTES_MAX,
         "queue.buffering.max.kbytes": _BUFFER_KILOBYTES_MAX,
         "delivery.timeout.ms": settings.timeout_ms,
+        "allow.auto.create.topics": False,  # one that was deleted stays so: `create` alone makes topics
+        "topic.metadata.propagation.max.ms": _BROKERS_HEAR_MS,
     }
 
 
@@ -204,6 +228,8 @@ def _failed(error: Any, topic: str, message: NewMessage) -> ClarionError:
             "max.message.bytes",
             failure.code,
         )
+    if isinstance(failure, UnknownTopic):
+        return deleted_topic(f"write to {topic!r}", topic)
     return failure
 
 
