@@ -260,3 +260,14 @@ def test_following_says_in_a_terminal_that_it_waits(clarion, topic):
         follower.send_signal(signal.SIGINT)
         assert follower.wait(20) == 0
     os.close(ours)
+
+
+def test_who_follows_a_topic_that_is_deleted_is_told(clarion, topic):
+    words = [sys.executable, "-m", "clarion", "-b", clarion.bootstrap, "consume", topic, "-f", "--from", "start"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=clean_environment()) as follower:
+        clarion("produce", topic, stdin=b"hello\n")
+        assert follower.stdout.readline() == b"hello\n"
+        assert clarion("topic", "delete", topic, "--yes").status == 0
+        _, errors = follower.communicate(timeout=60)
+        assert follower.returncode == 1
+        assert topic in errors.decode()

@@ -47,7 +47,7 @@ def test_subscriptions_are_made_when_the_broker_is_back() -> None:
 def test_a_stream_goes_on_when_partitions_are_looked_for_while_nobody_answers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("clarion.client.stream_source._PARTITIONS_SECONDS", 0.0)
+    monkeypatch.setattr("clarion.client.stream_source._LOOK_SECONDS", 0.0)
     with embedded() as broker, clarion.connect(broker.bootstrap, timeout=10) as bus:
         bus.create("orders")
         bus.write("orders", b"before")

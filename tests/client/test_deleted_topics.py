@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterator
+
 import pytest
 
 import clarion
 from clarion.client.bus import Bus
 from clarion.model.errors import ErrorCode
-from clarion.testing import EmbeddedBroker
+from clarion.testing import EmbeddedBroker, embedded
+
+from .words import PATIENCE_SECONDS, take
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[EmbeddedBroker]:
+    """It makes topics for whoever asks for them, as Kafka does."""
+    with embedded(metrics_port=0, auto_create_topics_enable=True) as broker:
+        yield broker
 
 
 def test_a_write_makes_no_topic_anew_that_was_deleted(bus: Bus, broker: EmbeddedBroker, topic: str) -> None:
@@ -32,3 +44,56 @@ def test_a_topic_that_is_made_anew_is_written_to_by_those_who_wrote_to_the_one_b
             bus.write(topic, b"in between")
         another.create(topic)
     assert bus.write(topic, b"after").offset == 0
+
+
+@pytest.mark.parametrize("subscription", [None, "stream", "queue"])
+def test_who_reads_a_topic_that_is_deleted_is_told(
+    bus: Bus, broker: EmbeddedBroker, topic: str, subscription: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("clarion.client.stream_source._LOOK_SECONDS", 1.0)
+    name = None if subscription is None else bus.subscribe(topic, f"{topic}-{subscription}", mode=subscription).name
+    bus.write(topic, b"the last one")
+    with bus.read(topic, subscription=name) as reading:
+        take(reading, 1)
+        with clarion.connect(broker.bootstrap) as another:
+            another.delete_topic(topic)
+        with pytest.raises(clarion.UnknownTopic, match=f"read '{topic}'"):
+            take(reading, 1)
+    assert topic not in broker.topics()
+
+
+async def test_so_is_who_reads_it_with_asyncio(broker: EmbeddedBroker, topic: str) -> None:
+    async with clarion.connect_async(broker.bootstrap) as bus:
+        name = (await bus.subscribe(topic)).name
+        async with asyncio.timeout(PATIENCE_SECONDS), bus.read(topic, subscription=name) as reading:
+            await bus.delete_topic(topic)
+            with pytest.raises(clarion.UnknownTopic, match=f"read '{topic}' for '{name}': the topic was deleted"):
+                await reading.next()
+
+
+def test_what_is_said_of_messages_of_a_deleted_topic_is_not_said_for_ever(
+    bus: Bus, broker: EmbeddedBroker, topic: str
+) -> None:
+    name = bus.subscribe(topic).name
+    bus.write_many(topic, [b"one", b"two"])
+    with bus.read(topic, subscription=name) as reading:
+        one, two = take(reading, 2)
+        bus.delete_topic(topic)
+        one.ack()
+        with pytest.raises(clarion.UnknownTopic):
+            take(reading, 1)
+        with pytest.raises(clarion.NotAcknowledged, match=f"{topic}-"):
+            reading.flush()
+        with pytest.raises(clarion.ClosedError):
+            two.ack()
+
+
+def test_a_queue_is_read_on_when_its_topic_is_made_anew(bus: Bus, broker: EmbeddedBroker, topic: str) -> None:
+    name = bus.subscribe(topic).name
+    with bus.read(topic, subscription=name) as reading:
+        bus.write(topic, b"of the first")
+        assert take(reading, 1)[0].value == b"of the first"
+        bus.delete_topic(topic)
+        bus.create(topic)
+        bus.write(topic, b"of the second")
+        assert take(reading, 1)[0].value == b"of the second"

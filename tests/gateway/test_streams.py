@@ -180,3 +180,23 @@ async def test_sockets_and_events_that_cannot_be_are_refused(api, http_broker, t
         for name, headers in (("nobody", {}), (streamed, {}), (queue, {"Origin": "http://evil.example"})):
             with pytest.raises(aiohttp.WSServerHandshakeError):
                 await session.ws_connect(f"{http_broker.http_url}/v1/subscriptions/{name}/socket", headers=headers)
+
+
+async def test_streams_of_a_topic_that_is_deleted_end_and_say_so(api, http_broker, topic, queue):
+    async with aiohttp.ClientSession() as session:
+        there = f"{http_broker.http_url}/v1"
+        async with (
+            session.get(f"{there}/topics/{topic}/events") as of_topic,
+            session.get(f"{there}/subscriptions/{queue}/events") as of_queue,
+            session.ws_connect(f"{there}/subscriptions/{queue}/socket") as socket,
+            asyncio.timeout(SECONDS),
+        ):
+            await socket.send_json({"type": "credit", "messages": 1})
+            assert (await asyncio.to_thread(api.ask, "DELETE", f"/v1/topics/{topic}")).status == 200
+            for response in (of_topic, of_queue):
+                said = (await response.content.read()).decode()
+                assert "event: problem" in said
+                assert "UNKNOWN_TOPIC_OR_PARTITION" in said
+            told = await socket.receive_json()
+            assert told["problem"]["status"] == 404
+    check_problem(await asyncio.to_thread(api.post, f"/v1/subscriptions/{queue}:pull", {}), 404, "create it anew")

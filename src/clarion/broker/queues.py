@@ -136,10 +136,10 @@ class Queues:
 
     async def _leaders(self, who: Principal, subscription: Subscription) -> list[ShareLeader]:
         """Those of this broker, each time with another one first."""
-        topics = [
-            self._broker.resolver.topic(who, Operation.READ, name)
-            for name in self._broker.subscriptions.topics_of(subscription)
-        ]
+        names = self._broker.subscriptions.topics_of(subscription)
+        if not names and subscription.pattern is None:  # whoever waits would wait for ever
+            raise _deleted(subscription)
+        topics = [self._broker.resolver.topic(who, Operation.READ, name) for name in names]
         places = [
             (topic, index)
             for topic in topics
@@ -271,6 +271,14 @@ class Queues:
     async def _settled_by(self, who: Principal, subscription: str, receipt: _Receipt) -> ShareLeader:
         topic = self._broker.resolver.topic_by_id(who, Operation.READ, receipt.topic_id)
         return await self._leader(subscription, topic, receipt.partition)
+
+
+def _deleted(subscription: Subscription) -> KafkaError:
+    return KafkaError(
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        f"{subscription.name} reads {', '.join(subscription.topics)[:300]}, and nothing of it is there any more; "
+        "create it anew, or delete the subscription",
+    )
 
 
 class _Rules(NamedTuple):

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 _POLL_SECONDS = 0.1  # how soon Ctrl-C is noticed
 _BATCH = 500
+_LOOK_SECONDS = 5.0  # while nothing comes: between two looks whether the topic is still there
+_ANSWER_SECONDS = 1.0  # to that, before it is waited for messages again
 
 
 def add_to(app: typer.Typer) -> None:
@@ -81,7 +83,7 @@ def consume(
     places = _chosen_partitions(describe_topic(admin, link, topic), partition)
     where = start or ("end" if follow and group is None else "start")
     if group is None:
-        reader = _free_reader(link, admin, places, where)
+        reader = _free_reader(link, admin, topic, places, where)
     else:
         reader = _group_reader(link, topic, group, where, partition)
     if not follow:
@@ -99,9 +101,11 @@ class Reader:
 
     consumer: Consumer
     link: Link
+    topic: str
     in_group: bool
     ends: dict[Place, int] | None = None  # partitions still to be read to their end; None: never stop
     assigned: frozenset[Place] | None = None  # what the group gave us, once it has
+    looked: float = field(default_factory=time.monotonic)  # at the topic
 
     def stop_at(self, ends: Mapping[Place, int], starts: Mapping[Place, int]) -> None:
         self.ends = {place: end for place, end in ends.items() if end > starts[place]}
@@ -120,11 +124,27 @@ class Reader:
         """What one poll brings, without what lies behind the place to stop."""
         with plain_errors(self.link):
             found = poll_available(self.consumer, _BATCH, _POLL_SECONDS)
+        if not found:
+            self._look_at_topic()
         for each in found:
             if each.error() is not None:
                 self._on_error(each)
             elif not self._is_past_end(each):
                 yield each
+
+    def _look_at_topic(self) -> None:
+        """The library waits for a topic that was deleted, for ever and without a word."""
+        from confluent_kafka import KafkaError, KafkaException
+
+        if time.monotonic() - self.looked < _LOOK_SECONDS:
+            return
+        self.looked = time.monotonic()
+        try:
+            error = self.consumer.list_topics(self.topic, timeout=_ANSWER_SECONDS).topics[self.topic].error
+        except KafkaException:  # nobody answers just now
+            return
+        if error is not None and error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise CliError(f"{self.topic} was deleted")
 
     def settle(self, written: list[Any]) -> None:
         """These have left us: a group need not read them again. (What a full disk kept here, it must.)"""
@@ -195,7 +215,7 @@ def _message(each: Any) -> TextMessage:
     )
 
 
-def _free_reader(link: Link, admin: AdminClient, places: list[Place], where: str) -> Reader:
+def _free_reader(link: Link, admin: AdminClient, topic: str, places: list[Place], where: str) -> Reader:
     """A reader on its own: no group, no commits, any place to start."""
     from confluent_kafka import TopicPartition
 
@@ -203,8 +223,8 @@ def _free_reader(link: Link, admin: AdminClient, places: list[Place], where: str
     settings = _settings(f"clarion-cli-{os.getpid()}", "earliest")
     consumer = link.consumer({**settings, "enable.auto.commit": False})
     with plain_errors(link):
-        consumer.assign([TopicPartition(topic, each, starts[topic, each]) for topic, each in places])
-    return Reader(consumer, link, in_group=False)
+        consumer.assign([TopicPartition(*place, starts[place]) for place in places])
+    return Reader(consumer, link, topic, in_group=False)
 
 
 def _group_reader(link: Link, topic: str, group: str, where: str, partition: list[int] | None) -> Reader:
@@ -214,7 +234,7 @@ def _group_reader(link: Link, topic: str, group: str, where: str, partition: lis
         raise UsageError(f"--from {where} with --group: move the group first, with: clarion group reset {group}")
     settings = _settings(group, "earliest" if where == "start" else "latest")
     consumer = link.consumer({**settings, "enable.auto.offset.store": False})
-    reader = Reader(consumer, link, in_group=True)
+    reader = Reader(consumer, link, topic, in_group=True)
     with plain_errors(link):
         consumer.subscribe([topic], on_assign=reader.on_assign)
     return reader

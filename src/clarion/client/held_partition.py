@@ -87,7 +87,7 @@ class HeldPartition:
         offset = message.offset
         if self.held.get(offset) != message.deliveries:
             self._lose(offset)
-            if self.term == _ENDED:
+            if self.has_ended:
                 raise ClosedError(f"the reading of {message!r} has ended, and others get it; settle messages before")
             return
         if said.what is not SettlementKind.EXTEND and self.held.pop(offset, None) is None:
@@ -129,6 +129,10 @@ class HeldPartition:
     def is_in_use(self) -> bool:
         """The application has messages of it, or has said what is not known to have arrived."""
         return bool(self.held) or not self.is_settled
+
+    @property
+    def has_ended(self) -> bool:
+        return self.term == _ENDED
 
     @property
     def is_settled(self) -> bool:
@@ -197,7 +201,7 @@ class HeldPartition:
         self._lose_all(Portion(said, epoch))
 
     def end(self) -> None:
-        """Nobody reads any more: what is said from now on comes too late."""
+        """Nobody reads any more, or the topic was deleted: what is said from now on comes too late."""
         self.begin_term(_ENDED)
 
     def take_lost(self) -> list[tuple[str, int, int]]:

@@ -128,4 +128,6 @@ class QueueMember:
             assigned = {one.topic_id: one.partitions for one in response.assignment.topic_partitions}
             self._has_partitions = bool(assigned)
             self._on_assigned(assigned)
+        elif not self._has_partitions:
+            self._on_assigned({})  # still nothing: it may be seen why
         return True

@@ -17,7 +17,7 @@ from typing import Final
 from uuid import UUID
 
 from clarion.client.broker_links import NO_LEADER, BrokerLinks, LedTopic
-from clarion.client.errors import ClarionError, NotConnected, Timeout, not_acknowledged
+from clarion.client.errors import ClarionError, NotConnected, Timeout, deleted_topic, not_acknowledged
 from clarion.client.held_partition import HeldPartition
 from clarion.client.queue_chunk import QueueChunk
 from clarion.client.queue_member import QueueMember
@@ -33,6 +33,7 @@ _FIRST_FETCH: Final = 32
 _UNREAD_SECONDS_MAX: Final = 1.0  # after which fewer are fetched: others could have worked on them
 _RENEWALS_PER_LOCK: Final = 3
 _LOOK_PAUSE_SECONDS: Final = 0.1  # between two looks at who leads what
+_MISSED_SECONDS: Final = 2.0  # after which a topic was deleted: until then a broker may not have heard of it
 _LOCK_SECONDS: Final = 30.0  # until a broker has said how long it is
 
 
@@ -56,7 +57,8 @@ class QueueReader:
         self.may_renew = True  # until the broker says that this group's locks are not renewed
         self.failure: ClarionError | None = None
         self.unread: Callable[[], list[ReceivedMessage]] = list  # of what was taken last, for renewal
-        self._member = QueueMember(links, group, self.member_id, tuple(topics), self._assigned)
+        self._topics = tuple(topics)
+        self._member = QueueMember(links, group, self.member_id, self._topics, self._assigned)
         self._prefetch = prefetch
         self._renews = renews
         self._on_news = on_news
@@ -65,6 +67,7 @@ class QueueReader:
         self._chunks: deque[QueueChunk] = deque()
         self._assignment: frozenset[PartitionKey] = frozenset()
         self._leaders: dict[PartitionKey, int] = {}
+        self._missed: dict[UUID | str, float] = {}  # topics that nobody knows, by id and by name, and since when
         self._sessions: dict[int, tuple[QueueSession, asyncio.Task[None]]] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._must_look = asyncio.Event()
@@ -225,9 +228,12 @@ class QueueReader:
         while True:
             await self._must_look.wait()
             self._must_look.clear()
-            wanted = {topic_id for topic_id, _ in [*self._assignment, *self.sources]}
+            held = [key for key, source in self.sources.items() if not source.has_ended]
+            wanted = {topic_id for topic_id, _ in [*self._assignment, *held]}
             try:
-                self.learn(await self.links.describe(list(wanted)) if wanted else {})
+                found = await self.links.describe(list(wanted)) if wanted else {}
+                self.learn(found)
+                await self._look_for_deleted(wanted - {one.topic_id for one in found.values()})
             except NotConnected as error:
                 log.debug("leaders unknown: group %s, reason %s", self.group, str(error))
                 self.look_for_leaders()
@@ -235,6 +241,23 @@ class QueueReader:
                 self.fail(error)
                 return
             await asyncio.sleep(_LOOK_PAUSE_SECONDS)
+
+    async def _look_for_deleted(self, missing: set[UUID]) -> None:
+        """What is said of messages of a deleted topic cannot count any more. One that is made anew under its name is
+        read on; where there is none, nothing would ever come, and whoever waits is told."""
+        names = await self.links.describe(self._topics) if missing or not self._assignment else self._topics
+        now = self._loop.time()
+        unknown: list[UUID | str] = [*missing, *(name for name in self._topics if name not in names)]
+        self._missed = {one: self._missed.get(one, now) for one in unknown}
+        gone = {one for one, since in self._missed.items() if now - since >= _MISSED_SECONDS}
+        for key in [key for key in self.sources if key[0] in gone]:
+            self.sources[key].end()
+            self._leaders.pop(key, None)
+        self._settling.set()
+        if gone.issuperset(self._topics):
+            self.fail(deleted_topic(f"read {self._topics[0]!r} for {self.group!r}", self._topics[0]))
+        elif len(gone) < len(unknown):
+            self.look_for_leaders()
 
     def learn(self, topics: Mapping[str, LedTopic]) -> None:
         """Who leads what now; every partition goes to the session at its leader."""
@@ -244,7 +267,7 @@ class QueueReader:
             if topic is None or key[1] >= topic.partition_count:
                 continue
             leader, epoch = topic.leaders[key[1]]
-            if key not in self.sources:
+            if key not in self.sources or self.sources[key].has_ended:
                 self.sources[key] = HeldPartition(topic.name, *key, self._tell)
             if epoch < self.sources[key].term:
                 continue  # who told us has not heard of it yet

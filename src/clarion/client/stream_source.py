@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from clarion.client.broker_links import LedTopic
 from clarion.client.bus_settings import BusSettings
-from clarion.client.errors import ClosedError, InvalidRequest, NotAQueue, UnknownTopic
+from clarion.client.errors import ClosedError, InvalidRequest, NotAQueue, UnknownTopic, deleted_topic
 from clarion.client.library_errors import library_error
 from clarion.client.received import ReceivedMessage, Said, SettlementKind
 from clarion.world import SystemRandomness, boot_seconds, new_uuid
@@ -27,7 +27,7 @@ log = logging.getLogger("clarion.client")
 _MESSAGES_MAX: Final = 500  # taken at a time, as Kafka's max.poll.records
 _POLL_SECONDS: Final = 0.25  # before it is seen that the reading was closed
 _JOIN_SECONDS: Final = 10.0  # to become a member: three that a new group waits for others, and a slow machine's time
-_PARTITIONS_SECONDS: Final = 30.0  # between two looks for new partitions, where nobody else looks
+_LOOK_SECONDS: Final = 10.0  # while nothing comes: between two looks at what has become of the topic
 OFFSET_LATEST, OFFSET_EARLIEST = -1, -2  # "times" that ListOffsets knows
 _COMMIT_MS: Final = 1_000  # between two notes at the broker of how far it is read
 
@@ -122,7 +122,7 @@ class StreamSource:
                 found = self._poll(left)
             if found or (deadline is not None and boot_seconds() >= deadline):
                 return found
-            self._look_for_partitions()
+            self._look_at_topic()
 
     def flush(self, handed_out: list[ReceivedMessage]) -> None:
         """Returns when the broker knows how far it is read; what was handed out last is not done yet."""
@@ -210,13 +210,14 @@ class StreamSource:
             except RuntimeError as error:
                 raise ClosedError("the reading was closed") from error
 
-    # Without a group
+    # What becomes of the topic
 
-    def _look_for_partitions(self) -> None:
+    def _look_at_topic(self) -> None:
+        """Whether it is still there and, where no group looks after that, has more partitions."""
         now = boot_seconds()
-        if self.group is not None or self._only is not None or now - self._looked < _PARTITIONS_SECONDS:
+        if now - self._looked < _LOOK_SECONDS:
             return
-        from confluent_kafka import KafkaException
+        from confluent_kafka import KafkaError, KafkaException
 
         self._looked = now
         with self._lock:
@@ -224,9 +225,13 @@ class StreamSource:
                 return
             try:
                 found = self._consumer.list_topics(self._topic.name, _POLL_SECONDS).topics[self._topic.name]
-                self._assign_new(len(found.partitions))
+                if found.error is None and self.group is None and self._only is None:
+                    self._assign_new(len(found.partitions))
             except KafkaException as error:  # nobody answers just now
-                log.debug("no look for new partitions: topic %s, reason %s", self._topic.name, str(error))
+                log.debug("no look at the topic: topic %s, reason %s", self._topic.name, str(error))
+                return
+        if found.error is not None and found.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise deleted_topic(f"read {self._topic.name!r}", self._topic.name)
 
     def _assign_new(self, count: int) -> None:
         from confluent_kafka import OFFSET_BEGINNING
