@@ -93,6 +93,7 @@ async def test_who_did_not_hear_may_ask_again_and_who_wants_something_else_is_to
         ({"topics": ["none"]}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "create it first"),
         ({"topics": [], "pattern": "("}, ErrorCode.INVALID_REGULAR_EXPRESSION, "missing"),
         ({"filter": "colour == 1"}, ErrorCode.INVALID_REQUEST, "there is no 'colour'"),
+        ({"filter": 'key == "a"', "mode": "stream"}, ErrorCode.INVALID_REQUEST, 'write mode "queue", or leave the filter'),
     ],
 )
 async def test_what_cannot_be_is_refused_and_leaves_nothing(tmp_path: Path, changes, code, says):
@@ -114,6 +115,9 @@ async def test_a_change_of_what_is_not_there_or_never_changes_is_refused(tmp_pat
         await create(node)
         with pytest.raises(KafkaError, match="mode cannot be changed"):
             await subscriptions.update("billing", {"mode": "stream"}, ANONYMOUS)
+        await create(node, name="clicks", mode="stream")
+        with pytest.raises(KafkaError, match="leave the filter out"):
+            await subscriptions.update("clicks", {"filter": 'key == "a"'}, ANONYMOUS)
 
 
 class OnlyReads:

@@ -228,6 +228,7 @@ class Subscriptions:
 
     async def _check_meaning(self, subscription: Subscription) -> None:
         """What has to be compiled to be known: in a thread, for CEL has to be imported first."""
+        subscription.check_somebody_can_read()
         if subscription.pattern is not None:
             await self._broker.turns.aside_slowly(check_regex, subscription.pattern)
         if subscription.filter is not None:

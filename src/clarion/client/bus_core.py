@@ -245,11 +245,6 @@ def _check_readable(subscription: Subscription, topic: LedTopic) -> None:
         raise InvalidRequest(f"{name!r} is pushed to {subscription.push.url}; it cannot be read as well")
     if subscription.topics and topic.name not in subscription.topics:
         raise InvalidRequest(f"{name!r} does not read {topic.name!r}, but {', '.join(subscription.topics)}")
-    if subscription.mode == STREAM and subscription.filter is not None:
-        raise InvalidRequest(
-            f"{name!r} is a stream with a filter, which Kafka's protocol cannot serve; subscribe with mode='queue', "
-            "under another name"
-        )
 
 
 def _unknown_subscription(name: str, known: Iterable[str]) -> UnknownSubscription:

@@ -128,6 +128,14 @@ class Subscription:
                 if is_set:
                     raise refused(f'{what} is for queues; write mode "{QUEUE}", or leave it out')
 
+    def check_somebody_can_read(self) -> None:
+        """Of one that is made or changed now. It is no part of `check`: a catalog may have such a stream already."""
+        if self.mode == STREAM and self.filter is not None:
+            raise refused(
+                f"a stream is read over Kafka's protocol, which filters nothing; write mode \"{QUEUE}\", or leave the "
+                "filter out"
+            )
+
     def group_settings(self) -> dict[str, str]:
         """What Kafka's share consumers see of its rules: the GROUP settings, within Kafka's bounds."""
         if self.mode != QUEUE:
