@@ -154,6 +154,22 @@ def test_a_raw_body_is_the_value_and_the_query_says_the_rest(api, http_broker, t
     check_problem(api.ask("POST", f"/v1/topics/{topic}/messages", b"x=1"), 415, "Content-Type")
 
 
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("key=%FF", "key in the query is no UTF-8; say a key with key_base64"),
+        ("header=trace:%FE", "header in the query is no UTF-8"),
+        ("kee=1", "there is no parameter 'kee' here; did you mean 'key'?"),
+        ("partition=1", "there are key, key_base64, header, timestamp"),
+        ("key=a&%FF=b", "no UTF-8"),
+    ],
+)
+def test_what_a_query_says_is_neither_changed_nor_passed_over(api, http_broker, topic, query, words):
+    check_problem(api.post(f"/v1/topics/{topic}/messages?{query}", b"x", Content_Type=RAW), 400, words)
+    assert http_broker.messages(topic) == []
+    check_problem(api.get(f"/v1/topics/{topic}?verbose=1"), 400, "leave it out")
+
+
 def test_lines_in_and_lines_out(api, http_broker, topic):
     lines = b"".join(b'{"key": "%d", "value": %d}\n' % (number, number) for number in range(2500))
     answer = api.post(f"/v1/topics/{topic}/messages", lines + b"\n{oops}\n" + b'{"value": "last"}', Content_Type=NDJSON)

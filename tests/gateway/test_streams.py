@@ -177,9 +177,10 @@ async def test_sockets_and_events_that_cannot_be_are_refused(api, http_broker, t
     check_problem(await asyncio.to_thread(api.get, f"/v1/subscriptions/{streamed}/events"), 400, "stream")
     check_problem(await asyncio.to_thread(api.get, "/v1/subscriptions/nobody/events"), 404)
     async with aiohttp.ClientSession() as session:
-        for name, headers in (("nobody", {}), (streamed, {}), (queue, {"Origin": "http://evil.example"})):
+        refused = (f"{queue}/socket?consumr=me", {}), (f"{queue}/socket", {"Origin": "http://evil.example"})
+        for path, headers in (("nobody/socket", {}), (f"{streamed}/socket", {}), *refused):
             with pytest.raises(aiohttp.WSServerHandshakeError):
-                await session.ws_connect(f"{http_broker.http_url}/v1/subscriptions/{name}/socket", headers=headers)
+                await session.ws_connect(f"{http_broker.http_url}/v1/subscriptions/{path}", headers=headers)
 
 
 async def test_streams_of_a_topic_that_is_deleted_end_and_say_so(api, http_broker, topic, queue):

@@ -14,6 +14,7 @@ from clarion.broker.server import BrokerServer
 from clarion.gateway import schemas
 from clarion.gateway.brokers import Brokers
 from clarion.gateway.identity import principal
+from clarion.gateway.queries import CheckedRoute
 from clarion.model.errors import KafkaError
 from clarion.wire.apis import DESCRIBE_CONFIGS
 from clarion.wire.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -24,7 +25,7 @@ _ASK_SECONDS: Final = 2.0
 
 
 def cluster_routes(server: BrokerServer, brokers: Brokers) -> APIRouter:
-    router = APIRouter(prefix="/v1/cluster", tags=["cluster"], responses=schemas.PROBLEM)
+    router = APIRouter(route_class=CheckedRoute, prefix="/v1/cluster", tags=["cluster"], responses=schemas.PROBLEM)
 
     @router.get("", summary="Describe the cluster")
     async def describe() -> schemas.ClusterDescription:

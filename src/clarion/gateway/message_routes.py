@@ -14,6 +14,7 @@ from clarion.gateway.identity import principal
 from clarion.gateway.message_forms import TIMESTAMP_MAX
 from clarion.gateway.message_service import JSON, NDJSON, RAW, MessageService, RawMessage, as_json
 from clarion.gateway.problems import HttpProblem
+from clarion.gateway.queries import CheckedRoute
 from clarion.gateway.reading import MESSAGES_MAX, MessageReader, check_may_read, check_partition, told_message
 from clarion.gateway.streams import Streams
 from clarion.gateway.topic_routes import TopicText
@@ -115,7 +116,7 @@ _ONE: Final[dict[int | str, dict[str, Any]]] = {
 
 
 def message_routes(brokers: Brokers, writer: PartitionWriter, reader: MessageReader, streams: Streams) -> APIRouter:
-    router = APIRouter(prefix="/v1/topics", tags=["messages"])
+    router = APIRouter(route_class=CheckedRoute, prefix="/v1/topics", tags=["messages"])
     service = MessageService(brokers, writer, reader)
 
     @router.post(

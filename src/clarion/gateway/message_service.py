@@ -71,7 +71,7 @@ def _header(text: str) -> tuple[str, bytes]:
 
 
 def _encoded(text: str | None) -> bytes | None:
-    return None if text is None else text.encode("utf-8", "surrogateescape")
+    return None if text is None else text.encode()
 
 
 class MessageService:

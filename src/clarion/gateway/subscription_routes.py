@@ -18,6 +18,7 @@ from clarion.gateway.loop_share import LoopShare
 from clarion.gateway.message_forms import record_to_json
 from clarion.gateway.message_service import JSON, as_json
 from clarion.gateway.problems import HttpProblem
+from clarion.gateway.queries import CheckedRoute, check_query
 from clarion.gateway.settling import settle_all, told_delivery
 from clarion.gateway.streams import Streams, unless
 from clarion.model.errors import ErrorCode, KafkaError
@@ -38,7 +39,9 @@ _SETTLED: Final[dict[int | str, dict[str, Any]]] = {
 def subscription_routes(
     brokers: Brokers, actions: SubscriptionActions, streams: Streams, share: LoopShare
 ) -> APIRouter:
-    router = APIRouter(prefix="/v1/subscriptions", tags=["subscriptions"], responses=schemas.PROBLEM)
+    router = APIRouter(
+        route_class=CheckedRoute, prefix="/v1/subscriptions", tags=["subscriptions"], responses=schemas.PROBLEM
+    )
     broker = brokers.broker
 
     @router.post("", status_code=201, summary="Make a subscription")
@@ -140,6 +143,7 @@ def subscription_routes(
     @router.websocket("/{name}/socket")
     async def socket(websocket: WebSocket, name: str, consumer: str = "socket", encoding: str = "text") -> None:
         try:
+            check_query(websocket.scope["query_string"], ("consumer", "encoding"))
             check_pulled(brokers, name)
             await streams.serve_socket(websocket, name, consumer[:255], encoding)
         except (KafkaError, HttpProblem) as error:
@@ -162,7 +166,7 @@ def check_pulled(brokers: Brokers, name: str) -> None:
 
 
 def group_routes(actions: SubscriptionActions) -> APIRouter:
-    router = APIRouter(prefix="/v1/groups", tags=["groups"], responses=schemas.PROBLEM)
+    router = APIRouter(route_class=CheckedRoute, prefix="/v1/groups", tags=["groups"], responses=schemas.PROBLEM)
 
     @router.get("", summary="List groups: those of Kafka's clients, and subscriptions")
     async def list_all() -> schemas.GroupList:

@@ -13,6 +13,7 @@ from clarion.gateway import schemas
 from clarion.gateway.brokers import Brokers
 from clarion.gateway.identity import principal
 from clarion.gateway.problems import HttpProblem, raise_if_refused
+from clarion.gateway.queries import CheckedRoute
 from clarion.gateway.reading import MessageReader, PartitionEnds
 from clarion.model.errors import KafkaError
 from clarion.model.names import is_internal
@@ -50,7 +51,7 @@ TopicText = Annotated[str, Path(description="The topic's name or its id.", min_l
 
 
 def topic_routes(brokers: Brokers) -> APIRouter:
-    router = APIRouter(prefix="/v1/topics", tags=["topics"], responses=schemas.PROBLEM)
+    router = APIRouter(route_class=CheckedRoute, prefix="/v1/topics", tags=["topics"], responses=schemas.PROBLEM)
     reader = MessageReader(brokers)
 
     @router.post("", status_code=201, summary="Make a topic")
