@@ -132,15 +132,35 @@ def test_where_locks_are_not_renewed_what_is_held_stays_so_until_they_end(
     broker: EmbeddedBroker, bus: Bus, topic: str
 ) -> None:
     queue_settings(broker.bootstrap, topic, renew_acknowledge_enable="false")
+    with pytest.raises(clarion.Unsupported, match="leave renew out"):
+        bus.read(topic, subscription=topic, mode="queue", renew=True)
     for number in range(3):
         bus.write(topic, number, f"{number}")
     with bus.read(topic, subscription=topic, mode="queue") as reading:
         first, second, third = take(reading, 3)
-        first.extend()
+        with pytest.raises(clarion.Unsupported, match=r"renews no locks \(share.renew.acknowledge.enable\)"):
+            first.extend()
         second.ack()
         reading.flush()
         first.ack()
         third.ack()
+        reading.flush()
+
+
+def test_an_extension_is_told_where_renewals_were_switched_off_meanwhile(
+    broker: EmbeddedBroker, bus: Bus, topic: str
+) -> None:
+    queue_settings(broker.bootstrap, topic)
+    bus.write(topic, 0, "slow")
+    with bus.read(topic, subscription=topic, mode="queue") as reading:
+        (slow,) = take(reading, 1)
+        queue_settings(broker.bootstrap, topic, renew_acknowledge_enable="false")
+        slow.extend()
+        with pytest.raises(clarion.NotAcknowledged, match=f"{topic}-0@0"):
+            reading.flush()
+        with pytest.raises(clarion.Unsupported):
+            slow.extend()
+        slow.ack()
         reading.flush()
 
 

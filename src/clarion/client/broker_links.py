@@ -15,7 +15,8 @@ from clarion.client.bus_settings import BusSettings
 from clarion.client.errors import NotConnected, refusal
 from clarion.model.errors import ErrorCode
 from clarion.net.channel import Channel, ChannelLostError, ChannelSettings, ChannelUnusableError, LastingChannel
-from clarion.wire.apis import FIND_COORDINATOR, METADATA
+from clarion.wire.apis import DESCRIBE_CONFIGS, FIND_COORDINATOR, METADATA
+from clarion.wire.messages.configs import DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResponse
 from clarion.wire.messages.metadata import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
@@ -28,6 +29,7 @@ from clarion.world import SystemRandomness
 NO_LEADER: Final = -1
 _PAUSE_SECONDS: Final = (0.05, 1.0)  # between two rounds of asking everybody: the first, and the longest
 _GROUP: Final = 0  # of FindCoordinator's kinds of keys
+BROKER_SETTINGS, GROUP_SETTINGS = 4, 32  # of DescribeConfigs' kinds of resources
 
 Address = tuple[str, int]
 
@@ -118,6 +120,18 @@ class BrokerLinks:
         node: int = one.node_id
         self.brokers.setdefault(node, (one.host, one.port))
         return node
+
+    async def setting(self, kind: int, whose: str, name: str, *, broker: int | None = None) -> str | None:
+        """Of a broker or a group, as this broker has it, or anyone; None where it has none."""
+        asked = DescribeConfigsResource(resource_type=kind, resource_name=whose, configuration_keys=(name,))
+        request = DescribeConfigsRequest(resources=(asked,), include_synonyms=False)
+        response: DescribeConfigsResponse
+        if broker is None:
+            response, _ = await self.ask_any(DESCRIBE_CONFIGS, request)
+        else:
+            response = await self.ask(broker, DESCRIBE_CONFIGS, request)
+        told = [one for result in response.results for one in result.configs]
+        return next((one.value for one in told if one.name == name), None)
 
     # Connections
 

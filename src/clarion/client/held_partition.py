@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from clarion.client.errors import ClosedError
+from clarion.client.errors import ClosedError, Unsupported
 from clarion.client.received import ReceivedMessage, Said, SettlementKind
 from clarion.wire.messages.share_groups import AcknowledgementBatch
 
@@ -70,6 +70,7 @@ class HeldPartition:
         self.partition = partition
         self.term = -1  # the leader's epoch: what is held, is held of this leader
         self.held: dict[int, int] = {}  # by offset: how often it was delivered
+        self.may_renew = True  # the application's own extensions; the broker may say that locks are not renewed
         self.lost: list[int] = []
         self._tell = tell
         self._is_told = False
@@ -85,6 +86,11 @@ class HeldPartition:
 
     def settle(self, message: ReceivedMessage, said: Said) -> None:
         offset = message.offset
+        if said.what is SettlementKind.EXTEND and not self.may_renew:
+            raise Unsupported(
+                f"{message!r} cannot be extended: this queue renews no locks (share.renew.acknowledge.enable), or its "
+                "broker is too old for it"
+            )
         if self.held.get(offset) != message.deliveries:
             self._lose(offset)
             if self.has_ended:
@@ -181,7 +187,10 @@ class HeldPartition:
 
     def not_renewed(self, portion: Portion) -> None:
         """Nothing of it has counted, because locks are not renewed here: they end when they end. The rest is said again
-        without."""
+        without; what the application wanted to extend, `flush` tells."""
+        for offset, one in portion.said:
+            if one.what is SettlementKind.EXTEND and one is not _EXTEND:
+                self._lose(offset)
         said = [one for one in portion.said if one[1].what is not SettlementKind.EXTEND]
         if said:
             self.unanswered(portion._replace(said=said), was_sent=False)

@@ -9,15 +9,12 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
-from clarion.client.broker_links import BrokerLinks
+from clarion.client.broker_links import BROKER_SETTINGS, BrokerLinks
 from clarion.client.errors import ClarionError, InvalidRequest, NotConnected, Timeout, Unsupported, refusal
 from clarion.model.errors import ErrorCode
 from clarion.net.channel import ChannelLostError
-from clarion.wire.apis import DESCRIBE_CONFIGS
-from clarion.wire.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
 
 ADVERTISED: Final = "clarion.http.advertised"
-_BROKER: Final = 4  # of DescribeConfigs' kinds of resources
 _BODY_BYTES_MAX: Final = 16 * 1024 * 1024  # of an answer; a subscription's is a kilobyte
 _GONE: Final = 404
 _BUSY: Final = (429, 503)  # nothing was done; a moment later it may be
@@ -66,19 +63,13 @@ class HttpPages:
             await self._links.describe([])
         away = None
         for broker in sorted(self._links.brokers):
-            asked = DescribeConfigsResource(
-                resource_type=_BROKER, resource_name=str(broker), configuration_keys=(ADVERTISED,)
-            )
-            request = DescribeConfigsRequest(resources=(asked,), include_synonyms=False)
             try:
-                response = await self._links.ask(broker, DESCRIBE_CONFIGS, request)
+                found = await self._links.setting(BROKER_SETTINGS, str(broker), ADVERTISED, broker=broker)
             except ChannelLostError as error:
                 away = error
                 continue
-            for one in response.results:
-                for setting in one.configs:
-                    if setting.name == ADVERTISED and setting.value:
-                        return str(setting.value)
+            if found:
+                return found
         if away is not None:
             raise NotConnected(f"no broker answers: {away}. Is `clarion serve` running there?")
         raise Unsupported(

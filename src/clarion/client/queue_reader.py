@@ -16,8 +16,15 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 from uuid import UUID
 
-from clarion.client.broker_links import NO_LEADER, BrokerLinks, LedTopic
-from clarion.client.errors import ClarionError, NotConnected, Timeout, deleted_topic, not_acknowledged
+from clarion.client.broker_links import GROUP_SETTINGS, NO_LEADER, BrokerLinks, LedTopic
+from clarion.client.errors import (
+    ClarionError,
+    NotConnected,
+    Timeout,
+    Unsupported,
+    deleted_topic,
+    not_acknowledged,
+)
 from clarion.client.held_partition import HeldPartition
 from clarion.client.queue_chunk import QueueChunk
 from clarion.client.queue_member import QueueMember
@@ -32,6 +39,7 @@ PREFETCH_DEFAULT: Final = 1_000  # messages: some hundred milliseconds of work f
 _FIRST_FETCH: Final = 32
 _UNREAD_SECONDS_MAX: Final = 1.0  # after which fewer are fetched: others could have worked on them
 _RENEWALS_PER_LOCK: Final = 3
+_RENEWALS: Final = "share.renew.acknowledge.enable"
 _LOOK_PAUSE_SECONDS: Final = 0.1  # between two looks at who leads what
 _MISSED_SECONDS: Final = 2.0  # after which a topic was deleted: until then a broker may not have heard of it
 _LOCK_SECONDS: Final = 30.0  # until a broker has said how long it is
@@ -54,13 +62,13 @@ class QueueReader:
         self.sources: dict[PartitionKey, HeldPartition] = {}
         self.is_ending = False
         self.is_leaving_in_haste = False
-        self.may_renew = True  # until the broker says that this group's locks are not renewed
         self.failure: ClarionError | None = None
         self.unread: Callable[[], list[ReceivedMessage]] = list  # of what was taken last, for renewal
         self._topics = tuple(topics)
         self._member = QueueMember(links, group, self.member_id, self._topics, self._assigned)
         self._prefetch = prefetch
         self._renews = renews
+        self._may_renew = True  # unless a broker says that this group's locks are not renewed
         self._on_news = on_news
         self._wanted = min(_FIRST_FETCH, prefetch)
         self._was_full = False  # what was taken last: there may be as much again
@@ -81,6 +89,9 @@ class QueueReader:
     async def start(self) -> None:
         """Returns when the group has taken the reader in."""
         await self._member.join()
+        self._may_renew = await self.links.setting(GROUP_SETTINGS, self.group, _RENEWALS) != "false"
+        if self._renews and not self._may_renew:
+            raise Unsupported(f"queue {self.group!r} renews no locks ({_RENEWALS}): leave renew out, or switch it on")
         self._tasks = [
             start_task(self._member.stay(self.fail), "queue membership"),
             start_task(self._look_again_and_again(), "queue leaders"),
@@ -168,6 +179,12 @@ class QueueReader:
     def is_in_use_at(self, broker: int) -> bool:
         return any(self.sources[key].is_in_use for key in self.sources_at(broker))
 
+    def renew_no_more(self) -> None:
+        """A broker has refused it: others would too."""
+        self._may_renew = False
+        for source in self.sources.values():
+            source.may_renew = False
+
     def was_settled(self) -> None:
         self._settling.set()
 
@@ -199,7 +216,7 @@ class QueueReader:
         """What the application has not got yet; and, where that is wanted, all that it has not settled."""
         while True:
             await asyncio.sleep(self._lock_seconds / _RENEWALS_PER_LOCK)
-            if not self.may_renew:
+            if not self._may_renew:
                 return
             now = self._loop.time()
             offsets: dict[HeldPartition, list[int]] = {}
@@ -269,6 +286,7 @@ class QueueReader:
             leader, epoch = topic.leaders[key[1]]
             if key not in self.sources or self.sources[key].has_ended:
                 self.sources[key] = HeldPartition(topic.name, *key, self._tell)
+                self.sources[key].may_renew = self._may_renew
             if epoch < self.sources[key].term:
                 continue  # who told us has not heard of it yet
             self._leaders[key] = leader

@@ -260,7 +260,7 @@ class QueueSession:
         }
         for key, (source, portion) in said.items():
             if request.is_renew_ack and codes.get(key) == ErrorCode.INVALID_REQUEST:
-                self._reader.may_renew = False  # `share.renew.acknowledge.enable` is off
+                self._reader.renew_no_more()
                 source.not_renewed(portion)
                 self._reader.was_settled()
             else:
