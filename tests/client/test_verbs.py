@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, ResourceType
 
 import clarion
 from clarion.client.bus import Bus
@@ -116,6 +116,21 @@ def test_a_topic_that_is_not_there_is_not_made_by_writing_to_it(bus: Bus, broker
     with pytest.raises(clarion.UnknownTopic):
         bus.write("never-made", b"x")
     assert "never-made" not in broker.topics()
+
+
+def test_times_and_sizes_of_a_topic_are_said_as_people_write_them(bus: Bus, broker: EmbeddedBroker) -> None:
+    said = {"retention.ms": "1d", "delete.retention.ms": timedelta(hours=1), "segment.bytes": "64MiB"}
+    bus.create("as-people-write", settings={**said, "cleanup.policy": ["delete", "compact"]})
+    resource = ConfigResource(ResourceType.TOPIC, "as-people-write")
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    found = admin.describe_configs([resource])[resource].result()
+    assert {name: found[name].value for name in said} == {
+        "retention.ms": "86400000",
+        "delete.retention.ms": "3600000",
+        "segment.bytes": "67108864",
+    }
+    with pytest.raises(clarion.InvalidRequest, match=r"retention\.ms"):
+        bus.create("never-so", settings={"retention.ms": "a day"})
 
 
 def test_nobody_listens_is_told_at_once() -> None:

@@ -98,6 +98,17 @@ def test_settings_are_changed_and_taken_back(api, topic):
     check_problem(api.ask("PATCH", f"/v1/topics/{topic}", {"settings": {"retention.ms": "soon"}}), 422, "retention.ms")
 
 
+def test_times_and_sizes_are_said_as_people_write_them(api, topic):
+    said = {"retention.ms": "1d", "segment.bytes": "64MiB"}
+    assert api.post("/v1/topics", {"name": f"{topic}-day", "settings": said}).status == 201
+    assert api.get(f"/v1/topics/{topic}-day").json["overrides"] == {
+        "retention.ms": "86400000",
+        "segment.bytes": "67108864",
+    }
+    changed = api.ask("PATCH", f"/v1/topics/{topic}", {"settings": {"retention.ms": "90m"}}).json
+    assert changed["overrides"]["retention.ms"] == "5400000"
+
+
 def test_a_topic_gets_more_partitions_and_never_fewer(api, topic):
     assert len(api.ask("PATCH", f"/v1/topics/{topic}", {"partitions": 5}).json["partitions"]) == 5
     check_problem(api.ask("PATCH", f"/v1/topics/{topic}", {"partitions": 2}), 422)

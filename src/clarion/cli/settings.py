@@ -28,9 +28,9 @@ from clarion.cli.listeners import (
     parse_address,
     require_loopback,
 )
-from clarion.cli.units import setting_hint, setting_text
 from clarion.model.broker_defaults import BROKER_SYNONYMS, in_topic_names
 from clarion.model.errors import KafkaError
+from clarion.model.setting_texts import setting_hint, setting_text
 from clarion.model.topic_settings import TOPIC_SETTINGS, TopicSettings, parse
 
 TOPIC_DEFAULTS: Final = "topic_defaults"  # where topic settings stood before the broker's names for them were taken

@@ -9,7 +9,7 @@ import typer
 
 from clarion.cli import completion
 from clarion.cli.errors import UsageError
-from clarion.cli.units import setting_hint, setting_text
+from clarion.model.setting_texts import setting_hint, setting_text
 
 NameArgument = Annotated[
     str, typer.Argument(metavar="TOPIC", help="The topic's name.", autocompletion=completion.topics)

@@ -90,7 +90,8 @@ class Bus:
     ) -> CreatedTopic:
         """Make a topic; its name and its id come back, and either can be used wherever a topic is named.
 
-        What is not said is as the broker decides. settings: by Kafka's names, `{"retention.ms": 86_400_000}`.
+        What is not said is as the broker decides. settings: by Kafka's names, with times and sizes as
+        people write them, too: `{"retention.ms": "7d", "segment.bytes": "64MiB"}`.
         """
         return self._run(self._live().create(topic_id, topic_name, partitions, replication, settings))
 

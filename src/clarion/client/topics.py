@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import NamedTuple
 from uuid import UUID
 
+from clarion.client.arguments import milliseconds
 from clarion.client.broker_links import NO_LEADER, BrokerLinks, LedTopic
 from clarion.client.errors import refusal, unknown_topic
 from clarion.model.errors import ErrorCode
 from clarion.model.ids import NO_TOPIC_ID, topic_id_of, topic_id_text
+from clarion.model.setting_texts import setting_text
 from clarion.wire.apis import CREATE_TOPICS, DELETE_TOPICS
 from clarion.wire.messages.topics import (
     CreatableTopic,
@@ -52,7 +55,7 @@ class KnownTopics:
             num_partitions=_AS_THE_BROKER_DECIDES if partitions is None else partitions,
             replication_factor=_AS_THE_BROKER_DECIDES if replication is None else replication,
             assignments=(),
-            configs=tuple(CreatableTopicConfig(name=each, value=_text(value)) for each, value in settings.items()),
+            configs=tuple(CreatableTopicConfig(name=each, value=_text(each, value)) for each, value in settings.items()),
         )
         request = CreateTopicsRequest(topics=(wanted,), timeout=self._links.settings.timeout_ms, validate_only=False)
         response, is_repeated = await self._links.ask_any(CREATE_TOPICS, request)
@@ -118,10 +121,8 @@ def _check_types(name: object, partitions: object, replication: object) -> None:
 
 def _check_settings(settings: object) -> None:
     if not isinstance(settings, Mapping):
-        raise TypeError(f"settings are a dict, as {{'retention.ms': 86_400_000}}, not {type(settings).__name__}")
+        raise TypeError(f"settings are a dict, as {{'retention.ms': '7d'}}, not {type(settings).__name__}")
 
 
-def _text(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+def _text(name: str, value: object) -> str:
+    return setting_text(name, f"{milliseconds(value, name)}ms" if isinstance(value, timedelta) else value)

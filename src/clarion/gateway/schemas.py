@@ -32,7 +32,11 @@ class NewTopic(Described):
     name: str = Field(min_length=1, max_length=249, examples=["orders"])
     partitions: int | None = Field(default=None, ge=1, le=100_000, description="Where not given: num.partitions.")
     replication_factor: int | None = Field(default=None, ge=1, le=1_000)
-    settings: dict[str, str | int | float | bool] = Field(default_factory=dict, examples=[{"retention.ms": "86400000"}])
+    settings: dict[str, str | int | float | bool] = Field(
+        default_factory=dict,
+        description="By Kafka's names; times and sizes as people write them, too: 7d, 64MiB.",
+        examples=[{"retention.ms": "7d"}],
+    )
 
 
 class TopicName(Described):
@@ -66,7 +70,7 @@ class TopicDescription(Described):
 
 class TopicChange(Described):
     settings: dict[str, str | int | float | bool | None] = Field(
-        default_factory=dict, description="null takes back what was set: the broker's default holds again."
+        default_factory=dict, description="As of a new topic; null takes back what was set: the broker's default holds again."
     )
     partitions: int | None = Field(default=None, ge=1, le=100_000, description="Only more than there are.")
 

@@ -18,6 +18,7 @@ from clarion.gateway.reading import MessageReader, PartitionEnds
 from clarion.model.errors import KafkaError
 from clarion.model.names import is_internal
 from clarion.model.setting_changes import AlterOperation
+from clarion.model.setting_texts import setting_text
 from clarion.wire.apis import (
     CREATE_PARTITIONS,
     CREATE_TOPICS,
@@ -112,7 +113,7 @@ async def _create(brokers: Brokers, topic: schemas.NewTopic) -> schemas.TopicNam
         num_partitions=topic.partitions or _DEFAULT,
         replication_factor=topic.replication_factor or _DEFAULT,
         assignments=(),
-        configs=tuple(CreatableTopicConfig(name=name, value=_text(value)) for name, value in topic.settings.items()),
+        configs=tuple(CreatableTopicConfig(name=name, value=_text(name, value)) for name, value in topic.settings.items()),
     )
     request = CreateTopicsRequest(topics=(asked,), timeout=_TIMEOUT_MS, validate_only=False)
     (result,) = (await brokers.ask_here(principal(), CREATE_TOPICS, request)).topics
@@ -125,7 +126,7 @@ async def _configure(brokers: Brokers, topic: Topic, settings: dict[str, Any]) -
         IncrementalConfig(
             name=name,
             config_operation=AlterOperation.DELETE if value is None else AlterOperation.SET,
-            value=None if value is None else _text(value),
+            value=None if value is None else _text(name, value),
         )
         for name, value in settings.items()
     )
@@ -180,10 +181,8 @@ def _partition(brokers: Brokers, topic: Topic, index: int, ends: PartitionEnds |
     )
 
 
-def _text(value: str | int | float | bool) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    text = str(value)
+def _text(name: str, value: str | int | float | bool) -> str:
+    text = setting_text(name, value)
     if "\0" in text:
         raise HttpProblem(422, "a setting's value is a text without NUL", kind="invalid-config")
     return text
