@@ -251,6 +251,13 @@ def test_a_bad_line_says_what_was_sent_before_it(clarion, topic):
     assert refused.endswith("; nothing was sent before it")
 
 
+def test_a_time_that_the_library_would_change_is_refused(clarion, topic):
+    for words, line in ((["--json-lines"], b'{"value": "v", "timestamp": 0}'), (["--timestamp", "0"], b"v")):
+        refused = clarion("produce", topic, *words, stdin=line).one_line_error(1)
+        assert "timestamp 0, the first moment of 1970, means now" in refused
+    assert clarion("produce", topic, "--timestamp", "1", stdin=b"v").status == 0
+
+
 def test_following_says_in_a_terminal_that_it_waits(clarion, topic):
     ours, theirs = pty.openpty()
     words = [sys.executable, "-m", "clarion", "-b", clarion.bootstrap, "consume", topic, "-f"]

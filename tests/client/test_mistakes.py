@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -50,6 +50,8 @@ def test_the_verbs_take_their_arguments_by_name_too(bus: Bus, topic: str) -> Non
         ((True, b"v"), {}, "a partition is an int, not bool"),
         ((b"v",), {"timestamp": "2026-01-31"}, "timestamp is str; write a datetime"),
         ((b"v",), {"timestamp": 1.5}, "timestamp is float; write a datetime"),
+        ((b"v",), {"timestamp": 0}, "means now to librdkafka; write 1"),
+        ((b"v",), {"timestamp": datetime(1970, 1, 1, tzinfo=UTC)}, "means now to librdkafka; write 1"),
         ((b"v",), {"kee": b"k"}, "write knows no kee; it takes key, headers"),
         ((b"v",), {"message": b"w", "partition_id": 1}, "given twice"),
         ((), {}, r"write\(topic, message\) or write\(topic, partition, message\)"),

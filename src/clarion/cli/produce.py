@@ -262,6 +262,8 @@ def _reader(
 
     def read(line: bytes) -> TextMessage:
         found = from_json(line) if json_lines else _plain(line, key, separator, null_marker)
+        if 0 in (moment, found.timestamp_ms):
+            raise CliError("timestamp 0, the first moment of 1970, means now to librdkafka; write 1, or leave it out")
         return TextMessage(
             key=found.key,
             value=found.value,

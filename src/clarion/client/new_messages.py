@@ -43,8 +43,15 @@ def new_message(
         content(key, "key"),
         header_list(headers),
         named[0] if named else None,
-        None if timestamp is None else moment_ms(timestamp, "timestamp"),
+        None if timestamp is None else _written_at(timestamp),
     )
+
+
+def _written_at(moment: Moment) -> int:
+    found = moment_ms(moment, "timestamp")
+    if not found:
+        raise InvalidRequest("timestamp 0, the first moment of 1970, means now to librdkafka; write 1, or leave it out")
+    return found
 
 
 def last_partition(messages: Sequence[NewMessage]) -> int | None:
