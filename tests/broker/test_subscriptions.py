@@ -93,7 +93,11 @@ async def test_who_did_not_hear_may_ask_again_and_who_wants_something_else_is_to
         ({"topics": ["none"]}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "create it first"),
         ({"topics": [], "pattern": "("}, ErrorCode.INVALID_REGULAR_EXPRESSION, "missing"),
         ({"filter": "colour == 1"}, ErrorCode.INVALID_REQUEST, "there is no 'colour'"),
-        ({"filter": 'key == "a"', "mode": "stream"}, ErrorCode.INVALID_REQUEST, 'write mode "queue", or leave the filter'),
+        (
+            {"filter": 'key == "a"', "mode": "stream"},
+            ErrorCode.INVALID_REQUEST,
+            'write mode "queue", or leave the filter',
+        ),
     ],
 )
 async def test_what_cannot_be_is_refused_and_leaves_nothing(tmp_path: Path, changes, code, says):

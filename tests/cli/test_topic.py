@@ -34,6 +34,18 @@ def test_a_topics_id_is_spelt_as_kafkas_tools_spell_it():
     assert _id_text(Described()) == "_____________________w"
 
 
+def test_a_topic_is_named_by_its_id_too(clarion, topic):
+    topic_id = json.loads(clarion("topic", "describe", topic, "--json").out)["id"]
+    assert json.loads(clarion("topic", "describe", topic_id, "--json").out)["topic"] == topic
+    assert clarion("produce", topic_id, stdin=b"k:v\n").status == 0
+    assert clarion("consume", topic_id).out == "k:v\n"
+    assert topic in clarion("group", "reset", "new", "--topic", f"{topic_id}:0", "--to-earliest").out
+    assert topic in clarion("cluster", "partitions", "--topic", topic_id).out
+    assert clarion("topic", "alter", topic_id, "--partitions", "4").out == f"altered {topic}\n"
+    assert clarion("topic", "delete", topic_id, "--yes").out == f"deleted {topic}\n"
+    assert "there is no topic" in clarion("topic", "describe", topic_id).one_line_error(1)
+
+
 def test_in_a_pipe_a_table_is_aligned_columns_and_nothing_else(clarion, topic):
     lines = clarion("topic", "describe", topic).out.splitlines()
     assert lines[0].startswith(f"{topic}: 3 partitions, 0 messages")

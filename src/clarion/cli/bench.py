@@ -192,8 +192,8 @@ def _reader(link: Link, topic: str, settings: dict[str, Any], *, from_end: bool 
     """Every partition, from its first message or behind its last; positioned before it returns."""
     from confluent_kafka import TopicPartition
 
+    from clarion.cli.known_topics import describe_topic
     from clarion.cli.offsets import all_partitions, end_offsets, start_offsets
-    from clarion.cli.topic import describe_topic
 
     admin = link.admin()
     places = all_partitions(describe_topic(admin, link, topic))

@@ -9,7 +9,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from clarion.cli.errors import CliError, UsageError
+from clarion.cli.errors import UsageError
+from clarion.cli.known_topics import describe_topic
 from clarion.cli.link import REQUEST_SECONDS_MAX, BootstrapOption, JsonOption, Link, plain_errors, result_of
 from clarion.cli.table import Column, clean, show_json, show_rows
 from clarion.cli.units import count_text, parse_duration_ms, plural
@@ -161,7 +162,7 @@ def brokers(context: typer.Context, bootstrap: BootstrapOption = None, as_json: 
 @commands.command()
 def partitions(
     context: typer.Context,
-    topic: Annotated[str | None, typer.Option("--topic", "-t", help="Of this topic alone.")] = None,
+    topic: Annotated[str | None, typer.Option("--topic", "-t", help="Of this topic alone, by name or id.")] = None,
     under_replicated: Annotated[bool, typer.Option("--under-replicated", help="Only with replicas missing.")] = False,
     offline: Annotated[bool, typer.Option("--offline", help="Only those that nobody leads.")] = False,
     bootstrap: BootstrapOption = None,
@@ -169,14 +170,13 @@ def partitions(
 ) -> None:
     """List partitions with their leaders, replicas and who is in sync; of those that are being filled, how far."""
     link = Link.of(context, bootstrap)
+    topic = None if topic is None else describe_topic(link.admin(), link, topic).name
     view = look(link)
     shown = [
         one
         for one in view.partitions
         if topic in (None, one.topic) and (one.missing or not under_replicated) and (one.leader is None or not offline)
     ]
-    if topic is not None and not any(one.topic == topic for one in view.partitions):
-        raise CliError(f"there is no topic {topic!r}")
     filled = filled_shares(link, view)
     rows = [
         {

@@ -17,11 +17,11 @@ import typer
 from clarion.cli import completion
 from clarion.cli.errors import CliError, UsageError
 from clarion.cli.interrupt import terminate_interrupts
+from clarion.cli.known_topics import describe_topic
 from clarion.cli.link import BootstrapOption, Link, explain, plain_errors, poll_available
 from clarion.cli.message import TEMPLATE_FIELDS, Template, TextMessage, for_terminal, to_json
 from clarion.cli.offsets import Place, all_partitions, end_offsets, offsets_at, start_offsets
 from clarion.cli.table import show_notice
-from clarion.cli.topic import describe_topic
 from clarion.cli.units import parse_time_ms, plural
 
 if TYPE_CHECKING:
@@ -40,7 +40,10 @@ def add_to(app: typer.Typer) -> None:
 
 def consume(
     context: typer.Context,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="What to read.", autocompletion=completion.topics)],
+    topic: Annotated[
+        str,
+        typer.Argument(metavar="TOPIC", help="What to read: a topic's name or id.", autocompletion=completion.topics),
+    ],
     start: Annotated[
         str | None,
         typer.Option(
@@ -80,7 +83,8 @@ def consume(
     write_line = _line_writer(as_json, template, null_marker)
     link = Link.of(context, bootstrap)
     admin = link.admin()
-    places = _chosen_partitions(describe_topic(admin, link, topic), partition)
+    found = describe_topic(admin, link, topic)
+    topic, places = found.name, _chosen_partitions(found, partition)
     where = start or ("end" if follow and group is None else "start")
     if group is None:
         reader = _free_reader(link, admin, topic, places, where)

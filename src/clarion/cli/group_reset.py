@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clarion.cli.errors import CliError, UsageError
+from clarion.cli.known_topics import describe_topic
 from clarion.cli.link import Link
 from clarion.cli.offsets import Place, all_partitions, end_offsets, offsets_at, start_offsets
-from clarion.cli.topic import describe_topic
 from clarion.cli.units import parse_duration_ms, parse_time_ms
 
 if TYPE_CHECKING:
@@ -82,7 +82,8 @@ def _target(goal: Goal, start: int, end: int, committed: int | None) -> int:
 
 def _named_places(admin: AdminClient, link: Link, text: str) -> list[Place]:
     name, colon, numbers = text.partition(":")
-    places = all_partitions(describe_topic(admin, link, name))
+    found = describe_topic(admin, link, name)
+    name, places = found.name, all_partitions(found)
     if not colon:
         return places
     wanted = [(name, _number(each, text)) for each in numbers.split(",")]

@@ -14,10 +14,10 @@ import typer
 
 from clarion.cli import completion
 from clarion.cli.errors import CliError, UsageError
+from clarion.cli.known_topics import NoTopicError, ask_for_topic, describe_topic
 from clarion.cli.link import BootstrapOption, JsonOption, Link, admin_api, explain, plain_errors, result_of
 from clarion.cli.message import Headers, TextMessage, from_json
 from clarion.cli.table import show_json, show_notice
-from clarion.cli.topic import NoTopicError, ask_for_topic, describe_topic
 from clarion.cli.topic_arguments import setting_pair
 from clarion.cli.units import bytes_text, count_text, duration_text, plural
 
@@ -39,7 +39,9 @@ def add_to(app: typer.Typer) -> None:
 
 def produce(
     context: typer.Context,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where to.", autocompletion=completion.topics)],
+    topic: Annotated[
+        str, typer.Argument(metavar="TOPIC", help="Where to: a topic's name or id.", autocompletion=completion.topics)
+    ],
     file: Annotated[str, typer.Argument(metavar="[FILE]", help="One message per line; - is stdin.")] = "-",
     key: Annotated[str | None, typer.Option("--key", "-k", help="The key of every message.")] = None,
     key_separator: Annotated[
@@ -86,7 +88,7 @@ def produce(
     read = _reader(json_lines, key, key_separator, header, partition, timestamp, null_marker)
     link = Link.of(context, bootstrap)
     with _opened(file) as source:
-        _check_topic(link, topic, partition, create)
+        topic = _found_topic(link, topic, partition, create)
         settings = {
             "compression.type": compression,
             "acks": acks,
@@ -287,7 +289,8 @@ def _plain(line: bytes, key: str | None, separator: str | None, null_marker: str
     return TextMessage(message_key, value)
 
 
-def _check_topic(link: Link, topic: str, partition: int | None, create: bool) -> None:
+def _found_topic(link: Link, topic: str, partition: int | None, create: bool) -> str:
+    """Its name, whether that or its id was said."""
     admin = link.admin()
     try:
         found = describe_topic(admin, link, topic)
@@ -296,6 +299,7 @@ def _check_topic(link: Link, topic: str, partition: int | None, create: bool) ->
         found = describe_topic(admin, link, topic)
     if partition is not None and partition not in {each.id for each in found.partitions}:
         raise CliError(f"{topic} has no partition {partition}: it has 0 to {len(found.partitions) - 1}")
+    return str(found.name)
 
 
 def _make_topic(admin: AdminClient, link: Link, topic: str, create: bool, why: str) -> None:

@@ -26,7 +26,13 @@ NameArgument = Annotated[
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 TopicOption = Annotated[
     list[str] | None,
-    typer.Option("--topic", "-t", metavar="TOPIC", help="To be read; repeatable.", autocompletion=completion.topics),
+    typer.Option(
+        "--topic",
+        "-t",
+        metavar="TOPIC",
+        help="To be read, by name or id; repeatable.",
+        autocompletion=completion.topics,
+    ),
 ]
 _ALL: Final = "/v1/subscriptions"
 _WITH_GROUPS: Final = "/v1/groups"

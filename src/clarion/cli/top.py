@@ -21,11 +21,11 @@ from clarion.cli.errors import CliError, UsageError
 from clarion.cli.group import group_rows
 from clarion.cli.http_link import http_addresses
 from clarion.cli.interrupt import terminate_interrupts
+from clarion.cli.known_topics import all_topics
 from clarion.cli.link import BootstrapOption, Link
 from clarion.cli.log_dirs import disk_sizes
 from clarion.cli.offsets import end_offsets
 from clarion.cli.table import clean, json_text
-from clarion.cli.topic import all_topics
 from clarion.cli.units import bytes_text, count_text, parse_duration_ms, plural
 
 if TYPE_CHECKING:

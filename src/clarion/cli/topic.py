@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -11,15 +10,13 @@ import typer
 
 from clarion.cli.errors import CliError, UsageError
 from clarion.cli.holders import HOLDER_COLUMNS, holder_rows
+from clarion.cli.known_topics import all_topics, check_name, describe_topic
 from clarion.cli.link import BootstrapOption, JsonOption, Link, admin_api, result_of
 from clarion.cli.log_dirs import disk_sizes, holders
 from clarion.cli.offsets import Place, end_offsets, start_offsets
 from clarion.cli.table import Column, clean, show_json, show_rows
 from clarion.cli.topic_arguments import ConfigOption, NameArgument, NamesArgument, UnsetOption, settings_of
 from clarion.cli.units import bytes_text, count_text, plural
-from clarion.cli.usage_errors import did_you_mean
-from clarion.model.errors import KafkaError
-from clarion.model.names import check_topic_name
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -32,7 +29,6 @@ commands = typer.Typer(help="Create, list, describe, alter and delete topics.")
 # librdkafka makes no request with more.
 _PARTITIONS_MAX: Final = 100_000
 _REPLICATION_FACTOR_MAX: Final = 10_000
-_ASK_AGAIN_SECONDS: Final = 3.0  # between two looks at whether TLS failed
 
 
 def add_to(app: typer.Typer) -> None:
@@ -42,7 +38,7 @@ def add_to(app: typer.Typer) -> None:
 @commands.command()
 def create(
     context: typer.Context,
-    names: NamesArgument,
+    names: Annotated[list[str], typer.Argument(metavar="TOPIC…", help="One or more topic names.")],
     partitions: Annotated[int, typer.Option("--partitions", "-p", metavar="N", help="-1: the broker's default.")] = -1,
     replication_factor: Annotated[int, typer.Option(metavar="N", help="-1: the broker's default.")] = -1,
     config: ConfigOption = None,
@@ -57,7 +53,7 @@ def create(
         clarion topic create orders --partitions 6 --config retention.ms=1d
     """
     for name in names:
-        _check_name(name)
+        check_name(name)
     _check_count("--partitions", partitions, _PARTITIONS_MAX)
     _check_count("--replication-factor", replication_factor, _REPLICATION_FACTOR_MAX)
     settings = settings_of(config)
@@ -118,6 +114,7 @@ def describe(
     link = Link.of(context, bootstrap)
     admin = link.admin()
     topic = describe_topic(admin, link, name)
+    name = topic.name  # who asked may have said its id
     places = [(name, each.id) for each in topic.partitions]
     starts, ends = start_offsets(admin, link, places), end_offsets(admin, link, places)
     sizes = disk_sizes(admin, link)
@@ -166,7 +163,7 @@ def alter(
         _check_new_count(partitions)  # before anything is changed
     link = Link.of(context, bootstrap)
     admin = link.admin()
-    describe_topic(admin, link, name)
+    name = describe_topic(admin, link, name).name
     if settings or removed:
         _alter_settings(admin, link, name, settings, removed)
     if partitions is not None:
@@ -191,61 +188,12 @@ def delete(
     """
     link = Link.of(context, bootstrap)
     admin = link.admin()
-    for name in names:
-        describe_topic(admin, link, name)
+    names = [describe_topic(admin, link, name).name for name in names]
     confirm(f"delete {', '.join(names)} and every message in it?", yes)
     futures = admin.delete_topics(names)
     for name in names:
         result_of(futures[name], link, f"delete {name}")
     _report([{"topic": name, "deleted": True} for name in names], as_json, lambda row: f"deleted {row['topic']}")
-
-
-class NoTopicError(CliError):
-    """There is no topic of that name."""
-
-
-def describe_topic(admin: AdminClient, link: Link, name: str) -> Any:
-    """A topic's description; where there is none, an error that names a similar one."""
-    from confluent_kafka import KafkaError as ClientError
-    from confluent_kafka import KafkaException, TopicCollection
-
-    _check_name(name)
-    future = admin.describe_topics(TopicCollection([name]))[name]
-    try:
-        return result_of(future, link, f"topic {name}")
-    except CliError as error:
-        cause = error.__cause__
-        if isinstance(cause, KafkaException) and cause.args[0].code() == ClientError.UNKNOWN_TOPIC_OR_PART:
-            known = [each for each in all_topics(admin, link) if not each.startswith("__")]
-            raise NoTopicError(f"there is no topic {name}{did_you_mean(name, known)}") from cause
-        raise
-
-
-def all_topics(admin: AdminClient, link: Link) -> dict[str, Any]:
-    return dict(_metadata(admin, link).topics)
-
-
-def ask_for_topic(admin: AdminClient, link: Link, name: str) -> bool:
-    """Ask as clients do that are about to write: many brokers make the topic then. Whether it is there now."""
-    found = _metadata(admin, link, name).topics.get(name)
-    return found is not None and (found.error is None or found.error.retriable())
-
-
-def _metadata(admin: AdminClient, link: Link, topic: str | None = None) -> Any:
-    from confluent_kafka import KafkaError as ClientError
-    from confluent_kafka import KafkaException
-
-    from clarion.cli.link import REQUEST_SECONDS_MAX, plain_errors
-
-    deadline = time.monotonic() + REQUEST_SECONDS_MAX
-    with plain_errors(link):
-        while True:
-            try:
-                return admin.list_topics(topic, timeout=_ASK_AGAIN_SECONDS)
-            except KafkaException as error:
-                is_silence = error.args[0].code() in (ClientError._TRANSPORT, ClientError._TIMED_OUT)
-                if not is_silence or link.tls_trouble() or time.monotonic() > deadline:
-                    raise
 
 
 _SETTING_COLUMNS = [
@@ -268,13 +216,6 @@ _PARTITION_COLUMNS = [
 def _id_text(topic: Any) -> str:
     """As Kafka's own tools spell it, in base64 for URLs; librdkafka uses the other alphabet."""
     return str(topic.topic_id).replace("+", "-").replace("/", "_")
-
-
-def _check_name(name: str) -> None:
-    try:
-        check_topic_name(name)
-    except KafkaError as error:
-        raise UsageError(error.message) from error
 
 
 def _check_count(flag: str, count: int, count_max: int) -> None:

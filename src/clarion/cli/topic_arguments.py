@@ -12,11 +12,11 @@ from clarion.cli.errors import UsageError
 from clarion.model.setting_texts import setting_hint, setting_text
 
 NameArgument = Annotated[
-    str, typer.Argument(metavar="TOPIC", help="The topic's name.", autocompletion=completion.topics)
+    str, typer.Argument(metavar="TOPIC", help="The topic's name or id.", autocompletion=completion.topics)
 ]
 NamesArgument = Annotated[
     list[str],
-    typer.Argument(metavar="TOPIC…", help="One or more topic names.", autocompletion=completion.topics),
+    typer.Argument(metavar="TOPIC…", help="One or more topics, by name or id.", autocompletion=completion.topics),
 ]
 ConfigOption = Annotated[
     list[str] | None,

@@ -55,7 +55,9 @@ class KnownTopics:
             num_partitions=_AS_THE_BROKER_DECIDES if partitions is None else partitions,
             replication_factor=_AS_THE_BROKER_DECIDES if replication is None else replication,
             assignments=(),
-            configs=tuple(CreatableTopicConfig(name=each, value=_text(each, value)) for each, value in settings.items()),
+            configs=tuple(
+                CreatableTopicConfig(name=each, value=_text(each, value)) for each, value in settings.items()
+            ),
         )
         request = CreateTopicsRequest(topics=(wanted,), timeout=self._links.settings.timeout_ms, validate_only=False)
         response, is_repeated = await self._links.ask_any(CREATE_TOPICS, request)

@@ -70,7 +70,8 @@ class TopicDescription(Described):
 
 class TopicChange(Described):
     settings: dict[str, str | int | float | bool | None] = Field(
-        default_factory=dict, description="As of a new topic; null takes back what was set: the broker's default holds again."
+        default_factory=dict,
+        description="As of a new topic; null takes back what was set: the broker's default holds again.",
     )
     partitions: int | None = Field(default=None, ge=1, le=100_000, description="Only more than there are.")
 

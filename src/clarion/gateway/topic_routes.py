@@ -113,7 +113,9 @@ async def _create(brokers: Brokers, topic: schemas.NewTopic) -> schemas.TopicNam
         num_partitions=topic.partitions or _DEFAULT,
         replication_factor=topic.replication_factor or _DEFAULT,
         assignments=(),
-        configs=tuple(CreatableTopicConfig(name=name, value=_text(name, value)) for name, value in topic.settings.items()),
+        configs=tuple(
+            CreatableTopicConfig(name=name, value=_text(name, value)) for name, value in topic.settings.items()
+        ),
     )
     request = CreateTopicsRequest(topics=(asked,), timeout=_TIMEOUT_MS, validate_only=False)
     (result,) = (await brokers.ask_here(principal(), CREATE_TOPICS, request)).topics

@@ -132,7 +132,7 @@ class Subscription:
         """Of one that is made or changed now. It is no part of `check`: a catalog may have such a stream already."""
         if self.mode == STREAM and self.filter is not None:
             raise refused(
-                f"a stream is read over Kafka's protocol, which filters nothing; write mode \"{QUEUE}\", or leave the "
+                f'a stream is read over Kafka\'s protocol, which filters nothing; write mode "{QUEUE}", or leave the '
                 "filter out"
             )
 
