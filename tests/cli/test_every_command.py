@@ -30,7 +30,7 @@ BEFORE = {
     "restore": ["clarion backup nightly --data-dir clarion-data"],
     **{
         f"subscription {name}": [_INVOICES]
-        for name in ("describe", "peek", "purge", "pause", "resume", "seek", "redrive", "delete")
+        for name in ("alter", "describe", "peek", "purge", "pause", "resume", "seek", "redrive", "delete")
     },
 }
 # Pipelines run on Spark (their examples are shown to parse here; such commands are run in tests/pipeline), the demo for
@@ -118,6 +118,7 @@ def test_nothing_listens_is_one_line_and_a_failure(name):
         "topic alter": ["--partitions", "2"],
         "group reset": ["--to-earliest"],
         "subscription create": ["--topic", "x"],
+        "subscription alter": ["--retention", "1d"],
         "subscription seek": ["--to", "earliest"],
         "subscription purge": ["--yes"],
         "subscription delete": ["--yes"],

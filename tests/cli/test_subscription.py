@@ -58,6 +58,31 @@ def test_from_its_making_to_its_end(shell, name):
     assert shell("subscription", "describe", name).one_line_error(1) == f"there is no subscription or group '{name}'"
 
 
+def test_its_rules_are_changed_and_what_is_not_said_stays(shell, name):
+    def rules() -> dict:
+        return json.loads(shell("subscription", "describe", name, "--json").out)["subscription"]
+
+    hook = ("--push", "https://example.org/hook")
+    assert shell("subscription", "create", name, "--topic", "orders", "--retention", "14d", *hook).status == 0
+    changed = shell("subscription", "alter", name, "--max-deliveries", "9", "--per-key-order", "--filter", 'key == "k"')
+    assert changed.out == f"altered {name}\n", changed.err
+    found = rules()
+    assert (found["max_deliveries"], found["per_key_order"], found["filter"]) == (9, True, 'key == "k"')
+    assert (found["retention"], found["push"]["url"]) == ("14d", "https://example.org/hook")
+    moved = ("--push", "https://example.org/other", "--allow-private", "--any-order", "--unset", "retention")
+    assert shell("subscription", "alter", name, *moved, "--unset", "filter").status == 0
+    found = rules()
+    assert (found["push"]["url"], found["push"]["allow_private"]) == ("https://example.org/other", True)
+    assert (found["retention"], found["filter"], found["per_key_order"]) == (None, None, False)
+    assert shell("subscription", "alter", name, "--pattern", "ord.*").status == 0
+    assert (rules()["topics"], rules()["pattern"]) == ([], "ord.*")
+    assert shell("subscription", "alter", name, "--topic", "orders").status == 0
+    assert (rules()["topics"], rules()["pattern"]) == (["orders"], None)
+    refused = shell("subscription", "alter", name, "--ack-timeout", "1ms").one_line_error(2)
+    assert "ack_timeout" in refused
+    shell("subscription", "delete", name, "--yes")
+
+
 def test_a_push_subscription_tells_its_secret_once(shell, name):
     made = shell("subscription", "create", name, "--topic", "orders", "--push", "https://example.org/hook")
     assert "signed with whsec_" in made.out
@@ -69,9 +94,20 @@ def test_a_push_subscription_tells_its_secret_once(shell, name):
     [
         (["create", "x"], "--topic, once or more, or --pattern", 2),
         (["create", "x", "--topic", "none"], "there is no topic 'none'; create it first", 1),
-        (["create", "x", "--topic", "orders", "--retention", "long"], "write for example 90s", 1),
-        (["create", "x", "--topic", "orders", "--filter", "colour == 1"], "there is no 'colour'", 1),
-        (["create", "no spaces", "--topic", "orders"], "cannot be a subscription's name", 1),
+        (["create", "x", "--topic", "orders", "--retention", "long"], "write for example 90s", 2),
+        (["create", "x", "--topic", "orders", "--mode", "heap"], "mode is stream or queue", 2),
+        (["create", "x", "--topic", "orders", "--max-deliveries", "0"], "max_deliveries", 2),
+        (
+            ["create", "x", "--topic", "orders", "--mode", "stream", "--filter", "key == null"],
+            "leave the filter out",
+            2,
+        ),
+        (["create", "x", "--pattern", "("], "missing", 2),
+        (["alter", "x"], "nothing to change", 2),
+        (["alter", "x", "--unset", "colour"], "the rules are ack_timeout", 2),
+        (["alter", "none", "--window", "7"], "there is no subscription 'none'", 1),
+        (["create", "x", "--topic", "orders", "--filter", "colour == 1"], "there is no 'colour'", 2),
+        (["create", "no spaces", "--topic", "orders"], "cannot be a subscription's name", 2),
         (["seek", "x"], "say where to", 2),
         (["seek", "x", "--offset", "orders"], "write TOPIC:PARTITION:OFFSET", 2),
         (["delete", "x"], "--yes", 2),

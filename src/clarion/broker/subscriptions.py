@@ -396,5 +396,5 @@ def _exists(asked: Subscription, present: Subscription) -> KafkaError:
     return KafkaError(
         ErrorCode.DUPLICATE_RESOURCE,
         f"subscription {present.name!r} exists with another {', '.join(different)}; change it "
-        f"(PATCH /v1/subscriptions/{present.name} over HTTP), or choose another name",
+        f"(clarion subscription alter, or PATCH /v1/subscriptions/{present.name}), or choose another name",
     )

@@ -98,8 +98,12 @@ def http_addresses(link: Link) -> Iterator[str]:
             yield str(told[_ADVERTISED].value)
 
 
+def subscription_path(name: str) -> str:
+    return f"/v1/subscriptions/{quote(name, safe='')}"
+
+
 def action_on(name: str, action: str) -> str:
-    return f"/v1/subscriptions/{quote(name, safe='')}:{action}"
+    return f"{subscription_path(name)}:{action}"
 
 
 def group_path(name: str) -> str:

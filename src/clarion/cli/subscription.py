@@ -12,6 +12,7 @@ from clarion.cli import completion
 from clarion.cli.errors import UsageError
 from clarion.cli.http_link import HttpLink, action_on, group_path
 from clarion.cli.link import BootstrapOption, JsonOption, Link
+from clarion.cli.subscription_making import alter, create, report
 from clarion.cli.subscription_rules import endpoint_line, rule_rows
 from clarion.cli.table import Column, clean, show_json, show_rows
 from clarion.cli.topic import confirm
@@ -24,17 +25,6 @@ NameArgument = Annotated[
     typer.Argument(metavar="NAME", help="The subscription's name, or a group's id.", autocompletion=completion.groups),
 ]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-TopicOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--topic",
-        "-t",
-        metavar="TOPIC",
-        help="To be read, by name or id; repeatable.",
-        autocompletion=completion.topics,
-    ),
-]
-_ALL: Final = "/v1/subscriptions"
 _WITH_GROUPS: Final = "/v1/groups"
 
 
@@ -42,75 +32,8 @@ def add_to(app: typer.Typer) -> None:
     app.add_typer(commands, name="subscription")
 
 
-@commands.command()
-def create(
-    context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Also its group id on Kafka's wire.")],
-    topic: TopicOption = None,
-    pattern: Annotated[str | None, typer.Option(metavar="REGEX", help="All topics whose name matches.")] = None,
-    mode: Annotated[str | None, typer.Option(metavar="queue|stream", help="Default: queue.")] = None,
-    push: Annotated[str | None, typer.Option(metavar="URL", help="Send messages there, instead of waiting.")] = None,
-    allow_private: Annotated[
-        bool, typer.Option("--allow-private", help="Push to an address that is not public, if the broker allows it.")
-    ] = False,
-    filter_: Annotated[str | None, typer.Option("--filter", metavar="CEL", help="Only messages that match.")] = None,
-    retention: Annotated[
-        str | None, typer.Option(metavar="14d|consumed", help="How long messages are kept for it.")
-    ] = None,
-    ack_timeout: Annotated[
-        str | None, typer.Option(metavar="30s", help="Then another consumer gets the message.")
-    ] = None,
-    max_deliveries: Annotated[int | None, typer.Option(metavar="N", help="Then it is a dead letter.")] = None,
-    backoff_min: Annotated[str | None, typer.Option(metavar="1s", help="First pause before it comes again.")] = None,
-    backoff_max: Annotated[str | None, typer.Option(metavar="10m", help="Longest pause.")] = None,
-    dead_letter_topic: Annotated[str | None, typer.Option(metavar="TOPIC", help="Default: NAME.dead-letters.")] = None,
-    per_key_order: Annotated[bool, typer.Option("--per-key-order", help="One message of a key at a time.")] = False,
-    window: Annotated[int | None, typer.Option(metavar="N", help="Messages in flight, per partition.")] = None,
-    message_ttl: Annotated[str | None, typer.Option(metavar="1h", help="Older messages are not delivered.")] = None,
-    start: Annotated[
-        str | None, typer.Option(metavar="earliest|latest|1h", help="Where it begins; 1h: so long ago.")
-    ] = None,
-    guarantee: Annotated[
-        str | None, typer.Option(metavar="at-least-once|at-most-once", help="Default: at-least-once.")
-    ] = None,
-    bootstrap: BootstrapOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Make a subscription. The same once more is no mistake.
-
-    Examples:
-
-        clarion subscription create invoices --topic orders --retention 14d
-        clarion subscription create big --topic orders --filter 'value.order > 1'
-    """
-    if bool(topic) == (pattern is not None):
-        raise UsageError("say which topics it reads: --topic, once or more, or --pattern")
-    if allow_private and push is None:
-        raise UsageError("--allow-private is about an address: say which, with --push")
-    said: Mapping[str, Any] = {
-        "name": name,
-        "topics": topic or None,
-        "pattern": pattern,
-        "mode": mode,
-        "push": None if push is None else {"url": push, **({"allow_private": True} if allow_private else {})},
-        "filter": filter_,
-        "retention": retention,
-        "ack_timeout": ack_timeout,
-        "max_deliveries": max_deliveries,
-        "backoff_min": backoff_min,
-        "backoff_max": backoff_max,
-        "dead_letter_topic": dead_letter_topic,
-        "per_key_order": per_key_order or None,
-        "window": window,
-        "message_ttl": message_ttl,
-        "start": start,
-        "guarantee": guarantee,
-    }
-    body = {field: value for field, value in said.items() if value is not None}
-    made = _http(context, bootstrap).ask("POST", _ALL, body)
-    _report(made, as_json, f"subscription {clean(name)} reads {clean(pattern or ', '.join(topic or ()))}")
-    if not as_json and made.get("push", {}) and made["push"].get("secret"):
-        print(f"its messages are signed with {made['push']['secret']}")
+for _command in (create, alter):
+    commands.command()(_command)
 
 
 @commands.command("list")
@@ -218,7 +141,7 @@ def purge(
     """
     confirm(f"Pass over all messages that wait for {name}?", yes)
     done = _http(context, bootstrap).ask("POST", action_on(name, "purge"))
-    _report(done, as_json, f"{plural(done['passed_over'], 'message')} passed over")
+    report(done, as_json, f"{plural(done['passed_over'], 'message')} passed over")
 
 
 @commands.command()
@@ -231,7 +154,7 @@ def pause(
 
         clarion subscription pause invoices
     """
-    _report(_http(context, bootstrap).ask("POST", action_on(name, "pause")), as_json, f"{clean(name)} is paused")
+    report(_http(context, bootstrap).ask("POST", action_on(name, "pause")), as_json, f"{clean(name)} is paused")
 
 
 @commands.command()
@@ -244,7 +167,7 @@ def resume(
 
         clarion subscription resume invoices
     """
-    _report(_http(context, bootstrap).ask("POST", action_on(name, "resume")), as_json, f"{clean(name)} goes on")
+    report(_http(context, bootstrap).ask("POST", action_on(name, "resume")), as_json, f"{clean(name)} goes on")
 
 
 @commands.command()
@@ -271,7 +194,7 @@ def seek(
         raise UsageError("say where to: --to, or --offset once or more")
     body = {"offsets": _offsets(offset or [])} if to is None else {"to": to}
     done = _http(context, bootstrap).ask("POST", action_on(name, "seek"), body)
-    _report(done, as_json, f"{clean(name)} was moved")
+    report(done, as_json, f"{clean(name)} was moved")
 
 
 @commands.command()
@@ -297,7 +220,7 @@ def redrive(
             done["stopped_at"] = done["stopped_at"] or told.get("stopped_at")
     left = f"; {plural(done['left'], 'dead letter')} left" if done.get("left") else ""
     why = f" ({clean(done['stopped_at'])})" if done.get("stopped_at") else ""
-    _report(done, as_json, f"{plural(done['sent'], 'message')} sent back{left}{why}")
+    report(done, as_json, f"{plural(done['sent'], 'message')} sent back{left}{why}")
 
 
 @commands.command()
@@ -316,18 +239,11 @@ def delete(
     """
     confirm(f"Delete {name} and its position?", yes)
     done = _http(context, bootstrap).ask("DELETE", group_path(name))
-    _report(done or {"name": name}, as_json, f"deleted {clean(name)}")
+    report(done or {"name": name}, as_json, f"deleted {clean(name)}")
 
 
 def _http(context: typer.Context, bootstrap: str | None) -> HttpLink:
     return HttpLink(Link.of(context, bootstrap))
-
-
-def _report(found: object, as_json: bool, sentence: str) -> None:
-    if as_json:
-        show_json(found)
-    else:
-        print(sentence)
 
 
 def _offsets(said: list[str]) -> dict[str, dict[str, int]]:
