@@ -149,6 +149,19 @@ def test_an_extension_does_not_overtake_what_was_said_and_keeps_the_message() ->
     assert source.take_lost() == []
 
 
+def test_what_is_never_settled_is_forgotten_when_more_is_held_than_can_be_locked() -> None:
+    source = partition_with(0, 999)
+    for first in range(1_000, 100_000, 1_000):
+        source.acquired(first, first + 999, 1)
+    assert sorted(source.held) == list(range(50_000, 100_000))
+    source.acquired(50_000, 50_000, 2)
+    source.acquired(100_000, 100_999, 1)
+    assert source.held[50_000] == 2  # it came again, and is one of the newest
+    assert len(source.held) == 50_000
+    message_of(source, 0).ack()
+    assert source.take_lost() == [("orders", 0, 0)]
+
+
 def test_where_the_log_has_nothing_that_is_said() -> None:
     source = partition_with(0, 4)
     source.note_gaps([1, 3, 9])

@@ -20,6 +20,7 @@ from clarion.client.received import ReceivedMessage, Said, SettlementKind
 from clarion.wire.messages.share_groups import AcknowledgementBatch
 
 _PORTION_MAX: Final = 5_000  # said in one request: some hundred kilobytes where no two are neighbours
+_HELD_MAX: Final = 50_000  # a partition has 10,000 locks at most, or one large batch: what is older is others' by now
 _LOST_MAX: Final = 10_000  # that are remembered until somebody asks
 _ENDED: Final = 2**31  # behind every term
 _GAP: Final = Said(SettlementKind.GAP)
@@ -72,6 +73,7 @@ class HeldPartition:
         self.held: dict[int, int] = {}  # by offset: how often it was delivered
         self.may_renew = True  # the application's own extensions; the broker may say that locks are not renewed
         self.lost: list[int] = []
+        self._furthest = -1  # offset that was ever held
         self._tell = tell
         self._is_told = False
         self._waiting: dict[int, Said] = {}
@@ -119,7 +121,14 @@ class HeldPartition:
     # On the event loop
 
     def acquired(self, first: int, last: int, deliveries: int) -> None:
+        if first <= self._furthest:  # they come again, and are the newest now
+            for offset in range(first, last + 1):
+                self.held.pop(offset, None)
+        self._furthest = max(self._furthest, last)
         self.held.update(dict.fromkeys(range(first, last + 1), deliveries))
+        if len(self.held) > _HELD_MAX:
+            for offset in list(self.held)[: len(self.held) - _HELD_MAX]:
+                self.held.pop(offset, None)
 
     def extend(self, offsets: Iterable[int]) -> None:
         """What the application has said meanwhile goes before."""
