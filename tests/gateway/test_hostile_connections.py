@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
+import select
 import socket
+import time
 
 import pytest
 
-from clarion.gateway import gates, memory_room, serving
+from clarion.gateway import bodies, gates, memory_room, serving
 from clarion.gateway.memory_room import MemoryRoom
 from clarion.testing import EmbeddedBroker, embedded
 from tests.gateway.asking import Asker, check_problem
@@ -217,3 +219,24 @@ async def test_what_is_over_in_a_full_turn_waits_for_the_next_and_nothing_is_rea
     assert b"".join(taken) == sent + b"more"
     assert max(map(len, taken)) == gates.PIECE_BYTES
     assert transport.is_reading
+
+
+def test_lines_that_trickle_are_refused(http_broker, topic, monkeypatch):
+    monkeypatch.setattr(bodies, "_PACE_SECONDS", 0.3)
+    with connect(http_broker) as sock:
+        head = CHUNKED.replace(b"application/octet-stream", b"application/x-ndjson")
+        sock.sendall(head % f"/v1/topics/{topic}/messages".encode())
+        deadline = time.monotonic() + SECONDS
+        while not select.select([sock], [], [], 0.05)[0]:
+            assert time.monotonic() < deadline
+            sock.sendall(b'd\r\n{"value": 1}\n\r\n')
+        answer = sock.recv(65536)
+    assert b" 408 " in answer
+    assert b"slower than 500 bytes a second" in answer
+
+
+def test_lines_that_come_in_time_are_not(api, topic, monkeypatch):
+    monkeypatch.setattr(bodies, "_PACE_SECONDS", 0.0)
+    lines = b'{"value": 1}\n' * 50_000
+    answer = api.post(f"/v1/topics/{topic}/messages", lines, Content_Type="application/x-ndjson")
+    assert (answer.status, len(answer.lines)) == (200, 50_000)

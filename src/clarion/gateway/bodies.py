@@ -17,6 +17,8 @@ DECODED_AT_ONCE_BYTES: Final = 16 * 1024  # some tenths of a millisecond; more i
 _ENCODED_AT_ONCE_BYTES: Final = 32 * 1024  # of messages: a millisecond or two at worst, where values are told as JSON
 _MESSAGE_BYTES: Final = 500  # what one costs beside its key and value
 _BODY_SECONDS_MAX: Final = 60.0  # for a body that is read as a whole
+_PACE_SECONDS: Final = 30.0  # of waiting for lines, over which their pace is counted: a train in a tunnel
+_PACE_BYTES_PER_SECOND: Final = 500  # a few messages: a slow line sends a hundred times as much
 _JSON_SLACK_BYTES: Final = 64 * 1024  # names, headers and escapes around a message's bytes
 _CHUNK_BYTES: Final = 256 * 1024  # of NDJSON that is decoded and written at a time
 WRITTEN_AT_A_TIME: Final = 1_000  # messages: they are placed in one go, a millisecond or two
@@ -40,11 +42,7 @@ async def read_body(request: Request, bytes_max: int) -> bytes:
                 if len(body) > bytes_max:
                     raise _too_large(bytes_max)
     except TimeoutError as error:
-        raise HttpProblem(
-            408,
-            f"the body took longer than {_BODY_SECONDS_MAX:.0f} s: send it in parts",
-            headers={"Connection": "close"},
-        ) from error
+        raise _too_slow(f"the body took longer than {_BODY_SECONDS_MAX:.0f} s") from error
     return bytes(body)
 
 
@@ -52,6 +50,10 @@ def _check_announced(request: Request, bytes_max: int) -> None:
     announced = request.headers.get("content-length", "")
     if announced.isascii() and announced.isdecimal() and int(announced) > bytes_max:
         raise _too_large(bytes_max)
+
+
+def _too_slow(what: str) -> HttpProblem:
+    return HttpProblem(408, f"{what}: send it in parts", headers={"Connection": "close"})
 
 
 def _too_large(bytes_max: int) -> HttpProblem:
@@ -120,7 +122,7 @@ def messages_of_lines(chunk: bytes) -> list[MessageToWrite | HttpProblem]:
 async def ndjson_chunks(request: Request, line_bytes_max: int) -> AsyncIterator[bytes]:
     """Whole lines, a bounded number of bytes and lines at a time, as they arrive."""
     held = bytearray()
-    async for chunk in request.stream():
+    async for chunk in _quick_enough(request):
         held += chunk
         while (cut := _whole_lines(held)) and (cut >= _CHUNK_BYTES or held.count(b"\n", 0, cut) >= WRITTEN_AT_A_TIME):
             cut = _at_most(held, cut)
@@ -130,6 +132,22 @@ async def ndjson_chunks(request: Request, line_bytes_max: int) -> AsyncIterator[
             raise _too_large(line_bytes_max)
     if held:
         yield bytes(held)
+
+
+async def _quick_enough(request: Request) -> AsyncIterator[bytes]:
+    """A body that is as long as it likes: whoever sends a byte now and then would keep its connection and memory for
+    ever. What we take for the lines is not counted."""
+    loop = asyncio.get_running_loop()
+    waited, came, began = 0.0, 0, loop.time()
+    async for chunk in request.stream():
+        waited += loop.time() - began
+        came += len(chunk)
+        if waited > _PACE_SECONDS:
+            if came < waited * _PACE_BYTES_PER_SECOND:
+                raise _too_slow(f"lines came slower than {_PACE_BYTES_PER_SECOND} bytes a second")
+            waited, came = 0.0, 0
+        yield chunk
+        began = loop.time()
 
 
 def _whole_lines(held: bytearray) -> int:
