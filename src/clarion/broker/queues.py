@@ -16,7 +16,7 @@ from binascii import Error as NotBase64
 from collections.abc import Iterable, Mapping, Sequence
 from struct import Struct
 from struct import error as StructError
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from uuid import UUID
 from weakref import WeakValueDictionary
 
@@ -81,6 +81,14 @@ class Settled(NamedTuple):
     message: str = ""
 
 
+class TurnToRead(Protocol):
+    """Of somebody who may not hold messages at the same time as too many others."""
+
+    async def take(self) -> None: ...
+
+    def give_back(self) -> None: ...
+
+
 class _Receipt(NamedTuple):
     topic_id: TopicId
     partition: int
@@ -99,9 +107,18 @@ class Queues:
     # Pulling
 
     async def pull(
-        self, who: Principal, subscription: str, *, consumer: str, messages_max: int, wait_ms: int
+        self,
+        who: Principal,
+        subscription: str,
+        *,
+        consumer: str,
+        messages_max: int,
+        wait_ms: int,
+        bytes_max: int = _BYTES_MAX,
+        turn: TurnToRead | None = None,
     ) -> list[Delivery]:
-        """What there is, or what comes within the time. Who is cancelled meanwhile has taken nothing."""
+        """What there is, or what comes within the time. Who is cancelled meanwhile has taken nothing. `bytes_max`: of
+        batches, but for the first; `turn` is taken while something is read and, with messages, when this returns."""
         if not 0 < messages_max <= MESSAGES_MAX:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"a pull takes 1 to {MESSAGES_MAX} messages")
         check_names(subscription, consumer)
@@ -110,10 +127,14 @@ class Queues:
         while True:
             rules = self._rules(who, subscription)
             leaders = await self._leaders(who, rules.subscription)
-            found = await self._take(leaders, consumer, rules.rules, messages_max)
+            if turn is not None:
+                await turn.take()
+            found = await self._take(leaders, consumer, rules.rules, messages_max, bytes_max)
             left = deadline - loop.time()
             if found or left <= 0:
                 return found
+            if turn is not None:
+                turn.give_back()
             waiter = Waiter(leaders)
             try:
                 await waiter.wait(min(left, _LOOK_AGAIN_SECONDS), lambda: False)
@@ -181,10 +202,9 @@ class Queues:
                 await states.initialize(key, group.epoch if group is not None else 0)
 
     async def _take(
-        self, leaders: Sequence[ShareLeader], consumer: str, rules: QueueRules, messages_max: int
+        self, leaders: Sequence[ShareLeader], consumer: str, rules: QueueRules, messages_max: int, bytes_left: int
     ) -> list[Delivery]:
         taken: list[tuple[ShareLeader, ShareFetched]] = []
-        bytes_left = _BYTES_MAX
         try:
             for leader in leaders:
                 if messages_max <= 0 or bytes_left <= 0:

@@ -26,6 +26,7 @@ from clarion.gateway.docs_page import PAGE, POLICY
 from clarion.gateway.loop_share import LoopShare
 from clarion.gateway.message_routes import message_routes
 from clarion.gateway.problems import MEDIA_TYPE, HttpProblem, problem_of
+from clarion.gateway.read_room import ReadRoom
 from clarion.gateway.reading import MessageReader
 from clarion.gateway.streams import Streams
 from clarion.gateway.subscription_routes import group_routes, subscription_routes
@@ -56,12 +57,12 @@ def build_app(server: BrokerServer, brokers: Brokers, actions: SubscriptionActio
         redoc_url=None,
         redirect_slashes=False,
     )
-    reader = MessageReader(brokers)
+    reader, room = MessageReader(brokers), ReadRoom()
     streams = Streams(brokers, reader, share)
     routers = (
         topic_routes(brokers),
-        message_routes(brokers, PartitionWriter(brokers), reader, streams),
-        subscription_routes(brokers, actions, streams, share),
+        message_routes(brokers, PartitionWriter(brokers), reader, streams, room),
+        subscription_routes(brokers, actions, streams, share, room),
         group_routes(actions),
         cluster_routes(server, brokers),
     )

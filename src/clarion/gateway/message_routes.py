@@ -15,6 +15,7 @@ from clarion.gateway.message_forms import TIMESTAMP_MAX
 from clarion.gateway.message_service import JSON, NDJSON, RAW, MessageService, RawMessage, as_json
 from clarion.gateway.problems import HttpProblem
 from clarion.gateway.queries import CheckedRoute
+from clarion.gateway.read_room import ReadRoom
 from clarion.gateway.reading import MESSAGES_MAX, MessageReader, check_may_read, check_partition, told_message
 from clarion.gateway.streams import Streams
 from clarion.gateway.topic_routes import TopicText
@@ -115,9 +116,11 @@ _ONE: Final[dict[int | str, dict[str, Any]]] = {
 }
 
 
-def message_routes(brokers: Brokers, writer: PartitionWriter, reader: MessageReader, streams: Streams) -> APIRouter:
+def message_routes(
+    brokers: Brokers, writer: PartitionWriter, reader: MessageReader, streams: Streams, room: ReadRoom
+) -> APIRouter:
     router = APIRouter(route_class=CheckedRoute, prefix="/v1/topics", tags=["messages"])
-    service = MessageService(brokers, writer, reader)
+    service = MessageService(brokers, writer, reader, room)
 
     @router.post(
         "/{topic}/messages",
@@ -210,17 +213,18 @@ def message_routes(brokers: Brokers, writer: PartitionWriter, reader: MessageRea
     ) -> Response:
         found = check_may_read(brokers, principal(), topic)
         check_partition(found, partition)
-        result = await reader.read(principal(), found, {partition: offset}, messages_max=1)
-        if not result.found or result.found[0].record.offset != offset:
-            raise HttpProblem(
-                404, f"{found.name}-{partition} has no message at offset {offset}", kind="no-such-message"
+        with room.turn() as turn:
+            result = await reader.read(principal(), found, {partition: offset}, messages_max=1, turn=turn)
+            if not result.found or result.found[0].record.offset != offset:
+                raise HttpProblem(
+                    404, f"{found.name}-{partition} has no message at offset {offset}", kind="no-such-message"
+                )
+            record = result.found[0].record
+            if RAW in request.headers.get("accept", ""):
+                return Response(record.value or b"", media_type=RAW)
+            return await encoded(
+                brokers.broker.turns, [record], lambda: as_json(told_message(found, result.found[0], encoding))
             )
-        record = result.found[0].record
-        if RAW in request.headers.get("accept", ""):
-            return Response(record.value or b"", media_type=RAW)
-        return await encoded(
-            brokers.broker.turns, [record], lambda: as_json(told_message(found, result.found[0], encoding))
-        )
 
     @router.get(
         "/{topic}/events", summary="Messages as server-sent events", responses=schemas.EVENTS, response_class=Response

@@ -26,6 +26,7 @@ from clarion.gateway.brokers import Brokers
 from clarion.gateway.identity import principal
 from clarion.gateway.message_forms import MessageToWrite, check_idempotency_key, from_base64
 from clarion.gateway.problems import HttpProblem
+from clarion.gateway.read_room import ReadRoom
 from clarion.gateway.reading import (
     EARLIEST,
     MessageReader,
@@ -75,10 +76,11 @@ def _encoded(text: str | None) -> bytes | None:
 
 
 class MessageService:
-    def __init__(self, brokers: Brokers, writer: PartitionWriter, reader: MessageReader) -> None:
+    def __init__(self, brokers: Brokers, writer: PartitionWriter, reader: MessageReader, room: ReadRoom) -> None:
         self._brokers = brokers
         self._writer = writer
         self._reader = reader
+        self._room = room
 
     # Writing
 
@@ -177,11 +179,14 @@ class MessageService:
     async def read(
         self, request: Request, topic: Topic, place: Place, limit: int, wait_ms: int, encoding: str
     ) -> Response:
-        result = await self._reader.read(principal(), topic, place, messages_max=limit, wait_seconds=wait_ms / 1000)
         is_ndjson = NDJSON in request.headers.get("accept", "")
         write = _told_lines if is_ndjson else _told_list
-        records = [one.record for one in result.found]
-        body = await encoded(self._brokers.broker.turns, records, write, topic, result, encoding)
+        with self._room.turn() as turn:
+            result = await self._reader.read(
+                principal(), topic, place, messages_max=limit, wait_seconds=wait_ms / 1000, turn=turn
+            )
+            records = [one.record for one in result.found]
+            body = await encoded(self._brokers.broker.turns, records, write, topic, result, encoding)
         headers = {"Clarion-Next": write_place(result.place)}
         return Response(body, media_type=NDJSON if is_ndjson else JSON, headers=headers)
 

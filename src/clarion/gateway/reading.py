@@ -16,6 +16,7 @@ from clarion.cluster import Topic
 from clarion.gateway.brokers import READ_AGAIN_SECONDS, Brokers
 from clarion.gateway.message_forms import TIMESTAMP_MAX, record_to_json
 from clarion.gateway.problems import HttpProblem
+from clarion.gateway.read_room import ReadTurn
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.replication import Partition
 from clarion.wire.batch import read_header
@@ -146,14 +147,19 @@ class MessageReader:
         messages_max: int,
         wait_seconds: float = 0.0,
         bytes_max: int = BYTES_MAX,
+        turn: ReadTurn | None = None,
     ) -> ReadResult:
         """At most so many messages, partition by partition, the one that was behind longest first."""
         deadline = asyncio.get_running_loop().time() + wait_seconds
         while True:
+            if turn is not None:
+                await turn.take()
             result = await self._read_now(who, topic, place, messages_max, bytes_max)
             left = deadline - asyncio.get_running_loop().time()
             if result.found or left <= 0:
                 return result
+            if turn is not None:
+                turn.give_back()
             await self._news(topic, result.place, left)
 
     async def _read_now(

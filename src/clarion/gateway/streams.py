@@ -135,7 +135,12 @@ class Streams:
     ) -> list[Delivery]:
         queues = self._brokers.broker.queues
         pulling = queues.pull(
-            principal(), name, consumer=consumer, messages_max=messages_max, wait_ms=int(seconds * 1000)
+            principal(),
+            name,
+            consumer=consumer,
+            messages_max=messages_max,
+            wait_ms=int(seconds * 1000),
+            bytes_max=_BYTES_AT_A_TIME,
         )
         return await self.unless_left(leaving, pulling) or []
 

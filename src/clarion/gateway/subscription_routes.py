@@ -19,6 +19,8 @@ from clarion.gateway.message_forms import record_to_json
 from clarion.gateway.message_service import JSON, as_json
 from clarion.gateway.problems import HttpProblem
 from clarion.gateway.queries import CheckedRoute, check_query
+from clarion.gateway.read_room import ReadRoom, ReadTurn
+from clarion.gateway.reading import BYTES_MAX
 from clarion.gateway.settling import settle_all, told_delivery
 from clarion.gateway.streams import Streams, unless
 from clarion.model.errors import ErrorCode, KafkaError
@@ -37,7 +39,7 @@ _SETTLED: Final[dict[int | str, dict[str, Any]]] = {
 
 
 def subscription_routes(
-    brokers: Brokers, actions: SubscriptionActions, streams: Streams, share: LoopShare
+    brokers: Brokers, actions: SubscriptionActions, streams: Streams, share: LoopShare, room: ReadRoom
 ) -> APIRouter:
     router = APIRouter(
         route_class=CheckedRoute, prefix="/v1/subscriptions", tags=["subscriptions"], responses=schemas.PROBLEM
@@ -74,12 +76,13 @@ def subscription_routes(
     @router.post("/{name}:pull", summary="Take messages of a queue", response_model=schemas.PulledMessages)
     async def pull(name: Name, asked: schemas.PullRequest, request: Request) -> Response:
         check_pulled(brokers, name)
-        deliveries = await pull_while_connected(brokers, share, name, asked, request)
+        with room.turn() as turn:
+            deliveries = await pull_while_connected(brokers, share, name, asked, request, turn)
 
-        def tell() -> Response:
-            return as_json({"messages": [told_delivery(one, asked.encoding) for one in deliveries]})
+            def tell() -> Response:
+                return as_json({"messages": [told_delivery(one, asked.encoding) for one in deliveries]})
 
-        return await encoded(broker.turns, deliveries, tell)
+            return await encoded(broker.turns, deliveries, tell)
 
     @router.post("/{name}:settle", summary="Say what became of messages", responses=_SETTLED)
     async def settle(name: Name, asked: schemas.SettleRequest, response: Response) -> schemas.SettlementResults:
@@ -193,12 +196,18 @@ def _said(model: schemas.Described) -> dict[str, Any]:
 
 
 async def pull_while_connected(
-    brokers: Brokers, share: LoopShare, name: str, asked: schemas.PullRequest, request: Request
+    brokers: Brokers, share: LoopShare, name: str, asked: schemas.PullRequest, request: Request, turn: ReadTurn
 ) -> list[Delivery]:
     """Whoever leaves while it waits takes nothing along."""
     leaving = asyncio.ensure_future(_has_left(request))  # which raises nothing
     pulling = brokers.broker.queues.pull(
-        principal(), name, consumer=asked.consumer, messages_max=asked.max_messages, wait_ms=asked.wait_ms
+        principal(),
+        name,
+        consumer=asked.consumer,
+        messages_max=asked.max_messages,
+        wait_ms=asked.wait_ms,
+        bytes_max=BYTES_MAX,
+        turn=turn,
     )
     try:
         found = await unless(leaving, pulling, share)
