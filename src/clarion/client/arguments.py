@@ -39,6 +39,11 @@ def milliseconds(duration: Duration, name: str) -> int:
     return round(found)
 
 
+def seconds_of(timeout: Duration | None) -> float | None:
+    """How long a reading waits; None: for ever."""
+    return None if timeout is None else milliseconds(timeout, "timeout") / 1000
+
+
 def duration_text(duration: Duration, name: str) -> str:
     """As subscriptions have it; words such as "consumed" are left to the broker."""
     if isinstance(duration, str):

@@ -12,7 +12,6 @@ from weakref import finalize
 from clarion.client.arguments import Content, Duration, Headers, Moment
 from clarion.client.async_reading import AsyncQueue, AsyncReading, AsyncSource, AsyncStream
 from clarion.client.broker_links import LedTopic
-from clarion.client.bus import stream_source
 from clarion.client.bus_core import BusCore, check_read, check_whole_queue, subscription_fields
 from clarion.client.bus_settings import BusSettings
 from clarion.client.errors import ClarionError, ClosedError
@@ -20,6 +19,7 @@ from clarion.client.message_tray import MessageTray
 from clarion.client.new_messages import Draft, drafts_of, last_partition, new_message
 from clarion.client.partitioners import Partitioner, partitioner_of
 from clarion.client.queue_reader import PREFETCH_DEFAULT
+from clarion.client.stream_source import open_stream
 from clarion.client.topics import CreatedTopic
 from clarion.client.writer import BufferFullError, MessageWriter, NewMessage, OnWritten, WriteBatch, Written
 from clarion.model.subscription import QUEUE, Subscription
@@ -160,7 +160,7 @@ class AsyncBus:
                 queue.begin(await core.open_queue(topic, subscription, prefetch, renew, queue.on_news), tray)
                 return queue, tray
             asked = self._settings, topic, subscription, start, partition, offset
-            return AsyncStream(await asyncio.to_thread(stream_source, *asked)), tray
+            return AsyncStream(await asyncio.to_thread(open_stream, *asked)), tray
 
         reading = AsyncReading(begin, timeout, self._opened, self._forget)
         finalize(reading, self._abandon, reading.number).atexit = False

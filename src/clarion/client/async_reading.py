@@ -9,12 +9,12 @@ from itertools import count
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
-from clarion.client.arguments import Duration, milliseconds
+from clarion.client.arguments import Duration, seconds_of
 from clarion.client.message_tray import MessageTray
+from clarion.client.queue_source import QueueSource
 from clarion.client.received import ReceivedMessage
 
 if TYPE_CHECKING:
-    from clarion.client.queue_reader import QueueReader
     from clarion.client.stream_source import StreamSource
 
 
@@ -50,7 +50,7 @@ class AsyncReading:
         self._on_closed = on_closed
         self._source: AsyncSource | None = None
         self._tray = MessageTray()
-        self._seconds = None if timeout is None else milliseconds(timeout, "timeout") / 1000
+        self._seconds = seconds_of(timeout)
         self._lock = asyncio.Lock()
         self.is_closed = False
 
@@ -89,8 +89,7 @@ class AsyncReading:
         """Up to so many messages that are there, and at least one, unless none comes in time."""
         await self.open()
         found = self._tray.take(count)
-        seconds = self._seconds if timeout is None else milliseconds(timeout, "timeout") / 1000
-        if not found and await self._fill(seconds):
+        if not found and await self._fill(self._seconds if timeout is None else seconds_of(timeout)):
             found = self._tray.take(count)
         return found
 
@@ -128,48 +127,21 @@ class AsyncReading:
         await self.close()
 
 
-class AsyncQueue:
+class AsyncQueue(QueueSource[asyncio.Event]):
     """A queue's reader, on the loop of the application."""
 
     def __init__(self) -> None:
-        self._has_news = asyncio.Event()
-        self._reader: QueueReader | None = None
-
-    def begin(self, reader: QueueReader, tray: MessageTray) -> None:
-        self._reader = reader
-        reader.unread = tray.unread
-
-    def on_news(self) -> None:
-        self._has_news.set()
-
-    @property
-    def reader(self) -> QueueReader:
-        assert self._reader is not None
-        return self._reader
-
-    @property
-    def group(self) -> str:
-        return self.reader.group
+        super().__init__(asyncio.Event())
 
     async def more(self, handed_out: list[ReceivedMessage], seconds: float | None) -> list[ReceivedMessage]:
-        loop = asyncio.get_running_loop()
-        deadline = None if seconds is None else loop.time() + seconds
-        while True:
-            self._has_news.clear()
-            chunk = self.reader.take()
-            if chunk is not None:
-                if messages := chunk.messages():
-                    return messages
-                continue
-            if self.reader.failure is not None:
-                raise self.reader.failure
-            if self.reader.is_ending:
-                return []
+        deadline = None if seconds is None else asyncio.get_running_loop().time() + seconds
+        while (found := self.found()) is None:
             try:
                 async with asyncio.timeout_at(deadline):
                     await self._has_news.wait()
             except TimeoutError:
                 return []
+        return found
 
     async def flush(self, handed_out: list[ReceivedMessage]) -> None:
         await self.reader.flush()

@@ -8,27 +8,24 @@ from collections.abc import Coroutine, Iterable, Mapping
 from concurrent.futures import Future
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, overload
+from typing import Any, Final, Self, TypeVar, overload
 from weakref import finalize
 
-from clarion.client.arguments import Content, Duration, Headers, Moment, start_of
+from clarion.client.arguments import Content, Duration, Headers, Moment
 from clarion.client.broker_links import LedTopic
 from clarion.client.bus_core import BusCore, check_read, check_whole_queue, subscription_fields
 from clarion.client.bus_settings import BusSettings
-from clarion.client.errors import ClarionError, ClosedError, InvalidRequest
+from clarion.client.errors import ClarionError, ClosedError
 from clarion.client.loop_thread import LoopThread
 from clarion.client.message_tray import MessageTray
 from clarion.client.new_messages import Draft, drafts_of, last_partition, new_message
 from clarion.client.partitioners import Partitioner, partitioner_of
 from clarion.client.queue_reader import PREFETCH_DEFAULT
 from clarion.client.reading import BlockingQueue, BlockingSource, MessageReading
+from clarion.client.stream_source import open_stream
 from clarion.client.topics import CreatedTopic
 from clarion.client.writer import MessageWriter, WriteBatch, Written
-from clarion.model.subscription import QUEUE, STREAM, Subscription
-from clarion.world import SystemClock
-
-if TYPE_CHECKING:
-    from clarion.client.stream_source import StreamSource
+from clarion.model.subscription import QUEUE, Subscription
 
 T = TypeVar("T")
 
@@ -194,7 +191,7 @@ class Bus:
             queue.begin(self._run(core.open_queue(topic, subscription, prefetch, renew, queue.on_news)), tray)
             source: BlockingSource = queue
         else:
-            source = stream_source(self._settings, topic, subscription, start, partition, offset)
+            source = open_stream(self._settings, topic, subscription, start, partition, offset)
         self._open[source] = tray
         reading = MessageReading(source, tray, timeout, self._forget)
         finalize(reading, self._abandon, source).atexit = False
@@ -335,22 +332,3 @@ class Bus:
                 if self._writer is None:
                     self._writer = MessageWriter(self._settings, self._partitioner)
         return self._writer
-
-
-def stream_source(
-    settings: BusSettings,
-    topic: LedTopic,
-    group: str | None,
-    start: str | Moment | timedelta,
-    partition: int | None,
-    offset: int | None,
-) -> StreamSource:
-    from clarion.client.stream_source import StreamSource
-
-    at = start_of(start, SystemClock().now_ms())
-    if group is not None and (partition is not None or offset is not None or isinstance(at, int)):
-        raise InvalidRequest(
-            f"{STREAM} {group!r} goes on where its readers are: leave partition, offset and a time out, "
-            f"or move it with `clarion subscription seek {group}`"
-        )
-    return StreamSource(settings, topic, group=group, start=at, partition=partition, offset=offset)

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
-from clarion.client.arguments import Duration, milliseconds
+from clarion.client.arguments import Duration, seconds_of
 from clarion.client.message_tray import MessageTray
+from clarion.client.queue_source import QueueSource
 from clarion.client.received import ReceivedMessage
+from clarion.world import boot_seconds
 
 if TYPE_CHECKING:
     from clarion.client.loop_thread import LoopThread
-    from clarion.client.queue_reader import QueueReader
 
 
 class BlockingSource(Protocol):
@@ -44,7 +45,7 @@ class MessageReading:
         self._source = source
         self._on_closed = on_closed
         self._tray = tray
-        self._seconds = None if timeout is None else milliseconds(timeout, "timeout") / 1000
+        self._seconds = seconds_of(timeout)
         self._lock = threading.Lock()
         self.is_closed = False
 
@@ -68,8 +69,7 @@ class MessageReading:
     def batch(self, count: int = 500, timeout: Duration | None = None) -> list[ReceivedMessage]:
         """Up to so many messages that are there, and at least one, unless none comes in time."""
         found = self._tray.take(count)
-        seconds = self._seconds if timeout is None else milliseconds(timeout, "timeout") / 1000
-        if not found and self._fill(seconds):
+        if not found and self._fill(self._seconds if timeout is None else seconds_of(timeout)):
             found = self._tray.take(count)
         return found
 
@@ -102,47 +102,21 @@ class MessageReading:
         self.close()
 
 
-class BlockingQueue:
+class BlockingQueue(QueueSource[threading.Event]):
     """A queue's reader on its event loop, for a thread that waits."""
 
     def __init__(self, loop: LoopThread) -> None:
+        super().__init__(threading.Event())
         self._loop = loop
-        self._has_news = threading.Event()
-        self._reader: QueueReader | None = None
-
-    def begin(self, reader: QueueReader, tray: MessageTray) -> None:
-        self._reader = reader
-        reader.unread = tray.unread
-
-    def on_news(self) -> None:
-        self._has_news.set()
-
-    @property
-    def reader(self) -> QueueReader:
-        assert self._reader is not None
-        return self._reader
-
-    @property
-    def group(self) -> str:
-        return self.reader.group
 
     def more(self, handed_out: list[ReceivedMessage], seconds: float | None) -> list[ReceivedMessage]:
-        from clarion.world import boot_seconds
-
         deadline = None if seconds is None else boot_seconds() + seconds
-        while True:
-            self._has_news.clear()
-            chunk = self.reader.take()
-            if chunk is not None:
-                if messages := chunk.messages():
-                    return messages
-                continue
-            if self.reader.failure is not None:
-                raise self.reader.failure
+        while (found := self.found()) is None:
             left = None if deadline is None else deadline - boot_seconds()
-            if self.reader.is_ending or (left is not None and left <= 0):
+            if left is not None and left <= 0:
                 return []
             self._has_news.wait(left)
+        return found
 
     def flush(self, handed_out: list[ReceivedMessage]) -> None:
         self._loop.run(self.reader.flush())

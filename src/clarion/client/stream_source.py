@@ -10,14 +10,16 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from clarion.client.arguments import Moment, start_of
 from clarion.client.broker_links import LedTopic
 from clarion.client.bus_settings import BusSettings
 from clarion.client.errors import ClosedError, InvalidRequest, NotAQueue, UnknownTopic, deleted_topic
 from clarion.client.library_errors import library_error
 from clarion.client.received import ReceivedMessage, Said, SettlementKind
-from clarion.world import SystemRandomness, boot_seconds, new_uuid
+from clarion.world import SystemClock, SystemRandomness, boot_seconds, new_uuid
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
@@ -30,6 +32,24 @@ _JOIN_SECONDS: Final = 10.0  # to become a member: three that a new group waits 
 _LOOK_SECONDS: Final = 10.0  # while nothing comes: between two looks at what has become of the topic
 OFFSET_LATEST, OFFSET_EARLIEST = -1, -2  # "times" that ListOffsets knows
 _COMMIT_MS: Final = 1_000  # between two notes at the broker of how far it is read
+
+
+def open_stream(
+    settings: BusSettings,
+    topic: LedTopic,
+    group: str | None,
+    start: str | Moment | timedelta,
+    partition: int | None,
+    offset: int | None,
+) -> StreamSource:
+    """As `read` was asked for it."""
+    at = start_of(start, SystemClock().now_ms())
+    if group is not None and (partition is not None or offset is not None or isinstance(at, int)):
+        raise InvalidRequest(
+            f"stream {group!r} goes on where its readers are: leave partition, offset and a time out, "
+            f"or move it with `clarion subscription seek {group}`"
+        )
+    return StreamSource(settings, topic, group=group, start=at, partition=partition, offset=offset)
 
 
 class StreamPartition:
