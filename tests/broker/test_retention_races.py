@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from uuid import UUID
+
+import pytest
 
 from clarion.broker.authorizer import ANONYMOUS
 from clarion.broker.broker import Broker
 from clarion.broker.group_positions import GroupPositions
+from clarion.broker.subscriptions import Subscriptions
+from clarion.catalog.content import CatalogAwayError
 from clarion.cluster import ClusterImage
+from clarion.consumers.retention import UNKNOWN_SUBSCRIPTIONS
 from clarion.model.subscription import CONSUMED
+from tests.broker.harness import until
 from tests.broker.kept import Kept, commit, keeping
 from tests.broker.test_cluster import cluster_of
 from tests.broker.test_cluster_replication import make_topic, produce, replica
@@ -62,6 +70,56 @@ async def test_a_subscription_made_at_another_broker_keeps_what_is_written_from_
         assert "bank" in [need.holder for need in found.of(replica(three, leader))]
         await three[leader].server.housekeeping.retain()
         assert replica(three, leader).start_offset == 0
+
+
+async def test_a_broker_whose_catalog_is_away_deletes_nothing_that_a_subscription_made_elsewhere_may_need(tmp_path):
+    async with cluster_of(tmp_path, 3) as three:
+        leader = await make_topic(three, **BY_SUBSCRIPTIONS)
+        other = next(one for one in (1, 2, 3) if one != leader)
+        group = await group_elsewhere(three, leader)
+        with _without_catalog(three[leader].broker) as known:
+            await until(lambda: known.is_away)
+            await three[other].broker.subscriptions.create(stream("bank", 14 * DAY_MS), ANONYMOUS)
+            await produce(three, b"the bank's")
+            await commit_at(three, group, 1)
+            found = await _complete_look(three, leader)
+            assert UNKNOWN_SUBSCRIPTIONS in [need.holder for need in found.of(replica(three, leader))]
+            await three[leader].server.housekeeping.retain()
+            assert replica(three, leader).start_offset == 0
+        await until(lambda: not known.is_away)
+        await three[leader].server.housekeeping.retain()
+        assert replica(three, leader).start_offset == 0, "the bank's"
+        await three[other].broker.subscriptions.delete("bank", ANONYMOUS)
+        await _complete_look(three, leader)
+        await three[leader].server.housekeeping.retain()
+        assert replica(three, leader).start_offset == 1
+
+
+async def test_a_catalog_that_hangs_between_two_looks_is_not_believed_either(tmp_path):
+    async with cluster_of(tmp_path, 3) as three:
+        leader = await make_topic(three, **BY_SUBSCRIPTIONS)
+        group = await group_elsewhere(three, leader)
+        await produce(three, b"a")
+        await commit_at(three, group, 1)
+        await _complete_look(three, leader)
+        known = three[leader].broker.subscriptions
+        known._following.cancel()  # nobody has seen yet that it is away
+        with _without_catalog(three[leader].broker):
+            await three[leader].server.housekeeping.retain()
+            assert (known.is_away, replica(three, leader).start_offset) == (False, 0)
+
+
+@contextmanager
+def _without_catalog(broker: Broker) -> Iterator[Subscriptions]:
+    """The broker has all it had, but for the catalog."""
+    known = broker.subscriptions
+
+    async def is_away(revision: int) -> None:
+        raise CatalogAwayError("no route to it")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(known._catalog, "news", is_away)
+        yield known
 
 
 async def test_what_was_committed_in_a_topic_of_the_same_name_does_not_count(tmp_path):

@@ -8,7 +8,14 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from clarion.consumers.retention import UNKNOWN_GROUPS, Decided, Need, acknowledged_by_all, decide
+from clarion.consumers.retention import (
+    UNKNOWN_GROUPS,
+    UNKNOWN_SUBSCRIPTIONS,
+    Decided,
+    Need,
+    acknowledged_by_all,
+    decide,
+)
 from clarion.model.topic_settings import TopicSettings, parse
 from tests.consumers.one_message import OneMessage
 
@@ -34,6 +41,15 @@ def test_groups_that_nobody_answered_for_hold_as_any_group_that_has_read_nothing
     decided = decide(BY_SUBSCRIPTIONS, OneMessage(7 * DAY), unknown)
     assert decided == Decided(0, "time", (UNKNOWN_GROUPS,))
     assert decide(BY_SUBSCRIPTIONS, OneMessage(7 * DAY + 1), unknown).start == 1
+
+
+def test_subscriptions_that_may_have_been_made_elsewhere_hold_up_to_the_maximum_and_shorten_nothing():
+    unknown = [Need.of_group("fast", 1), Need.of_unknown_subscriptions()]
+    assert acknowledged_by_all(unknown) == 0
+    assert decide(BY_SUBSCRIPTIONS, OneMessage(30 * DAY), unknown) == Decided(0, "time", (UNKNOWN_SUBSCRIPTIONS,))
+    assert decide(BY_SUBSCRIPTIONS, OneMessage(30 * DAY + 1), unknown).start == 1
+    patient = replace(BY_SUBSCRIPTIONS, retention_ms=60 * DAY)
+    assert decide(patient, OneMessage(31 * DAY), [Need.of_unknown_subscriptions()]).start == 0
 
 
 def test_who_holds_is_named_and_who_would_let_go_is_not():

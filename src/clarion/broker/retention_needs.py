@@ -40,6 +40,7 @@ class NeedsFound:
         self.committed: dict[TopicPartition, dict[str, int]] = {}
         self.shares: dict[tuple[TopicId, int], dict[str, int]] = {}  # by partition: where groups and queues are
         self.has_all_groups = True
+        self.has_all_subscriptions = True  # of those that were made at other brokers, too
         self._groups: dict[str, set[str]] = {}  # by topic: who has committed in any of its partitions
 
     def of(self, partition: Partition) -> Sequence[Need] | None:
@@ -80,6 +81,8 @@ class NeedsFound:
         needs = [Need.of_group(group_id, offset) for group_id, offset in known if group_id not in named]
         if not self.has_all_groups:
             needs.append(Need.of_group(UNKNOWN_GROUPS, None))
+        if not self.has_all_subscriptions:
+            needs.append(Need.of_unknown_subscriptions())
         return needs
 
 
@@ -105,15 +108,16 @@ class RetentionNeeds:
         """Asks only about partitions of which somebody may need something; most have nobody.
 
         A subscription that was made meanwhile may need what the others have read since: then it is looked again. So
-        whoever was told that a subscription exists finds what is written from then on.
+        whoever was told that a subscription exists finds what is written from then on. While the catalog is away others
+        may make some that are not known here: where subscriptions decide, they may need everything.
         """
         known = self._broker.subscriptions
         for _ in range(_LOOKS_MAX):
             revision = known.revision
             found = await self._look(partitions)
-            if not found.committed and not found.shares:
+            if not (found.committed or found.shares or known.is_away):
                 return found  # nothing goes for having been read
-            await known.look_again()
+            found.has_all_subscriptions = await known.look_again()
             if known.revision == revision:
                 return found
         return NeedsFound(is_catalog_known=False)  # they change all the time: the next look comes soon

@@ -15,7 +15,6 @@ import asyncio
 import base64
 import os
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -118,12 +117,15 @@ class Subscriptions:
         """It rises with every change that is known here."""
         return self._revision
 
-    async def look_again(self) -> None:
-        """What others have changed by now is known when this returns, unless the catalog is away."""
+    async def look_again(self) -> bool:
+        """Whether what others have changed by now is known when this returns; not while the catalog is away."""
         if self._is_shared and self._catalog is not None and not self.is_away:
-            with suppress(CatalogError, TimeoutError):  # `_follow` finds out what is wrong with it
+            try:
                 async with asyncio.timeout(_AGAIN_SECONDS):
                     await self._refresh()
+            except (CatalogError, TimeoutError):  # `_follow` finds out what is wrong with it
+                return False
+        return not (self._is_shared and self.is_away)
 
     def on_change(self, callback: OnChange) -> None:
         """Called, on the loop, with a name and what is there now; None: it was deleted."""
@@ -238,7 +240,6 @@ class Subscriptions:
         for topic in subscription.topics:
             if topic not in self._broker.image.topics:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic!r}; create it first")
-
         for other in self._by_name.values():
             if other.name != subscription.name and other.dead_letters == subscription.dead_letters:
                 raise KafkaError(

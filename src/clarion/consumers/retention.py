@@ -28,7 +28,9 @@ from typing import Final, NamedTuple, Protocol
 from clarion.model.retention_settings import RetentionSettings
 
 THE_MAXIMUM: Final = -1  # as `keep_ms`
+THE_LONGEST: Final = -2  # likewise: the maximum, or what the topic promises where that is more
 UNKNOWN_GROUPS: Final = "groups that are not known yet"  # while somebody who would know them does not answer
+UNKNOWN_SUBSCRIPTIONS: Final = "subscriptions that are not known yet"  # likewise, while the catalog does not
 
 
 class Starts(Protocol):
@@ -81,6 +83,10 @@ class Need:
     def of_group(cls, group_id: str, position: int | None) -> Need:
         return cls(holder=group_id, until_acknowledged=True, position=position, is_group=True)
 
+    @classmethod
+    def of_unknown_subscriptions(cls) -> Need:
+        return cls(holder=UNKNOWN_SUBSCRIPTIONS, keep_ms=THE_LONGEST)
+
 
 def needs_acknowledgements(subscriptions: Iterable[Subscribed]) -> list[str]:
     """Whose position has to be known: the others need the same whatever they have read."""
@@ -122,6 +128,8 @@ def needed_from(settings: RetentionSettings, starts: Starts, need: Need) -> int:
     if need.keep_ms is None and not need.until_acknowledged:
         return promised
     first = _forced(settings, starts)
+    if need.keep_ms == THE_LONGEST:
+        return min(first, promised)
     if need.keep_ms is None:
         first = max(first, promised)
     elif need.keep_ms != THE_MAXIMUM:
