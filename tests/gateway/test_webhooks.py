@@ -6,8 +6,9 @@ import asyncio
 import socket
 import ssl
 import subprocess
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,12 @@ from clarion.broker.settings import OWN_SETTINGS
 from clarion.consumers.addresses import read_networks
 from clarion.consumers.cloud_events import Webhook
 from clarion.consumers.push import RETRY_AFTER_MAX_MS, PushOutcome
-from clarion.gateway.webhooks import EndpointAnswer, NameLookups, WebhookClient
+from clarion.gateway import webhooks
+from clarion.gateway.webhooks import EndpointAnswer, NameLookups, WebhookClient, _look_up
 from clarion.model.errors import KafkaError
 from clarion.model.push_endpoint import PushEndpoint
 from clarion.world import SystemClock
+from tests.broker.harness import until
 from tests.gateway.endpoint import SECRET, TestEndpoint, endpoint
 
 LOOPBACK = read_networks(["127.0.0.0/8", "::1/128"])
@@ -234,6 +237,54 @@ async def test_who_asks_for_a_name_that_is_being_looked_up_waits_for_the_same_an
     assert first is second
     assert {one["host"] for one in first} <= {"127.0.0.1", "::1"}
     assert await lookups.resolve("localhost", 80) is not first  # names may change their addresses
+
+
+@pytest.mark.parametrize("hanging", [32, 96])
+async def test_names_for_which_nobody_answers_keep_no_other_from_being_looked_up(
+    monkeypatch: pytest.MonkeyPatch, hanging: int
+) -> None:
+    with _hanging_names(monkeypatch):
+        lookups = NameLookups()
+        in_vain = [asyncio.ensure_future(lookups.resolve(f"hangs-{number}", 80)) for number in range(hanging)]
+        assert await asyncio.wait_for(lookups.resolve("localhost", 80), 30)
+    assert all(isinstance(one, OSError) for one in await asyncio.gather(*in_vain, return_exceptions=True))
+
+
+async def test_more_names_than_threads_hang_once_and_then_only_for_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    lookups, names = NameLookups(), [f"hangs-{number}" for number in range(200)]
+    with _hanging_names(monkeypatch):
+        first = [asyncio.ensure_future(lookups.resolve(name, 80)) for name in names]
+        await until(lambda: len(lookups._were_slow) == 128)
+        assert sum(one.name == "clarion-names" for one in threading.enumerate()) == 128
+        for one in first[128:]:
+            one.cancel()  # as a request does whose time is over
+    await asyncio.gather(*first, return_exceptions=True)
+    with _hanging_names(monkeypatch):
+        again = [asyncio.ensure_future(lookups.resolve(name, 80)) for name in names[:128]]
+        done, _ = await asyncio.wait(again, return_when=asyncio.FIRST_COMPLETED)
+        assert all("none has for this one" in str(one.exception()) for one in done)
+        assert await asyncio.wait_for(lookups.resolve("localhost", 80), 30)
+    await asyncio.gather(*again, return_exceptions=True)
+
+
+@contextmanager
+def _hanging_names(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nobody answers for some names, until the end."""
+    given_up = threading.Event()
+
+    def look_up(host: str, port: int, family: int) -> Any:
+        if host.startswith("hangs"):
+            given_up.wait(60)
+            raise OSError("no name server answers")
+        return _look_up(host, port, family)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(webhooks, "_look_up", look_up)
+        patch.setattr(webhooks, "_PROMPT_SECONDS", 0.02, raising=False)
+        try:
+            yield
+        finally:
+            given_up.set()
 
 
 @pytest.mark.parametrize("text", ["10.0.0.1/8", "everything", "127.0.0.0/8,nowhere"])

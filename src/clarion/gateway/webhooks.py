@@ -27,7 +27,10 @@ from clarion.model.push_endpoint import PushEndpoint
 _ANSWER_BYTES_MAX: Final = 4096  # read of an answer, so that its connection can be used again
 _REASON_CHARS_MAX: Final = 200
 _KEEP_ALIVE_SECONDS: Final = 4.0  # shorter than the 5 s of common servers: a request must not meet a closing connection
-_LOOKUPS_MAX: Final = 32  # names that are looked up at a time, each in a thread, for half a minute if nobody answers
+_LOOKUPS_MAX: Final = 32  # names that are looked up at a time, each in a thread
+_PROMPT_SECONDS: Final = 2.0  # a name server answers within that, or not at all: then a thread waits for half a minute
+_SLOW_MAX: Final = 96  # names for which nobody answers, besides: more threads than that are of no use to anybody
+_REMEMBERED_MAX: Final = 10_000  # names for which nobody answered; then it is found out anew
 _OWN_HEADERS: Final = {"user-agent": "clarion", "accept-encoding": "identity"}
 
 
@@ -120,31 +123,49 @@ class NameLookups(AbstractResolver):
     """Names by the system's resolver, in threads of their own: those of the event loop are for the disk.
 
     Who asks for a name that is being looked up waits for the same answer, so that a name server which is down costs
-    one thread for each name.
+    one thread for each name. A name for which nobody answers takes no other's place: it counts among its like, and
+    next time from the beginning.
     """
 
     def __init__(self) -> None:
         self._running: dict[tuple[str, int], asyncio.Future[list[ResolveResult]]] = {}
+        self._slow: set[tuple[str, int]] = set()  # of those
+        self._were_slow: set[str] = set()
+        self._has_changed = asyncio.Event()
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
-        running = self._running.get((host, port))
-        if running is None:
-            running = self._start(host, port, family)
+        while (running := self._running.get((host, port))) is None:
+            if self._may_start(host):
+                running = self._start(host, port, family)
+                break
+            self._has_changed.clear()
+            await self._has_changed.wait()  # for as long as the request may take
         return await asyncio.shield(running)
 
     async def close(self) -> None:
         """Threads that still wait for a name server end by themselves, and hold up nobody."""
 
+    def _may_start(self, host: str) -> bool:
+        if host not in self._were_slow:
+            return len(self._running) - len(self._slow) < _LOOKUPS_MAX
+        if len(self._slow) >= _SLOW_MAX:
+            raise OSError(f"no name server answers for {_SLOW_MAX} names, and none has for this one")
+        return True
+
     def _start(self, host: str, port: int, family: int) -> asyncio.Future[list[ResolveResult]]:
-        if len(self._running) >= _LOOKUPS_MAX:
-            raise OSError(f"{_LOOKUPS_MAX} names are being looked up already")
         loop = asyncio.get_running_loop()
         done: asyncio.Future[list[ResolveResult]] = loop.create_future()
+        patience = loop.call_later(_PROMPT_SECONDS, self._note_slow, host, port)
 
         def finish(found: list[ResolveResult] | OSError) -> None:
             del self._running[host, port]
+            self._slow.discard((host, port))
+            if loop.time() < patience.when():
+                self._were_slow.discard(host)
+            patience.cancel()
+            self._has_changed.set()
             if isinstance(found, OSError):
                 done.set_exception(found)
                 done.exception()  # perhaps nobody waits any longer
@@ -163,7 +184,17 @@ class NameLookups(AbstractResolver):
 
         threading.Thread(target=look_up, name="clarion-names", daemon=True).start()
         self._running[host, port] = done
+        if host in self._were_slow:
+            self._slow.add((host, port))
         return done
+
+    def _note_slow(self, host: str, port: int) -> None:
+        if len(self._were_slow) >= _REMEMBERED_MAX:
+            self._were_slow.clear()
+        self._were_slow.add(host)
+        if len(self._slow) < _SLOW_MAX:
+            self._slow.add((host, port))
+            self._has_changed.set()
 
 
 def _look_up(host: str, port: int, family: int) -> list[ResolveResult]:
