@@ -353,3 +353,16 @@ def test_what_waits_can_be_taken_back_as_a_whole() -> None:
     assert sorted(lanes.clear()) == ["a2", "b1"]
     lanes.finish(busy)
     assert (len(lanes), lanes.has_ready) == (0, False)
+
+
+def test_a_message_that_goes_alone_goes_with_nobody_and_in_its_turn() -> None:
+    lanes: Lanes[str] = Lanes(str.isupper)
+    for message, lane in (("a", "k"), ("B", "k"), ("c", None), ("D", None), ("e", "l"), ("F", "l"), ("g", "l")):
+        lanes.add(message, lane)
+    taken = []
+    while lanes.has_ready:
+        messages, used = lanes.take(10)
+        taken.append("".join(messages))
+        lanes.finish(used)
+    assert taken == ["ac", "D", "e", "B", "F", "g"]
+    assert len(lanes) == 0

@@ -90,6 +90,21 @@ async def test_batches_have_as_many_events_as_there_are_and_no_more_than_allowed
         assert len(place.received) < 25
 
 
+@pytest.mark.parametrize("max_deliveries", [1, 2])
+async def test_a_message_that_its_endpoint_never_takes_has_no_other_of_its_batch_given_up(
+    tmp_path: Path, max_deliveries: int
+) -> None:
+    async with endpoint() as place, pushing(tmp_path) as node:
+        place.respond = lambda received: web.Response(
+            status=500 if b'"poison"' in [event["value"] for event in received.events] else 204
+        )
+        await write(node, *(b'"poison"' if number == 7 else b"%d" % number for number in range(20)))
+        await subscribe(node, place.push(batch_max=10), max_deliveries=max_deliveries)
+        await until(lambda: sum(place.effects.values()) == 19)
+        assert [letter["value"] for letter in await dead_letters(node, 1)] == [b'"poison"']
+        assert set(place.effects.values()) == {1}
+
+
 async def test_messages_of_one_key_arrive_in_order_whatever_fails(tmp_path: Path) -> None:
     async with endpoint() as place, pushing(tmp_path) as node:
         fails_first(place, times=1)

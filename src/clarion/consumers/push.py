@@ -13,9 +13,10 @@ All of it takes what has happened and `now`, and knows neither clock nor sockets
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
+from itertools import islice
 from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
@@ -199,9 +200,13 @@ class Window:
 
 
 class Lanes(Generic[T]):
-    """Messages that wait for their turn, the oldest lane first. Those without a lane are in nobody's way."""
+    """Messages that wait for their turn, the oldest lane first. Those without a lane are in nobody's way.
 
-    def __init__(self) -> None:
+    `is_alone`: of a message that goes in a request of its own.
+    """
+
+    def __init__(self, is_alone: Callable[[T], bool] = lambda message: False) -> None:
+        self._is_alone = is_alone
         self._waiting: dict[object, deque[T]] = {}  # never empty ones
         self._ready: dict[object, None] = {}  # lanes that wait and have nothing under way
         self._busy: set[object] = set()
@@ -230,16 +235,28 @@ class Lanes(Generic[T]):
         lanes: list[object] = []
         while self._ready and len(messages) < most:
             lane = next(iter(self._ready))
-            del self._ready[lane]
             waiting = self._waiting[lane]
-            taken = min(most - len(messages), len(waiting))
+            taken = self._together(waiting, most - len(messages), is_first=not messages)
+            if not taken:
+                break
+            del self._ready[lane]
             messages += [waiting.popleft() for _ in range(taken)]
             if not waiting:
                 del self._waiting[lane]
             self._busy.add(lane)
             lanes.append(lane)
+            if self._is_alone(messages[-1]):
+                break
         self._count -= len(messages)
         return messages, lanes
+
+    def _together(self, waiting: deque[T], most: int, *, is_first: bool) -> int:
+        """How many of a lane: those up to one that goes alone, or that one."""
+        if self._is_alone(waiting[0]):
+            return int(is_first)
+        return next(
+            (at for at, one in enumerate(islice(waiting, most)) if self._is_alone(one)), min(most, len(waiting))
+        )
 
     def finish(self, lanes: Iterable[object]) -> None:
         """What was taken is done: the next of these lanes may go."""

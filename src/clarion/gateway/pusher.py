@@ -68,7 +68,7 @@ class Pusher:
         self._room = room
         self._circuit = Circuit()
         self._window = Window(subscription.window)
-        self._lanes: Lanes[Delivery] = Lanes()
+        self._lanes: Lanes[Delivery] = Lanes(self._goes_alone)
         self._held: dict[str, Delivery] = {}  # by receipt: waiting or under way
         self._held_bytes = 0
         self._under_way: dict[asyncio.Task[None], None] = {}
@@ -200,6 +200,12 @@ class Pusher:
             and not self._room.loop_share.is_over
             and self._circuit.may_send(self._now_ms())
         )
+
+    def _goes_alone(self, message: Delivery) -> bool:
+        """What has failed before, and what has only this delivery: a batch is refused as a whole, and one message that
+        its endpoint never takes would have the others given up with it."""
+        has_one = self._subscription.max_deliveries == 1 and self._subscription.guarantee != AT_MOST_ONCE
+        return message.deliveries > 1 or has_one
 
     async def _deliver(self, batch: _Sending) -> None:
         began = self._now_ms()
