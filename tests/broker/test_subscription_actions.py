@@ -12,6 +12,7 @@ from clarion.broker.authorizer import ANONYMOUS, Operation, Principal, ResourceK
 from clarion.broker.dead_letters import HEADER
 from clarion.broker.messages import read, write
 from clarion.broker.queues import Settlement
+from clarion.broker.redriving import Redriving
 from clarion.broker.seeking import Seek
 from clarion.broker.subscription_actions import SubscriptionActions
 from clarion.model.errors import ErrorCode, KafkaError
@@ -213,8 +214,6 @@ def _about(topic: str, partition: str) -> list[tuple[str, bytes]]:
 
 
 async def test_a_redrive_that_broke_off_sends_again_rather_than_losing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    from clarion.broker.redriving import Redriving
-
     async with running(tmp_path, **QUICK) as node:
         actions = await _with_dead_letters(node, b"a")
 
@@ -227,6 +226,47 @@ async def test_a_redrive_that_broke_off_sends_again_rather_than_losing(tmp_path:
                 await actions.redrive("billing", ANONYMOUS)
         assert (await actions.redrive("billing", ANONYMOUS)).sent == 1
         assert [one.value for one in await records(node, "orders")] == [b"a", b"a", b"a"]
+
+
+async def test_a_letter_whose_topic_is_no_more_has_no_other_sent_back_twice(tmp_path: Path):
+    async with running(tmp_path, **QUICK) as node:
+        actions = await queue(node)
+        await node.topic("billing.dead-letters")
+        for value, topic in ((b"a", "orders"), (b"b", "gone"), (b"c", "orders")):
+            await fill(node, "billing.dead-letters", value, headers=_about(topic, "0"))
+        for sent in (1, 0):
+            done = await actions.redrive("billing", ANONYMOUS)
+            assert (done.sent, done.left) == (sent, 2)
+            assert "at 1 what cannot be sent back: there is no topic 'gone'" in (done.stopped_at or "")
+        assert [one.value for one in await records(node, "orders")] == [b"a"]
+        await node.topic("gone")
+        assert await actions.redrive("billing", ANONYMOUS) == (2, 0, None)
+        assert [one.value for one in await records(node, "orders")] == [b"a", b"c"]
+
+
+async def test_a_redrive_ends_although_what_it_sends_back_is_given_up_again_at_once(tmp_path: Path):
+    async with running(tmp_path, **QUICK) as node:
+        actions = await _with_dead_letters(node, b"a", b"b")
+
+        async def reject_everything() -> None:
+            while True:
+                found = await node.broker.queues.pull(
+                    ANONYMOUS, "billing", consumer="c", messages_max=10, wait_ms=1_000
+                )
+                said = [Settlement(one.receipt, "reject") for one in found]
+                await node.broker.queues.settle(ANONYMOUS, "billing", said)
+
+        async def delete_when_it_is_back(self: Redriving, *asked: Any) -> None:
+            letters = _letters(node)
+            await until(lambda: _letters(node) > letters)
+            await delete(self, *asked)
+
+        delete, rejecting = Redriving._delete, asyncio.ensure_future(reject_everything())
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(Redriving, "_delete", delete_when_it_is_back)
+            done = await asyncio.wait_for(actions.redrive("billing", ANONYMOUS), 30)
+        rejecting.cancel()
+        assert done.sent == 2
 
 
 async def test_what_is_no_dead_letter_of_it_is_left(tmp_path: Path):

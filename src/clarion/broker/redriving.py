@@ -3,13 +3,14 @@
 Letters are read in order, written to the partition that their headers name, whoever leads it (as new messages: every
 subscription of that topic gets them), and when that is committed they are deleted from the dead letter topic. A broker
 that ends in between has written some and deleted none of them: the next redrive writes these again. So each is sent
-back at least once, and never lost. What is in the topic and is no dead letter of this subscription is left, and all
-that follows it.
+back at least once, and never lost. What is in the topic and is no dead letter of this subscription is left, and so is
+what cannot be sent back (its topic is no more), and all that follows it.
 """
 
 from __future__ import annotations
 
 from functools import partial
+from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from clarion.broker.authorizer import Operation, Principal
@@ -68,23 +69,25 @@ class Redriving:
         return Redriven(sent, left, obstacle)
 
     async def _empty(self, letters: Partition, messages_max: int | None) -> tuple[int, str | None]:
-        """How many were sent back, and why not all."""
-        sent = 0
-        while letters.start_offset < letters.high_watermark.offset and (messages_max is None or sent < messages_max):
+        """How many were sent back, and why not all. What is given up again meanwhile is for the next redrive."""
+        sent, end = 0, letters.high_watermark.offset
+        while letters.start_offset < end and (messages_max is None or sent < messages_max):
             part = _PART if messages_max is None else min(_PART, messages_max - sent)
             read = await read_batches(letters, letters.start_offset, READ_BYTES_MAX)
             start = letters.start_offset
-            records = await in_thread(lambda read=read, start=start: _letters(read, start))  # type: ignore[misc]
+            records = await in_thread(lambda read=read, start=start: _letters(read, start, end))  # type: ignore[misc]
             if not read.batches:
                 break
             if not records:
-                await self._delete(letters, read.next)  # compaction, or a transaction, has left them empty
+                await self._delete(letters, min(read.next, end))  # compaction, or a transaction, has left them empty
                 continue
             own = self._own(records[:part])
-            if own:
-                await self._send(own)
-                await self._delete(letters, own[-1].offset + 1)
-                sent += len(own)
+            count, obstacle = await self._send(own)
+            if count:
+                await self._delete(letters, own[count - 1].offset + 1)
+                sent += count
+            if obstacle is not None:
+                return sent, f"{letters.tp} has at {own[count].offset} what cannot be sent back: {obstacle}"
             if len(own) < len(records[:part]):
                 stranger = records[len(own)]
                 return sent, f"{letters.tp} has at {stranger.offset} what is no dead letter of it"
@@ -100,18 +103,25 @@ class Redriving:
             own.append(record)
         return own
 
-    async def _send(self, letters: list[Record]) -> None:
-        by_place: dict[tuple[str, int], list[Record]] = {}
-        for letter in letters:
-            about = _about(letter)
-            by_place.setdefault((about.get("topic", ""), int(about["partition"])), []).append(letter)
-        for (name, index), some in by_place.items():
-            topic = topic_to_write(self._broker, self._who, name)
-            make = partial(self._batches, some, batch_bytes_max(self._broker, topic))
-            batches = await in_thread(make)
-            async with writing_to(self._broker, topic, min(index, topic.partition_count - 1)) as write:
-                for batch in batches:
-                    await write(batch)
+    async def _send(self, letters: list[Record]) -> tuple[int, str | None]:
+        """In order: how many are sent, and why not all. So none is sent again for the sake of one that cannot be."""
+        sent = 0
+        for (name, index), same in groupby(letters, _place_of):
+            some = list(same)
+            try:
+                await self._send_to(name, index, some)
+            except KafkaError as error:
+                return sent, error.message or error.code.name
+            sent += len(some)
+        return sent, None
+
+    async def _send_to(self, name: str, index: int, letters: list[Record]) -> None:
+        topic = topic_to_write(self._broker, self._who, name)
+        make = partial(self._batches, letters, batch_bytes_max(self._broker, topic))
+        batches = await in_thread(make)
+        async with writing_to(self._broker, topic, min(index, topic.partition_count - 1)) as write:
+            for batch in batches:
+                await write(batch)
 
     def _batches(self, letters: list[Record], bytes_max: int) -> list[bytearray]:
         """With the present time: else retention, or a time to live, would take them at once."""
@@ -134,8 +144,13 @@ class Redriving:
             raise KafkaError(ErrorCode(code), f"{letters.tp}: what was sent back could not be deleted, and comes again")
 
 
-def _letters(read: ReadBatches, start: int) -> list[Record]:
-    return [one for _, _, batch in read.contents() for one in iter_records(batch) if one.offset >= start]
+def _letters(read: ReadBatches, start: int, end: int) -> list[Record]:
+    return [one for _, _, batch in read.contents() for one in iter_records(batch) if start <= one.offset < end]
+
+
+def _place_of(letter: Record) -> tuple[str, int]:
+    about = _about(letter)
+    return about.get("topic", ""), int(about["partition"])
 
 
 def _is_partition(text: str) -> bool:
