@@ -302,6 +302,21 @@ async def test_a_dead_letter_that_is_too_large_holds_up_no_others_and_has_none_w
         assert [one.value for one in await content(node, "graves")] == [b"before", *behind]
 
 
+async def test_a_dead_letter_that_its_topic_refuses_for_having_no_key_holds_up_no_others(tmp_path: Path) -> None:
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic("graves", 1, **{"cleanup.policy": "compact"})
+        await started(node, dead_letter_topic="graves")
+        await write(node, (b"k", b"before"), (None, b"no key"), (b"l", b"behind"))
+        consumer = await joined(node)
+        assert len(await consumer.fetch(max_wait=60_000)) == 3
+        assert await consumer.acknowledge((0, 2, REJECT)) is ErrorCode.NONE
+        await until(lambda: [(run.first, run.last) for run in share_of(node).given_up(10)] == [(1, 1)])
+        assert [one.value for one in await content(node, "graves")] == [b"before", b"behind"]
+        await node.broker.configure_topic("graves", lambda _: {})
+        await until(lambda: share_of(node).start_offset == 3)
+        assert [one.value for one in await content(node, "graves")] == [b"before", b"behind", b"no key"]
+
+
 async def test_what_was_small_enough_only_because_it_was_compressed_becomes_a_dead_letter_too_and_goes_back(
     tmp_path: Path,
 ) -> None:

@@ -10,6 +10,7 @@ nowhere comes to a stop, and loses nothing.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -37,13 +38,19 @@ _BATCH_BYTES: Final = 256 * 1024  # of records in one batch; one that is larger 
 _RECORD_BYTES: Final = 40  # of a record, or of a header, beside what is in it, at most
 _HEADERS_BYTES: Final = 8 * 1024  # by so much a dead letter may be larger than its record
 _RETENTION_MS: Final = 30 * 24 * 3_600_000  # of a topic that is made for them: somebody looks within a month
-_TOO_LARGE: Final = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
+_REFUSED: Final = (  # for what they are, by their topic: too large, without a key where it is compacted, too old
+    ErrorCode.MESSAGE_TOO_LARGE,
+    ErrorCode.RECORD_LIST_TOO_LARGE,
+    ErrorCode.INVALID_RECORD,
+    ErrorCode.INVALID_TIMESTAMP,
+)
 _PAUSE_SECONDS: Final = (0.1, 30.0)  # before it is tried again; twice as long each time
 
 
 class _Lot(NamedTuple):
     batch: bytearray
-    offsets: list[int]  # of the records whose letters are in it
+    letters: list[NewRecord]
+    offsets: list[int]  # of the records that they are of
 
 
 def batch_bytes_max(broker: Broker, topic: Topic) -> int:
@@ -77,6 +84,12 @@ def _bytes_of(record: NewRecord) -> int:
     key, value, headers, _ = record
     in_headers = sum(len(name) * 3 + len(value or b"") + _RECORD_BYTES for name, value in headers)
     return len(key or b"") + len(value or b"") + in_headers + _RECORD_BYTES
+
+
+def _one_by_one(lot: _Lot) -> list[_Lot]:
+    """For a thread."""
+    each = zip(lot.letters, lot.offsets, strict=True)
+    return [_Lot(encode_batch([letter]), [letter], [offset]) for letter, offset in each]
 
 
 class DeadLetters:
@@ -136,22 +149,27 @@ class DeadLetters:
         log.info("dead_letters_written", share=str(self._leader.key), topic=topic_name, records=len(records))
 
     async def _write_each(self, lots: list[_Lot], write: Write) -> None:
-        """Each leaves the queue when it is written: what stands behind one that is too large is not written again and
-        again with it."""
-        too_large: KafkaError | None = None
-        for lot in lots:
+        """Each leaves the queue when it is written: what stands beside or behind one that its topic refuses is written,
+        and not again and again with it."""
+        refused: KafkaError | None = None
+        waiting = deque(lots)
+        while waiting:
+            lot = waiting.popleft()
             try:
                 await write(lot.batch)
             except KafkaError as error:
-                if error.code not in _TOO_LARGE:
+                if error.code not in _REFUSED:
                     raise
-                too_large = error
+                if len(lot.letters) > 1:
+                    waiting.extendleft(reversed(await in_thread(lambda lot=lot: _one_by_one(lot))))  # type: ignore[misc]
+                else:
+                    refused = error
                 continue
             for offset in lot.offsets:
                 self._leader.share.archived(offset, offset)
             self._leader.changed()
-        if too_large is not None:
-            raise too_large
+        if refused is not None:
+            raise refused
 
     async def _topic(self, name: str) -> Topic:
         known = self._broker.image.topics.get(name)
@@ -184,7 +202,7 @@ class DeadLetters:
             for record in records
         ]
         return [
-            _Lot(encode_within(letters[part], bytes_max), [record.offset for record in records[part]])
+            _Lot(encode_within(letters[part], bytes_max), letters[part], [record.offset for record in records[part]])
             for part in lots_of(letters, bytes_max)
         ]
 
