@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -267,6 +268,34 @@ async def test_a_queue_that_was_moved_by_another_broker_is_read_from_there(tmp_p
         leader.confirmed_at = 0.0  # a while ago
         again = await pull(cluster[1], wait_ms=60_000)
         assert [(one.value, one.deliveries) for one in again] == [(b"one", 1)]
+
+
+async def test_of_a_queue_that_is_deleted_while_another_broker_is_pulled_from_nothing_is_left(tmp_path: Path) -> None:
+    async with cluster_of(tmp_path, 2, share_state_partitions=2) as cluster:
+        await create(cluster[1], topic("t", assignments=((1, 2),)))
+        await until(lambda: "t" in cluster[2].broker.image.topics and _leads(cluster[1], "t", 0))
+        await subscribe(cluster[1])
+        await until(lambda: cluster[2].broker.subscriptions.get("g"))
+        offsets: list[int] = []
+
+        async def work() -> None:
+            with suppress(KafkaError):  # it is no more
+                while True:
+                    await write(cluster[1], (None, b"one more"))
+                    for one in await pull(cluster[1]):
+                        await settle(cluster[1], Settlement(one.receipt, "ack"))
+                        offsets.append(one.offset)
+
+        working = asyncio.ensure_future(work())
+        await until(lambda: offsets)
+        actions = SubscriptionActions(cluster[2].broker)
+        await actions.delete("g", ANONYMOUS)
+        actions.close()
+        await asyncio.wait_for(working, 60)
+        assert offsets == sorted(set(offsets)), "what it had read came again"
+        await subscribe(cluster[1])
+        again = await pull(cluster[1], wait_ms=60_000)
+        assert (again[0].offset, again[0].deliveries) == (0, 1)
 
 
 async def test_dead_letters_go_back_to_a_partition_that_another_broker_leads(tmp_path: Path) -> None:

@@ -171,6 +171,9 @@ class Queues:
         self._turns[subscription.name] = first + 1
         found: list[ShareLeader] = []
         await self._renew(subscription.name, places)
+        if subscription.paused:  # perhaps because it is being deleted: nothing begins for it
+            known = (self._broker.shares.leaders.known(subscription.name, topic.id, index) for topic, index in places)
+            return [leader for leader in known if leader is not None]
         async for topic, index in self._broker.turns.each(places[first:] + places[:first]):
             try:
                 found.append(await self._leader(subscription.name, topic, index))

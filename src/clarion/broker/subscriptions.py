@@ -44,7 +44,8 @@ if TYPE_CHECKING:
 
 log = event_log("broker")
 
-_POLL_SECONDS: Final = 0.5  # a change is to be seen within a second
+_POLL_SECONDS: Final = 0.5
+_SEEN_SECONDS: Final = 2 * _POLL_SECONDS  # after which a change is known to all who can reach the catalog
 _AGAIN_SECONDS: Final = 2.0  # for an answer that takes milliseconds
 _FIRST_SECONDS: Final = 5.0  # a start waits so long for a catalog elsewhere, and then goes on without it
 _SECRET_BYTES: Final = 32
@@ -171,7 +172,7 @@ class Subscriptions:
                 )
                 present = await self._save(made, NO_REVISION)
                 log.info("subscription_created", subscription=present.name, mode=present.mode, by=who.name)
-            elif not _is_same(subscription, present):
+            elif not subscription.is_same(present):
                 raise _exists(subscription, present)
             await self._tell_group(present)
             return present
@@ -199,13 +200,15 @@ class Subscriptions:
             return saved
 
     async def suspend(self, name: str, who: Principal) -> None:
-        """It is about to be deleted: nothing is delivered any more."""
+        """It is about to be deleted: nothing is delivered any more, on no broker."""
         self._broker.resolver.require_group(who, Operation.DELETE, name)
         async with self._changing:
             await self._look()
             before = self.known(name)
             if not before.paused:
                 await self._save(replace(before, paused=True), before.revision)
+        if self._is_shared:
+            await asyncio.sleep(_SEEN_SECONDS)
 
     async def delete(self, name: str, who: Principal) -> Subscription:
         """What it was. Its group's positions are another matter (`subscription_actions`)."""
@@ -378,21 +381,8 @@ def _reads(subscription: Subscription, topic: str) -> bool:
         return False
 
 
-def _rules(subscription: Subscription) -> dict[str, Any]:
-    """What somebody has decided, as opposed to what has happened to it. A secret is compared elsewhere."""
-    told = subscription.to_json(with_secret=True)
-    if told["push"] is not None:
-        del told["push"]["secret"]
-    return {name: value for name, value in told.items() if name not in ("created", "revision", "paused")}
-
-
-def _is_same(asked: Subscription, present: Subscription) -> bool:
-    secrets = [one.push.secret for one in (asked, present) if one.push is not None]
-    return _rules(asked) == _rules(present) and (len(secrets) < 2 or secrets[0] in ("", secrets[1]))
-
-
 def _exists(asked: Subscription, present: Subscription) -> KafkaError:
-    there, wanted = _rules(present), _rules(asked)
+    there, wanted = present.rules(), asked.rules()
     different = [name for name in wanted if wanted[name] != there[name]] or ["push.secret"]
     return KafkaError(
         ErrorCode.DUPLICATE_RESOURCE,

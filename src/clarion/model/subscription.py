@@ -74,6 +74,18 @@ class Subscription:
         """The topic of the messages that were given up."""
         return self.dead_letter_topic or self.name + DEAD_LETTERS
 
+    def rules(self) -> dict[str, Any]:
+        """What somebody has decided, as opposed to what has happened to it. A secret is compared elsewhere."""
+        told = self.to_json(with_secret=True)
+        if told["push"] is not None:
+            del told["push"]["secret"]
+        return {name: value for name, value in told.items() if name not in ("created", "revision", "paused")}
+
+    def is_same(self, present: Subscription) -> bool:
+        """Whether the same is asked for as there is."""
+        secrets = [one.push.secret for one in (self, present) if one.push is not None]
+        return self.rules() == present.rules() and (len(secrets) < 2 or secrets[0] in ("", secrets[1]))
+
     def check(self) -> None:
         """KafkaError, which says what to do, where it cannot be one. A pattern and a filter are compiled elsewhere."""
         check_subscription_name(self.name)
