@@ -159,12 +159,13 @@ class Brokers:
         return self._leader(topic, index) == self.broker.node_id
 
     def _leader(self, topic: Topic, index: int) -> int:
-        """Whoever leads it now. KafkaError while nobody does, or when the topic is gone."""
-        if self.broker.node is None:
-            return self.broker.node_id
+        """Whoever leads it now. KafkaError while nobody does, or when the topic is gone: another one of its name is not
+        the one that was meant."""
         known = self.broker.image.topics_by_id.get(topic.id)
         if known is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic.name} has been deleted")
+        if self.broker.node is None:
+            return self.broker.node_id
         self.broker.resolver.check_exists(known, index)
         leader = known.partitions[index].leader
         if leader not in self.broker.image.brokers:
