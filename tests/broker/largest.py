@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import fields, is_dataclass
 from functools import cache, partial
 from types import NoneType, UnionType
 from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
@@ -17,6 +16,7 @@ from clarion.wire.apis import APIS, FETCH, PRODUCE, Api
 from clarion.wire.bridge import encode
 from clarion.wire.frames import request_frame
 from clarion.wire.limits import FETCH_ELEMENTS_MAX, PRODUCE_ELEMENTS_MAX, request_elements_max
+from clarion.wire.messages import fields_of, is_message
 
 FRAME_BYTES_MAX = 4_000_000  # a little less than a broker takes of anything but Produce
 
@@ -45,7 +45,7 @@ def array_paths(message: Any, before: tuple[str, ...] = ()) -> Iterator[tuple[st
         inner = _element(hint)
         if inner is not None:
             yield path
-        if is_dataclass(inner if inner is not None else hint):
+        if is_message(inner if inner is not None else hint):
             yield from array_paths(inner if inner is not None else hint, path)
 
 
@@ -79,7 +79,7 @@ class Maker:
 
     def _one(self, hint: Any, path: tuple[str, ...]) -> Any:
         self._number += 1
-        if is_dataclass(hint):
+        if is_message(hint):
             return self.make(hint, path)
         if path[-1] == "group_id":
             return "largest"
@@ -92,7 +92,7 @@ class Maker:
 @cache
 def _hints(message: Any) -> dict[str, Any]:
     hints = get_type_hints(message)
-    return {field.name: _not_none(hints[field.name]) for field in fields(message)}
+    return {name: _not_none(hints[name]) for name in fields_of(message)}
 
 
 def _not_none(hint: Any) -> Any:
@@ -107,11 +107,11 @@ def _element(hint: Any) -> Any:
 
 def _elements(message: Any) -> int:
     count = 0
-    for field in fields(message):
-        value = getattr(message, field.name)
-        if isinstance(value, tuple):
-            count += len(value) + sum(_elements(one) for one in value if is_dataclass(one))
-        elif is_dataclass(value):
+    for name in fields_of(type(message)):
+        value = getattr(message, name)
+        if isinstance(value, tuple) and not is_message(value):
+            count += len(value) + sum(_elements(one) for one in value if is_message(one))
+        elif is_message(value):
             count += _elements(value)
     return count
 

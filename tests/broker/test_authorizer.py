@@ -18,6 +18,7 @@ from clarion.broker.config import Durability
 from clarion.broker.session import Sessions
 from clarion.model.errors import ErrorCode
 from clarion.wire.apis import APIS, SHARE_ACKNOWLEDGE, SHARE_APIS, SHARE_FETCH, SHARE_GROUP_HEARTBEAT, Api
+from clarion.wire.messages import is_message
 from clarion.wire.messages.share_groups import ShareFetchPartition, ShareFetchTopic
 from tests.broker.harness import Node, running
 from tests.broker.largest import Maker
@@ -129,7 +130,7 @@ class About(Maker):
         self._topic_id = topic_id
 
     def _one(self, hint: Any, path: tuple[str, ...]) -> Any:
-        if is_dataclass(hint):
+        if is_message(hint):
             return self.make(hint, path)
         if hint is UUID:
             return self._topic_id

@@ -6,7 +6,6 @@ the way of every request that is not hand-written: whatever the bytes are, the o
 
 from __future__ import annotations
 
-from dataclasses import is_dataclass
 from functools import cache
 from struct import error as StructError
 from typing import Any, TypeVar, get_origin, get_type_hints
@@ -15,6 +14,7 @@ from clarion.model.errors import MalformedError
 from clarion.wire.apis import APIS
 from clarion.wire.cursor import FieldReader
 from clarion.wire.limits import ELEMENTS_MAX, request_elements_max
+from clarion.wire.messages import is_message
 from clarion.wire.plan import Direction, plan_of, strip_optional
 from clarion.wire.reader import Read, compile_reader
 from clarion.wire.writer import Out, Write, compile_writer
@@ -80,10 +80,10 @@ def has_more_elements(message: Any, limit: int) -> bool:
 @cache
 def _nesting_fields(message: Any) -> tuple[str, ...]:
     """The fields of a message class that hold arrays or other messages."""
-    if not is_dataclass(message):
+    if not is_message(message):
         return ()
     inner = ((name, strip_optional(hint)[0]) for name, hint in get_type_hints(message).items())
-    return tuple(name for name, hint in inner if get_origin(hint) is tuple or is_dataclass(hint))
+    return tuple(name for name, hint in inner if get_origin(hint) is tuple or is_message(hint))
 
 
 @cache

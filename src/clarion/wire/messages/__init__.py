@@ -7,7 +7,7 @@ has a default. Values are plain: int (times in milliseconds), str, bytes, bool, 
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Any, TypeVar, dataclass_transform
 
 T = TypeVar("T")
@@ -24,6 +24,11 @@ def message(cls: type[T]) -> type[T]:
     for name, method in (("__eq__", _is_equal), ("__hash__", _hash), ("__repr__", _text)):
         setattr(made, name, method)
     return made
+
+
+def is_message(one: Any) -> bool:
+    """A message class, or a message."""
+    return is_dataclass(one) or hasattr(one, "_fields")
 
 
 def fields_of(neutral: Any) -> dict[str, bool]:
