@@ -163,7 +163,7 @@ def _is_free(port: int) -> bool:
 
 
 def cpu_seconds_of(pid: int) -> float:
-    """User and system time of the process and its descendants so far."""
+    """User and system time of the process and its descendants so far, of those that have ended too."""
     return sum(_cpu_seconds(one) for one in process_tree(pid))
 
 
@@ -202,8 +202,8 @@ def _cpu_seconds(pid: int) -> float:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return 0.0
-    utime, stime = int(fields[11]), int(fields[12])
-    return (utime + stime) / _TICKS_PER_SECOND
+    own_and_waited_for = map(int, fields[11:15])  # user, system, and the same of children that have ended
+    return sum(own_and_waited_for) / _TICKS_PER_SECOND
 
 
 def _rss_bytes(pid: int) -> int:
