@@ -14,6 +14,7 @@ from clarion.broker.share_records import moment_ms
 from clarion.broker.subscription_actions import SubscriptionActions
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.subscription import AT_MOST_ONCE
+from clarion.queues.share_window import RUNS_MAX
 from clarion.testing.clock import ShiftedClock
 from tests.broker.harness import Node, running, until
 from tests.broker.queue_words import content, subscribe, texts, write
@@ -243,6 +244,21 @@ async def test_what_is_due_later_holds_up_nothing_and_comes_when_it_is_due(tmp_p
         share_of(node)  # the wall clock was set: whoever fetches next is told
         await consumer.acknowledge((3_000, 3_001, ACCEPT))
         assert len(await consumer.fetch(max_wait=60_000, max_records=2_000)) >= 2_000
+
+
+async def test_more_records_than_have_room_for_a_time_each_hold_up_nothing_either(tmp_path: Path) -> None:
+    count, draw = 60_000, random.Random(1)
+    async with running(tmp_path, **QUICK) as node:
+        await started(node)
+        soon_ms = node.broker.clock.now_ms() + 30_000
+        later = [(("clarion-deliver-at", b"%d" % (soon_ms + at // 2)),) for at in range(count)]
+        draw.shuffle(later)
+        for first in range(0, count, 1_000):
+            await write(node, *((None, b"later", header) for header in later[first : first + 1_000]))
+        await write(node, (None, b"now"))
+        consumer = await joined(node)
+        assert values(await consumer.ask(max_wait=20_000)) == [b"now"]
+        assert share_of(node).run_count < RUNS_MAX
 
 
 async def test_what_has_lived_too_long_is_not_delivered(tmp_path: Path) -> None:

@@ -194,6 +194,12 @@ class NaiveSharePartition:
             self.start, self.next = offset, max(offset, self.next)
             self._move_start()
 
+    def forget_unseen(self, next_offset: int) -> None:
+        """From there on nobody has had a record, and whoever takes over looks at them itself."""
+        unseen = [self.entries.pop(at) for at in sorted(self.entries) if at >= next_offset]
+        assert not any(one.deliveries or one.state != "available" for one in unseen)
+        self.next = next_offset
+
     def crash(self, now_ms: int, later_ms: int) -> NaiveSharePartition:
         """As the next leader finds it, whose clock shows so much more: nobody holds anything, and what was under way
         for the last time is given up."""

@@ -364,11 +364,74 @@ def test_many_accepted_at_once_let_the_next_of_their_keys_go() -> None:
 def test_records_that_wait_for_their_time_are_not_open_and_more_runs_than_can_be_written_down_are_not_made() -> None:
     one = SharePartition(LIMITS, 0)
     count = RUNS_MAX + 1_000
-    read = Readable(0, count, [(at, at) for at in range(count)], [Fate(due_ms=5_000 + at) for at in range(count)])
-    assert take(one, "a", read) == []
+    fates = [Fate(due_ms=5_000 + at % 2 * 1_000_000) for at in range(count)]  # no two neighbours alike
+    assert take(one, "a", Readable(0, count, [(at, at) for at in range(count)], fates)) == []
     assert (one.open_count, one.run_count, one.next_offset) == (0, RUNS_MAX, RUNS_MAX)
     assert one.fetch_offset(0) is None
     assert one.fetch_offset(5_000) == 0
+
+
+def test_records_that_wait_for_their_time_are_not_written_down_and_the_next_leader_looks_at_them_itself() -> None:
+    one = SharePartition(LIMITS, 0)
+    read = Readable(0, 5, [(at, at) for at in range(5)], [Fate(due_ms=5_000 + at % 2 * 1_000) for at in range(5)])
+    assert take(one, "a", read) == []
+    assert one.take_delta() is None
+    due = read._replace(fates=[Fate() if at % 2 == 0 else Fate(due_ms=6_000) for at in range(5)])
+    assert take(one, "a", due, now_ms=5_000) == [(0, 0, 1), (2, 2, 1), (4, 4, 1)]
+    tell(one, "a", ACCEPT, 2, now_ms=5_000)
+    delta = one.take_delta()
+    assert delta is not None
+    assert [(batch.first, batch.last) for batch in delta.batches] == [(0, 0), (2, 2), (4, 4)]
+    following = SharePartition(LIMITS, 0, combined((), delta.batches, 0))
+    assert states(following) == [
+        (0, 0, "AVAILABLE", 1),
+        (1, 1, "AVAILABLE", 0),
+        (2, 2, "ACKNOWLEDGED", 1),
+        (3, 3, "AVAILABLE", 0),
+        (4, 4, "AVAILABLE", 1),
+    ]
+
+
+def test_of_a_great_many_records_that_fall_due_all_the_time_the_later_ones_have_their_turn_too() -> None:
+    one = SharePartition(LIMITS._replace(in_flight_max=10_000), 0)
+    count, part = 3_000, 1_000
+    due = [1_000 + at % 25 * 40 for at in range(count)]
+    spans = [(at, at) for at in range(count)]
+    assert take(one, "a", Readable(0, count, spans, [Fate(due_ms=at) for at in due])) == []
+    looked_at = []
+    for now_ms in range(1_040, 1_040 + 6 * 40, 40):  # each time there is something in every part
+        first = one.fetch_offset(now_ms, end=count)
+        assert first is not None
+        looked_at.append(first // part)
+        end = (first // part + 1) * part
+        fates = [Fate() if at <= now_ms else Fate(due_ms=at) for at in due[first:end]]
+        assert one.acquire("a", Readable(first, end, spans[first:end], fates), 10_000, EXACT, now_ms)
+    assert looked_at == [0, 1, 2, 0, 1, 2]
+
+
+def test_what_nobody_has_looked_at_yet_has_a_turn_among_a_great_many_records_that_fall_due() -> None:
+    one = SharePartition(LIMITS._replace(in_flight_max=10_000), 0)
+    count = 3_000
+    spans = [(at, at) for at in range(count)]
+    waiting = [Fate(due_ms=1_000 + at % 25 * 40) for at in range(count)]
+    assert take(one, "a", Readable(0, count, spans, waiting)) == []
+    assert one.acquire("a", Readable(0, 1_000, spans[:1_000], [Fate()] * 1_000), 3, EXACT, 1_100)
+    assert one.acquire("a", Readable(2_000, count, spans[2_000:], [Fate()] * 1_000), 500, EXACT, 1_100)
+    assert one.fetch_offset(1_100, end=count) == 25, "there is nothing else"
+    assert one.fetch_offset(1_100, end=count + 1) == count
+    assert take(one, "a", log((count, count)), now_ms=1_100) == [(count, count, 1)]
+    assert one.fetch_offset(1_100, end=count + 2) == 25
+
+
+def test_many_times_are_kept_less_exactly_and_none_is_early() -> None:
+    one = SharePartition(LIMITS, 0)
+    count = 20_000
+    due = [5_000 + at for at in range(count)]
+    take(one, "a", Readable(0, count, [(at, at) for at in range(count)], [Fate(due_ms=at) for at in due]))
+    waits = [(run.until_ms - due[at]) for run in one.runs() for at in range(run.first, run.last + 1)]
+    assert waits[0] == 0
+    assert min(waits) >= 0
+    assert max(waits) <= 200
 
 
 def test_a_record_that_waits_for_its_key_after_a_delivery_waits_no_longer_for_the_next_leader() -> None:

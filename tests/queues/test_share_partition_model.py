@@ -208,6 +208,7 @@ class SharePartitionModel(RuleBasedStateMachine):
             now_ms=self.now_ms,
             wall_ahead_ms=self.wall_ahead_ms,
         )
+        self.naive.forget_unseen(self.real.next_offset)
         if self.limits.keeps_key_order:
             delivered = [at for first, last in self.real.without_keys() for at in range(first, last + 1)]
             self.real.learn([(at, key_of(at)) for at in delivered])

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from clarion.broker.dead_letters import DeadLetters
 from clarion.broker.queue_rules import QueueRules
-from clarion.broker.share_records import READ_BYTES_MAX, Now, ReadBatches, keys_at, look, read_batches
+from clarion.broker.share_records import FAR_MS, READ_BYTES_MAX, Now, ReadBatches, keys_at, look, read_batches
 from clarion.broker.share_states import ShareStates
 from clarion.broker.threads import in_thread
 from clarion.model.errors import ErrorCode, KafkaError
@@ -217,8 +217,9 @@ class ShareLeader:
         """Where there is something that may be for somebody."""
         if self.rules.is_paused:
             return None
-        offset = self.share.fetch_offset(self._now_ms())
-        return offset if offset is not None and offset < self.partition.high_watermark.offset else None
+        end = self.partition.high_watermark.offset
+        offset = self.share.fetch_offset(self._now_ms(), end)
+        return offset if offset is not None and offset < end else None
 
     def _bytes_for(self, records_max: int) -> int:
         """As many as so many records take, going by the last ones that were read, and some more. One batch is read in
@@ -239,8 +240,10 @@ class ShareLeader:
             if not rules.needs_look:
                 return read, Readable(offset, read.next, read.spans)
             clock, trust = self._broker.clock, self._broker.clock_trust
-            now = Now(clock.now_ms(), trust.early_ms(), self._wall_ahead_ms())
-            spans, fates = await in_thread(lambda: look(read, self.partition.tp, rules, now))
+            far_ms = 0 if self.share.is_crowded else FAR_MS
+            now = Now(clock.now_ms(), trust.early_ms(), self._wall_ahead_ms(), far_ms)
+            wanted = self.share.wanted(read.batches[0][0], read.next - 1)
+            spans, fates = await in_thread(lambda: look(read, self.partition.tp, rules, now, wanted))
             return read, Readable(offset, read.next, spans, fates)
         finally:
             self._is_reading = False

@@ -11,9 +11,11 @@ again when it has come. So a million records that are due tomorrow cost a thousa
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 from clarion.broker.messages import check_offset, read_all, slices_of
@@ -38,11 +40,12 @@ UNREADABLE: Final = "unreadable"  # as it was written: nobody can make records o
 READ_BYTES_MAX: Final = 1024 * 1024  # at a time, as `max.partition.fetch.bytes`: it is for some hundred records
 _AT_ONCE_BYTES: Final = 256 * 1024  # copied in a few ten microseconds
 _BATCHES_MAX: Final = 2_000  # looked at after a read, in a few milliseconds
-_FAR_MS: Final = 60_000  # due times within a minute are kept exactly, others by the thousand
+FAR_MS: Final = 60_000  # due times within a minute are kept exactly, others by the thousand
 _TOGETHER_MAX: Final = 1_000
 _DAMAGED_MS: Final = 60_000  # after which a batch is looked at again that the disk has spoiled: it may be mended
 _PLAIN: Final = Fate()
 _UNWANTED: Final = Fate(is_unwanted=True)
+_PASSED: Final = Fate(is_passed=True)
 
 
 class ReadBatches(NamedTuple):
@@ -163,25 +166,38 @@ def _records_or_whole(base: int, batch: bytes) -> list[Record]:
 
 
 class Now(NamedTuple):
-    """What time it is. `early_ms`: by which a message is too old; `ahead_ms`: of the loop's clock is the wall clock."""
+    """What time it is. `early_ms`: by which a message is too old; `ahead_ms`: of the loop's clock is the wall clock;
+    `far_ms`: what is due later than that from now is far away."""
 
     wall_ms: int
     early_ms: int
     ahead_ms: int
+    far_ms: int = FAR_MS
 
 
 def look(
-    read: ReadBatches, place: TopicPartition, rules: QueueRules, now: Now
+    read: ReadBatches, place: TopicPartition, rules: QueueRules, now: Now, offsets: Sequence[tuple[int, int]]
 ) -> tuple[list[tuple[int, int]], list[Fate | None]]:
-    """What is to become of each record: neighbours of one batch with the same fate together. For a thread."""
+    """What is to become of each record: neighbours of one batch with the same fate together. For a thread.
+
+    `offsets`: at which somebody wants to know it; in order. The others are passed.
+    """
     assert rules.subscription is not None
     wanted = _filter(rules.subscription.filter) if rules.subscription.filter is not None else None
     spans: list[tuple[int, int]] = []
     fates: list[Fate | None] = []
     for first, last, batch in read.contents():
-        found = _Together(now.wall_ms + _FAR_MS)
+        asked = offsets[bisect_left(offsets, first, key=_last) : bisect_right(offsets, last, key=_first)]
+        if not asked:
+            spans.append((first, last))
+            fates.append(_PASSED)
+            continue
+        is_whole, found = asked[0][0] <= first and last <= asked[0][1], _Together(now.wall_ms + now.far_ms)
         try:
             for record in iter_records(batch):
+                if not is_whole and not _has(asked, record.offset):
+                    found.add(record.offset, _PASSED)
+                    continue
                 is_wanted = wanted is None or _matches(wanted, record, place)
                 found.add(record.offset, _fate(record, rules.subscription, now) if is_wanted else _UNWANTED)
         except KafkaError as error:
@@ -191,6 +207,15 @@ def look(
         spans += found.spans
         fates += [_by_loop_time(fate, now.ahead_ms) for fate in found.fates]
     return spans, fates
+
+
+_first = itemgetter(0)
+_last = itemgetter(1)
+
+
+def _has(ranges: Sequence[tuple[int, int]], offset: int) -> bool:
+    at = bisect_left(ranges, offset, key=_last)
+    return at < len(ranges) and ranges[at][0] <= offset
 
 
 def _unreadable(batch: bytes, error: KafkaError, wall_ms: int) -> Fate:

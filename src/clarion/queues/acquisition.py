@@ -23,6 +23,7 @@ class Fate(NamedTuple):
     has_dead_letter: bool = False  # whether that is written down as a dead letter
     due_ms: int = 0  # not before
     key: int | None = None  # a hash of it, where records of one key are delivered in order
+    is_passed: bool = False  # nobody has looked: it was not there to be delivered
 
 
 class Readable(NamedTuple):

@@ -29,6 +29,7 @@ from clarion.queues.share_window import ACKNOWLEDGED, ACQUIRED, ARCHIVED, ARCHIV
 
 BATCH_MAX: Final = 10_000  # of a longer batch no more are taken at a time: as many as the largest window of a group
 REJECTED: Final = "rejected"  # why, if whoever rejects it does not say
+_CROWD: Final = 1_000  # runs: fewer are few reads, and none is away for long
 _MANY: Final = 4  # acknowledgements, from which on one pass over the runs is cheaper than looking for each
 
 
@@ -43,19 +44,30 @@ class SharePartition(ShareWindow):
 
     # Acquiring
 
-    def fetch_offset(self, now_ms: int) -> int | None:
-        """Where to read next: the first record that may be delivered. None while the window is full."""
+    def fetch_offset(self, now_ms: int, end: int = NEVER) -> int | None:
+        """Where to read next: the first record that may be delivered. None while the window is full. `end`: from there
+        on the log has nothing."""
         self.expire(now_ms)
         first = self._first_available()
-        if first is not None:
-            return first
-        return self._runs.next if self._has_room else None
+        if first is None:
+            return self._runs.next if self._has_room else None
+        if self._looked_up_to > first and len(self._runs) > _CROWD and self.keys is None:
+            return self._in_turn(first, end)
+        return first
+
+    def _in_turn(self, first: int, end: int) -> int:
+        """Of a crowd everybody has a turn, and so has what nobody has looked at yet: else those that fall due all the
+        time keep the later ones from theirs. (Where keys have an order, earlier records have to be seen earlier.)"""
+        for run in self._runs.within(self._looked_up_to, self._runs.next - 1):
+            if run.state is AVAILABLE and not run.until_ms:
+                return max(run.first, self._looked_up_to)
+        return self._runs.next if self._runs.next < end and self._has_room else first
 
     def acquire(self, member: str, read: Readable, records_max: int, mode: AcquireMode, now_ms: int) -> list[Acquired]:
         """Give a member what it may have of what was read. Other members may have taken some of it meanwhile."""
         self.expire(now_ms)
         taker = Taker(member, now_ms, now_ms + self.limits.lock_duration_ms, records_max, mode)
-        at = max(read.first, self._runs.start)
+        at, before = max(read.first, self._runs.start), self._runs.next
         for number, (first, last) in enumerate(read.batches):
             if last < at:
                 continue
@@ -70,6 +82,9 @@ class SharePartition(ShareWindow):
             at = last + 1
         else:
             self._archive_absent(at, read.next - 1)
+        self._looked_up_to = taker.acquired[-1].last + 1 if taker.is_satisfied and taker.acquired else read.next
+        if self._runs.next > before:
+            self._looked_up_to = 0  # it was the turn of what nobody had looked at
         if taker.acquired:
             self._note_deadline(taker.until_ms)
         self._runs.drop_done()
@@ -81,6 +96,8 @@ class SharePartition(ShareWindow):
 
     def _may_take(self, first: int, last: int, fate: Fate, now_ms: int) -> bool:
         """Whether records are to be delivered now, after what a look at them has shown; else it is noted what else."""
+        if fate.is_passed:
+            return False
         known = self._runs.within(first, min(last, self._runs.next - 1))
         if last < self._runs.next and not any(run.state is AVAILABLE and not run.until_ms for run in known):
             return False  # somebody else has it by now
@@ -89,7 +106,7 @@ class SharePartition(ShareWindow):
         elif fate.given_up:
             self._decide(first, last, ARCHIVING if fate.has_dead_letter else ARCHIVED, reason=fate.given_up)
         elif fate.due_ms > now_ms:
-            self._decide(first, last, AVAILABLE, fate.due_ms)
+            self._decide(first, last, AVAILABLE, self._rounded(fate.due_ms))
         elif fate.key is None or self.keys is None or self.keys.claim(fate.key, first):
             return True
         else:
@@ -104,11 +121,15 @@ class SharePartition(ShareWindow):
                 from_, to = max(run.first, first), min(run.last, last)
                 for part in self._runs.cut(from_, to):
                     self._become(part, state, until_ms=until_ms, reason=reason)
-                self._changed(from_, to)
+                if state is AVAILABLE and not run.deliveries:
+                    self._runs.join(from_, to)
+                else:
+                    self._changed(from_, to)
         if self._runs.next <= last:
             from_ = self._runs.next
             self._append(RecordRun(from_, last, state, until_ms=until_ms, reason=reason))
-            self._dirty.append((from_, last))
+            if state is not AVAILABLE:
+                self._dirty.append((from_, last))
         if until_ms:
             self._note_deadline(until_ms)
 

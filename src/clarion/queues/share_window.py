@@ -3,7 +3,8 @@
 The window goes from `start_offset`, the first record that is not done, to `next_offset`, the first that nobody has
 looked at. Its limit is the number of records in it that are open: delivered once, and not done. One that is stuck holds
 up no others, and the runs between the open ones are done and cost one entry each. Records that wait for their time, or
-for their turn, and were never delivered are not open; how many runs they may make is limited (`RUNS_MAX`).
+for their turn, and were never delivered are not open; how many runs they may make is limited (`RUNS_MAX`). They are not
+written down: where nothing is, whoever takes over looks at the records itself.
 
 What must survive is taken out with `take_delta`: the runs that changed, as they are by then. Every acquisition is among
 them, as AVAILABLE with its delivery counted: whoever takes over after a crash finds it as if its lock had ended.
@@ -23,7 +24,8 @@ from clarion.queues.rules import ShareLimits
 from clarion.queues.runs import RecordRun, RecordState, Runs
 from clarion.queues.state_batches import Delta, StateBatch
 
-RUNS_MAX: Final = 30_000  # a snapshot of as many is a record of less than a megabyte, the most that a log takes
+RUNS_MAX: Final = 100_000  # some 20 MB; of them at most every other is written down, in a snapshot of a megabyte
+_RUNS_PER_MS: Final = 100  # to go through so many takes a hundredth of the time until it is done again
 _DONE_MAX: Final = 2**31 - 1
 _STEP_MS: Final = 1_000  # by so much the wall clock was set: less is how clocks run, and not worth writing down anew
 
@@ -58,6 +60,7 @@ class ShareWindow:
         self._freed: list[tuple[int, int]] = []  # records that are done, whose keys others may wait for
         self._deleted_before = 0  # the log has dropped what is before, whoever held it
         self._available_from = start_offset  # no AVAILABLE run that need not wait begins before
+        self._looked_up_to = 0  # by the last who acquired
         self._deadline_ms: int | None = None  # no lock ends earlier, no delay either
         for batch in batches:
             self._restore(batch, now_ms)
@@ -84,8 +87,19 @@ class ShareWindow:
     def run_count(self) -> int:
         return len(self._runs)
 
+    @property
+    def is_crowded(self) -> bool:
+        """There is no room for as many times as records have, so that neighbours should share theirs."""
+        return len(self._runs) >= RUNS_MAX // 2
+
     def runs(self) -> list[RecordRun]:
         return list(self._runs)
+
+    def wanted(self, first: int, last: int) -> list[tuple[int, int]]:
+        """Of these offsets, those at which a record may be delivered, as far as is known without a look at it."""
+        ready = (run for run in self._runs.within(first, last) if run.state is AVAILABLE and not run.until_ms)
+        found = [(run.first, run.last) for run in ready]
+        return [*found, (self._runs.next, last)] if self._runs.next <= last else found
 
     @property
     def _has_room(self) -> bool:
@@ -190,6 +204,11 @@ class ShareWindow:
                 return run.first
         self._available_from = self._runs.next
         return None
+
+    def _rounded(self, due_ms: int) -> int:
+        """No earlier, and not so exactly that a great many runs would be gone through every millisecond."""
+        grain_ms = len(self._runs) // _RUNS_PER_MS + 1
+        return -(-due_ms // grain_ms) * grain_ms
 
     def _finish(self, first: int, last: int, state: RecordState) -> None:
         for run in self._runs.cut(first, last):
