@@ -41,7 +41,7 @@ _UNREAD_SECONDS_MAX: Final = 1.0  # after which fewer are fetched: others could 
 _RENEWALS_PER_LOCK: Final = 3
 _RENEWALS: Final = "share.renew.acknowledge.enable"
 _LOOK_PAUSE_SECONDS: Final = 0.1  # between two looks at who leads what
-_MISSED_SECONDS: Final = 2.0  # after which a topic was deleted: until then a broker may not have heard of it
+_MISSED_SECONDS: Final = 5.0  # after which a topic was deleted: until then a broker may not have heard of it
 _LOCK_SECONDS: Final = 30.0  # until a broker has said how long it is
 
 

@@ -33,7 +33,7 @@ _LINGER_MS: Final = 1  # long enough for many writers' messages to travel togeth
 _MESSAGE_BYTES_MAX: Final = 100 * 1024 * 1024  # topics say how much they take, mostly less: the broker refuses the rest
 _BUFFER_KILOBYTES_MAX: Final = 256 * 1024  # of messages under way; writers wait beyond it
 _SERVE_SECONDS: Final = 0.1  # at a time, before it is seen that the writer is closed, or has nothing to do
-_BROKERS_HEAR_MS: Final = 2_000  # until every broker of a cluster has heard of a topic that was just made
+_BROKERS_HEAR_MS: Final = 5_000  # until every broker of a cluster has heard of a topic that was just made
 _IDS_MAX: Final = 10_000  # topics of which it is known what they were when they were last written to
 _ANY_PARTITION: Final = -1
 
