@@ -143,5 +143,7 @@ def test_a_queue_is_moved_and_emptied(api, topic, queue):
     assert pull(api, queue) == []
     moved = api.post(f"/v1/subscriptions/{queue}:seek", {"offsets": {topic: {"0": 3}}})
     assert moved.json == {"positions": [{"topic": topic, "partition": 0, "offset": 3}]}
+    topic_id = api.get(f"/v1/topics/{topic}").json["id"]
+    assert api.post(f"/v1/subscriptions/{queue}:seek", {"offsets": {topic_id: {"0": 3}}}).json == moved.json
     assert [one["offset"] for one in pull(api, queue, wait_ms=30_000)] == [3, 4]
     check_problem(api.post(f"/v1/subscriptions/{queue}:seek", {"offsets": {topic: {"0": 99}}}), 400, "99")

@@ -115,7 +115,7 @@ def subscription_routes(
 
     @router.post("/{name}:seek", summary="Say where it reads on")
     async def seek(name: Name, to: schemas.SeekRequest) -> schemas.SeekResult:
-        wanted = Seek.from_json(_said(to), broker.clock.now_ms())
+        wanted = Seek.from_json(_sought(brokers, _said(to)), broker.clock.now_ms())
         found = await actions.seek(name, wanted, principal())
         return schemas.SeekResult(
             positions=[
@@ -159,6 +159,15 @@ def _named(brokers: Brokers, said: dict[str, Any]) -> dict[str, Any]:
     """A subscription keeps its topics' names: one that is made anew under its name is read on."""
     topics = said.get("topics")
     return said if not topics else {**said, "topics": brokers.topic_names(principal(), topics)}
+
+
+def _sought(brokers: Brokers, said: dict[str, Any]) -> dict[str, Any]:
+    """Offsets by the names of topics, whichever way these were named."""
+    offsets: dict[str, dict[str, int]] = {}
+    for topic, places in (said.get("offsets") or {}).items():
+        (name,) = brokers.topic_names(principal(), [topic])
+        offsets.setdefault(name, {}).update(places)
+    return {**said, "offsets": offsets} if offsets else said
 
 
 def check_pulled(brokers: Brokers, name: str) -> None:
