@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
 
 import pytest
 
 import clarion
+from clarion.client.broker_links import LedTopic
 from clarion.client.bus import Bus
+from clarion.client.writer import MessageWriter
 from clarion.model.errors import ErrorCode
 from clarion.testing import EmbeddedBroker, embedded
 
@@ -44,6 +47,27 @@ def test_a_topic_that_is_made_anew_is_written_to_by_those_who_wrote_to_the_one_b
             bus.write(topic, b"in between")
         another.create(topic)
     assert bus.write(topic, b"after").offset == 0
+
+
+async def test_the_loop_goes_on_while_a_topic_that_was_made_anew_is_looked_at(
+    broker: EmbeddedBroker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited_in: list[int] = []
+    looks = MessageWriter.look_at
+
+    def look_at(writer: MessageWriter, seen: LedTopic) -> None:
+        waited_in.append(threading.get_ident())
+        looks(writer, seen)
+
+    monkeypatch.setattr(MessageWriter, "look_at", look_at)
+    async with clarion.connect_async(broker.bootstrap) as bus:
+        await bus.write_many(topic, [{"value": b"before", "partition": number} for number in range(3)])
+        await bus.delete_topic(topic)
+        await bus.create(topic, partitions=1)
+        written = await bus.write_many(topic, [b"after"] * 10)
+    assert {(one.partition, one.offset) for one in written} == {(0, offset) for offset in range(10)}
+    assert waited_in
+    assert threading.get_ident() not in waited_in
 
 
 @pytest.mark.parametrize("subscription", [None, "stream", "queue"])

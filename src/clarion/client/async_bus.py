@@ -21,7 +21,15 @@ from clarion.client.partitioners import Partitioner, partitioner_of
 from clarion.client.queue_reader import PREFETCH_DEFAULT
 from clarion.client.stream_source import open_stream
 from clarion.client.topics import CreatedTopic
-from clarion.client.writer import BufferFullError, MessageWriter, NewMessage, OnWritten, WriteBatch, Written
+from clarion.client.writer import (
+    BufferFullError,
+    MessageWriter,
+    NewMessage,
+    OnWritten,
+    StaleTopicError,
+    WriteBatch,
+    Written,
+)
 from clarion.model.subscription import QUEUE, Subscription
 from clarion.world.tasks import start_task
 
@@ -125,13 +133,16 @@ class AsyncBus:
         return await asyncio.wrap_future(batch.done)
 
     async def _post(self, topic: LedTopic, draft: NewMessage, on_written: OnWritten) -> None:
-        writer = self._writing()
+        writer, has_looked = self._writing(), False
         while True:
             try:
-                writer.post(topic, draft, on_written)
+                writer.post(topic, draft, on_written, has_looked=has_looked)
                 return
             except BufferFullError:
                 await asyncio.sleep(_FULL_PAUSE_SECONDS)
+            except StaleTopicError:
+                await asyncio.to_thread(writer.look_at, topic)
+                has_looked = True
 
     # Reading
 

@@ -61,6 +61,10 @@ class BufferFullError(Exception):
     """Too much is under way: try again when some of it has arrived."""
 
 
+class StaleTopicError(Exception):
+    """What the library knows of a topic is out of date: it was made anew with fewer partitions, or has got more."""
+
+
 class MessageWriter:
     def __init__(self, settings: BusSettings, partitioner: Partitioner) -> None:
         from confluent_kafka import KafkaException, Producer
@@ -106,42 +110,51 @@ class MessageWriter:
         return found, on_written
 
     def post_waiting(self, topic: LedTopic, message: NewMessage, on_written: OnWritten) -> None:
+        has_looked = False
         while True:
             try:
-                self.post(topic, message, on_written)
+                self.post(topic, message, on_written, has_looked=has_looked)
                 return
             except BufferFullError:
                 self._producer.poll(0.1)
+            except StaleTopicError:
+                self.look_at(topic)
+                has_looked = True
 
-    def post(self, topic: LedTopic, message: NewMessage, on_written: OnWritten) -> None:
-        """Hand a message over. BufferFullError where there is no room for it now."""
+    def post(self, topic: LedTopic, message: NewMessage, on_written: OnWritten, *, has_looked: bool = False) -> None:
+        """Hand a message over, without waiting for anybody. BufferFullError where there is no room for it now,
+        StaleTopicError where `look_at` has to come first, once."""
         from confluent_kafka import KafkaError, KafkaException
 
         if self._is_closed:
             raise ClosedError("the connection is closed; connect again to write")
+        if not has_looked and self._ids.get(topic.name, topic.topic_id) != topic.topic_id:
+            raise StaleTopicError
         partition = self._partition(topic, message)
         try:
-            if self._ids.get(topic.name) != topic.topic_id:
-                self._note_id(topic)
-            try:
-                self._produce(topic.name, partition, message, on_written)
-            except KafkaException as error:
-                if error.args[0].code() not in (KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC):
-                    raise
-                self._producer.list_topics(topic.name, self._timeout_seconds)  # it may be there since a moment ago
-                self._produce(topic.name, partition, message, on_written)
+            self._produce(topic.name, partition, message, on_written)
         except BufferError as full:
             raise BufferFullError from full
         except KafkaException as error:
+            is_unknown = error.args[0].code() in (KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC)
+            if is_unknown and not has_looked:
+                raise StaleTopicError from error
             raise _failed(error.args[0], topic.name, message) from error
+        self._note_id(topic)
         if not self._has_work.is_set():
             self._has_work.set()
 
-    def _note_id(self, topic: LedTopic) -> None:
-        """One that was made anew may have fewer partitions than the library thinks."""
-        if topic.name in self._ids:
+    def look_at(self, topic: LedTopic) -> None:
+        """Have the library ask what it is now; waits for the answer."""
+        from confluent_kafka import KafkaException
+
+        try:
             self._producer.list_topics(topic.name, self._timeout_seconds)
-        elif len(self._ids) >= _IDS_MAX:
+        except KafkaException as error:
+            raise library_error(error.args[0], f"write to {topic.name!r}") from error
+
+    def _note_id(self, topic: LedTopic) -> None:
+        if topic.name not in self._ids and len(self._ids) >= _IDS_MAX:
             self._ids.clear()
         self._ids[topic.name] = topic.topic_id
 
