@@ -233,6 +233,31 @@ def test_a_topic_that_is_not_there_is_made_where_the_broker_allows_it():
         assert clarion("consume", "greetings").out == "hello\n"
 
 
+def test_a_topic_that_is_deleted_under_its_writer_is_not_made_anew():
+    with embedded(topics=["orders"]) as willing:
+        clarion = Shell(willing.bootstrap)
+        words = [
+            sys.executable,
+            "-m",
+            "clarion",
+            "-b",
+            willing.bootstrap,
+            "-X",
+            "topic.metadata.propagation.max.ms=100",
+        ]
+        with subprocess.Popen(
+            [*words, "produce", "orders"], stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=clean_environment()
+        ) as writer:
+            writer.stdin.write(b"in time\n")
+            writer.stdin.flush()
+            assert clarion("consume", "orders", "--follow", "--from", "start", "--max", "1").out == "in time\n"
+            willing.delete_topic("orders")
+            _, errors = writer.communicate(b"too late\n", timeout=60)
+        assert writer.returncode == 1
+        assert b"1 of 2 messages did not arrive" in errors
+        assert "orders" not in willing.topics()
+
+
 def test_a_topic_that_is_not_there_is_refused_where_the_broker_does_not_make_it():
     with embedded(auto_create_topics=False) as strict:
         clarion = Shell(strict.bootstrap)
