@@ -55,9 +55,9 @@ class TableReference:
         return False
 
     def missing(self, run: RunSettings) -> str | None:
-        from clarion.pipeline.lake.reading import schema_at
+        from clarion.pipeline.lake.location import is_table
 
-        return None if schema_at(self.location) is not None else f"there is no table at {self.path}"
+        return None if is_table(self.location) else f"there is no table at {self.path}"
 
     def load(self, spark: SparkSession, run: RunSettings, *, streaming: bool) -> DataFrame:
         """For look-ups and joins: a stream reads it anew with every micro-batch."""

@@ -81,6 +81,15 @@ def test_what_can_be_refused_at_once_is_refused_without_the_weight_of_spark(tmp_
     assert list(tmp_path.iterdir()) == [], "something was left behind"
 
 
+def test_a_table_that_does_not_exist_is_found_missing_without_delta_rs(tmp_path, broker, unique):
+    create(broker.bootstrap, unique)
+    loaded = LOADED.replace('"numpy"', '"deltalake"')
+    words = ["replay", "--table", str(tmp_path / "nowhere"), "--to-topic", unique, "--once"]
+    done = command("pipeline", "run", *words, "-b", broker.bootstrap, before=f"exec({loaded!r})")
+    assert (done.returncode, done.stdout) == (1, "[]\n"), done.stderr
+    assert done.stderr.strip().endswith(f"there is no table at {tmp_path / 'nowhere'}")
+
+
 def test_a_topic_that_does_not_exist(tmp_path, broker, unique):
     reads = topic(unique, json="a int", quarantine=f"{unique}-bad")
     assert refused(tmp_path, broker.bootstrap, copying(reads=reads)) == [

@@ -175,3 +175,13 @@ def telling(location: Location) -> Iterator[None]:
         lines = (_COLOUR.sub("", line).strip(" ↳\t") for line in str(error).splitlines())
         told = f"{location}: {': '.join(filter(None, lines))}"
         raise LakeError(told) if any(word in told for word in _FOR_GOOD) else LakeRetryError(told) from error
+
+
+def is_table(where: str | Location) -> bool:
+    """A folder is looked into before delta-rs is asked, which takes a second to import."""
+    place = locate(where)
+    if place.is_local and not os.path.isdir(os.path.join(place.uri, "_delta_log")):
+        return False
+    from clarion.pipeline.lake.delta import exists
+
+    return exists(place)

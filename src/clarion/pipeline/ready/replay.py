@@ -87,9 +87,9 @@ class ReplaySource:
         return f"table {self.path}"
 
     def missing(self, run: RunSettings) -> str | None:
-        from clarion.pipeline.lake.reading import schema_at
+        from clarion.pipeline.lake.location import is_table
 
-        return None if schema_at(self.path) is not None else f"there is no table at {self.path}"
+        return None if is_table(self.path) else f"there is no table at {self.path}"
 
     def load(self, spark: SparkSession, run: RunSettings, *, streaming: bool) -> DataFrame:
         if streaming:
