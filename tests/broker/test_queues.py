@@ -270,6 +270,39 @@ async def test_a_queue_that_was_moved_by_another_broker_is_read_from_there(tmp_p
         assert [(one.value, one.deliveries) for one in again] == [(b"one", 1)]
 
 
+async def test_what_is_done_is_described_as_done_also_after_a_restart_and_peeked_at_no_more(tmp_path: Path) -> None:
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic("t", 1)
+        await subscribe(node)
+        await write(node, *((None, b"%d" % number) for number in range(4)))
+        found = await pull(node)
+        done = [Settlement(found[number].receipt, "ack") for number in (0, 2)]
+        assert await settle(node, *done) == [ErrorCode.NONE] * 2
+    async with running(tmp_path, **QUICK) as node:
+        actions = SubscriptionActions(node.broker)
+        await until(lambda: all(one.is_loaded for one in node.broker.shares.states.runtime.shards))
+        assert [one.record.value for one in await actions.peek("g", ANONYMOUS)] == [b"1", b"3"]
+        described = await actions.describe("g", ANONYMOUS)
+        assert (described["lag"], described["partitions"][0]["position"]) == (2, 1)
+
+
+async def test_any_broker_can_say_how_far_a_queue_is_that_is_only_pulled_from(tmp_path: Path) -> None:
+    async with cluster_of(tmp_path, 2, share_state_partitions=2) as cluster:
+        await create(cluster[1], topic("t", assignments=((1, 2),)))
+        await until(lambda: "t" in cluster[2].broker.image.topics and _leads(cluster[1], "t", 0))
+        await subscribe(cluster[1])
+        await until(lambda: cluster[2].broker.subscriptions.get("g"))
+        await write(cluster[1], *((None, b"%d" % number) for number in range(4)))
+        found = await pull(cluster[1], wait_ms=60_000)
+        done = [Settlement(found[number].receipt, "ack") for number in (0, 2)]
+        assert await settle(cluster[1], *done) == [ErrorCode.NONE] * 2
+        for node in cluster.nodes.values():
+            actions = SubscriptionActions(node.broker)
+            described = await actions.describe("g", ANONYMOUS)
+            actions.close()
+            assert (described["lag"], described["partitions"][0]["position"]) == (2, 1)
+
+
 async def test_of_a_queue_that_is_deleted_while_another_broker_is_pulled_from_nothing_is_left(tmp_path: Path) -> None:
     async with cluster_of(tmp_path, 2, share_state_partitions=2) as cluster:
         await create(cluster[1], topic("t", assignments=((1, 2),)))

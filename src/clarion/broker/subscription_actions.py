@@ -15,6 +15,7 @@ from clarion.broker.apis.k02_list_offsets import EARLIEST, LATEST
 from clarion.broker.authorizer import Operation, Principal, ResourceKind
 from clarion.broker.group_facts import SHARE, UNKNOWN, GroupFacts, GroupLooks, check
 from clarion.broker.kafka_calls import KafkaCalls
+from clarion.broker.queue_looks import QueueLook, look_at_queue
 from clarion.broker.redriving import Redriven, Redriving
 from clarion.broker.seeking import Seek
 from clarion.broker.share_records import READ_BYTES_MAX, read_batches
@@ -97,10 +98,10 @@ class SubscriptionActions:
         self._broker.resolver.require_group(who, Operation.DESCRIBE, name)
         one, facts = await self._find(name, who)
         places = self._places(one, facts)
-        await self._renew(facts, places)
+        looks = await self._look(one, facts, places)
         ends, starts = await self._looks.ends(places, who), await self._looks.starts(places, who)
         rows = [
-            await self._row(one, facts, place, starts.get(place, UNKNOWN), ends.get(place, UNKNOWN))
+            await self._row(one, looks[place], place, starts.get(place, UNKNOWN), ends.get(place, UNKNOWN))
             async for place in self._broker.turns.each(places)
         ]
         now_ms = self._broker.clock.now_ms()
@@ -127,12 +128,12 @@ class SubscriptionActions:
         one, facts = await self._find(name, who)
         found: list[Peeked] = []
         places = self._places(one, facts)
-        await self._renew(facts, places)
+        looks = await self._look(one, facts, places)
         for place in places:
             topic = self._broker.resolver.topic(who, Operation.READ, place.topic)
             partition = self._broker.partitions.find(topic.id, place.partition)
             if partition is not None and partition.is_leader and len(found) < messages_max:
-                found += await self._peek_into(facts, partition, messages_max - len(found))
+                found += await self._peek_into(looks[place], partition, messages_max - len(found))
         return found
 
     async def _find(self, name: str, who: Principal) -> tuple[Subscription | None, GroupFacts]:
@@ -148,13 +149,21 @@ class SubscriptionActions:
             topics.update(self._broker.subscriptions.topics_of(one))
         return self._looks.partitions_of(sorted(topics))
 
+    async def _look(
+        self, one: Subscription | None, facts: GroupFacts, places: list[TopicPartition]
+    ) -> dict[TopicPartition, QueueLook]:
+        """Where it is; of a queue, more than its group may know: HTTP's consumers join none."""
+        looks = {}
+        if facts.kind == SHARE or (one is not None and one.is_queue):
+            looks = await look_at_queue(self._broker, facts.group_id, places)
+        told = {place: QueueLook(facts.positions.get(place, UNKNOWN)) for place in places}
+        return told | {place: look for place, look in looks.items() if look.position != UNKNOWN}
+
     async def _row(
-        self, one: Subscription | None, facts: GroupFacts, place: TopicPartition, start: int, end: int
+        self, one: Subscription | None, look: QueueLook, place: TopicPartition, start: int, end: int
     ) -> dict[str, Any]:
-        leader = self._leader(facts, place)
-        position = facts.positions.get(place, UNKNOWN) if leader is None else leader.share.start_offset
+        position, done, leader = look
         first = max(position, start)
-        done = 0 if leader is None or position == UNKNOWN else leader.share.done_count
         held = {} if leader is None else _held(leader)
         begins_at_start = one is not None and one.start == "earliest" and start != UNKNOWN  # its first reader will
         is_known = (position != UNKNOWN or begins_at_start) and end != UNKNOWN
@@ -169,18 +178,6 @@ class SubscriptionActions:
             "oldest_ms": await self._oldest_ms(place, first) if is_known and first < end else None,
         }
 
-    async def _renew(self, facts: GroupFacts, places: Iterable[TopicPartition]) -> None:
-        """What is in use here may have been moved by another broker since."""
-        leaders = [self._leader(facts, place) for place in places]
-        await self._broker.shares.renew([leader for leader in leaders if leader is not None])
-
-    def _leader(self, facts: GroupFacts, place: TopicPartition) -> ShareLeader | None:
-        """If it is a share-partition that is in use here."""
-        topic = self._broker.image.topics[place.topic]
-        one = self._broker.subscriptions.get(facts.group_id)
-        is_share = facts.kind == SHARE or (one is not None and one.is_queue)  # HTTP's consumers join no group
-        return self._broker.shares.leaders.known(facts.group_id, topic.id, place.partition) if is_share else None
-
     async def _oldest_ms(self, place: TopicPartition, offset: int) -> int | None:
         """When the message was written; None where another broker has it."""
         partition = self._broker.partitions.find(self._broker.image.topics[place.topic].id, place.partition)
@@ -189,11 +186,9 @@ class SubscriptionActions:
         found = await _records(partition, offset, 1)
         return found[0].timestamp if found else None
 
-    async def _peek_into(self, facts: GroupFacts, partition: Partition, count: int) -> list[Peeked]:
-        leader = self._leader(facts, partition.tp)
-        position = facts.positions.get(partition.tp, UNKNOWN) if leader is None else leader.share.start_offset
-        runs = [] if leader is None else leader.share.runs()
-        at, found = max(position, partition.start_offset), list[Peeked]()
+    async def _peek_into(self, look: QueueLook, partition: Partition, count: int) -> list[Peeked]:
+        runs = [] if look.leader is None else look.leader.share.runs()
+        at, found = max(look.position, partition.start_offset), list[Peeked]()
         for _ in range(_READS_MAX):
             records = await _records(partition, at, count)
             for record in records:
