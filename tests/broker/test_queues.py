@@ -373,6 +373,20 @@ async def test_a_deletion_that_fails_half_way_can_be_made_again_and_leaves_no_po
         assert [one.value for one in await pull(node)] == [b"one"]
 
 
+async def test_of_a_deleted_queue_nothing_is_left_in_topics_that_it_has_read_before(tmp_path: Path) -> None:
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic("t", 1)
+        await node.topic("u", 1)
+        await subscribe(node)
+        await write(node, (None, b"one"))
+        (one,) = await pull(node)
+        assert await settle(node, Settlement(one.receipt, "ack")) == [ErrorCode.NONE]
+        await node.broker.subscriptions.update("g", {"topics": ["u"]}, ANONYMOUS)
+        await SubscriptionActions(node.broker).delete("g", ANONYMOUS)
+        await subscribe(node)
+        assert [one.value for one in await pull(node)] == [b"one"]
+
+
 async def test_of_a_deleted_queue_that_kafkas_consumers_read_too_nothing_is_left(tmp_path: Path) -> None:
     """What was pulled from a topic that no member of the group has subscribed to, the group knows nothing of."""
     async with running(tmp_path, **QUICK) as node:

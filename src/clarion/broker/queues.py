@@ -30,6 +30,7 @@ from clarion.groups import share_requests
 from clarion.groups.names import check_names
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import TopicId, TopicPartition
+from clarion.model.names import SHARE_STATE_TOPIC
 from clarion.model.subscription import Subscription
 from clarion.queues.acknowledgements import RULES_DECIDE, Acknowledgement, AcknowledgeType, check_acknowledgements
 from clarion.queues.acquisition import Acquired, AcquireMode
@@ -45,6 +46,7 @@ _BYTES_MAX: Final = 8 * 1024 * 1024  # of batches read for one pull: each partit
 _WAIT_MS_MAX: Final = 300_000  # nobody needs to wait longer at a time
 _LOOK_AGAIN_SECONDS: Final = 2.0  # who waits looks for topics, and partitions, that have come meanwhile
 _CONFIRMED_SECONDS: Final = 2.0  # after which it is asked whether what is known of a queue still holds
+_TOGETHER: Final = 100  # share-partitions of which it is asked at a time whether there is something to forget
 _ACTIONS: Final = {
     "ack": AcknowledgeType.ACCEPT,
     "release": AcknowledgeType.RELEASE,
@@ -256,8 +258,11 @@ class Queues:
 
     async def forget(self, subscription: str, places: Iterable[TopicPartition]) -> None:
         """It is deleted: one that is made under its name begins as if it were new."""
-        for place in places:
-            await self._broker.shares.end(self._key(subscription, place))
+        topics = self._broker.image.topics
+        known = SHARE_STATE_TOPIC in topics  # else nobody has ever read from a queue
+        keys = [self._key(subscription, place) for place in places if known and place.topic in topics]
+        for first in range(0, len(keys), _TOGETHER):
+            await asyncio.gather(*(self._broker.shares.end(key) for key in keys[first : first + _TOGETHER]))
 
     def _key(self, subscription: str, place: TopicPartition) -> ShareKey:
         return ShareKey(subscription, self._broker.image.topics[place.topic].id, place.partition)

@@ -273,7 +273,8 @@ class SubscriptionActions:
             ).results
             if told.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
                 self._check(name, told.error_code, None)
-        await self._broker.queues.forget(name, places)
+        if one is not None and one.is_queue:  # also where it has read before its topics were changed
+            await self._broker.queues.forget(name, self._looks.partitions_of(sorted(self._broker.image.topics)))
         if one is not None:
             await self._broker.subscriptions.delete(name, who)
             await self._broker.queues.forget(name, places)  # who has pulled meanwhile got nothing, but began anew
