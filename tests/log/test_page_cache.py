@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -24,11 +25,15 @@ def file(tmp_path: Path) -> RealFile:
     return opened
 
 
-def evict(file: RealFile, position: int, length: int) -> None:
+def evict(file: RealFile, pages: range) -> None:
+    """A page that the kernel has not yet filed away (it does so in batches, for each core) stays at the first try."""
     file.sync()
-    os.posix_fadvise(file.fileno(), position, length, os.POSIX_FADV_DONTNEED)
-    if page_cache.has(file.fileno(), position, length):
-        pytest.skip("this file system keeps its pages (tmpfs)")
+    for _ in range(100):
+        os.posix_fadvise(file.fileno(), pages.start * PAGE, len(pages) * PAGE, os.POSIX_FADV_DONTNEED)
+        if not any(page_cache.has(file.fileno(), page * PAGE, PAGE) for page in pages):
+            return
+        time.sleep(0.01)
+    pytest.skip("this file system keeps its pages (tmpfs)")
 
 
 def test_what_was_just_written_is_in_memory_and_what_is_not_there_is_not(file: RealFile) -> None:
@@ -38,11 +43,21 @@ def test_what_was_just_written_is_in_memory_and_what_is_not_there_is_not(file: R
     assert not file.is_cached(65 * PAGE, 0)
 
 
-@pytest.mark.parametrize(("length", "position"), [(64, 0), (17, 0), (16, 47), (1, 20)])
-def test_a_missing_page_at_the_beginning_the_middle_or_the_end_is_noticed(
+@pytest.mark.parametrize(("length", "position"), [(64, 0), (16, 47), (33, 15)])
+def test_a_missing_page_at_the_beginning_or_in_the_middle_is_noticed(
     file: RealFile, length: int, position: int
 ) -> None:
-    evict(file, 16 * PAGE, 32 * PAGE)
+    evict(file, range(16, 48))
     assert file.is_cached(16 * PAGE, 0)
     assert file.is_cached(16 * PAGE, 48 * PAGE)
     assert not file.is_cached(length * PAGE, position * PAGE)
+
+
+@pytest.mark.parametrize(("length", "position"), [(17, 0), (1, 20)])
+def test_a_missing_page_at_the_end_is_noticed_unless_the_look_itself_has_brought_it(
+    file: RealFile, length: int, position: int
+) -> None:
+    """The last byte is looked at, whereupon the kernel begins to read its page: a quick disk has brought it by then."""
+    evict(file, range(16, 48))
+    if file.is_cached(length * PAGE, position * PAGE):
+        assert page_cache.has(file.fileno(), position * PAGE, length * PAGE)
