@@ -14,6 +14,7 @@ from clarion.broker.share_state_calls import from_wire, to_wire
 from clarion.groups.outcome import Call, Outcome
 from clarion.model.errors import ErrorCode, MalformedError
 from clarion.queues import state_records as r
+from clarion.queues.runs import RecordState
 from clarion.queues.state_batches import Delta, StateBatch, combined
 from clarion.queues.state_coordinator import (
     DeleteState,
@@ -367,3 +368,11 @@ def test_what_is_known_of_records_goes_between_brokers_and_comes_back() -> None:
         StateBatch(11, 12, 2, 1),
     )
     assert from_wire(to_wire(batches)) == batches
+
+
+@pytest.mark.parametrize("state", [1, 5])
+def test_a_state_of_a_later_version_is_told_between_brokers_as_it_is_read_from_the_log(state: int) -> None:
+    (told,) = from_wire(to_wire([StateBatch(5, 9, state, 3)]))
+    assert told == StateBatch(5, 9, RecordState.ARCHIVED, 3)
+    written = r.encode_update(r.ShareUpdate(0, 0, 5, 0, (StateBatch(5, 9, state, 3),)))
+    assert r.decode_update(written).batches == (told,)

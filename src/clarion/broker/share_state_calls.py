@@ -27,6 +27,7 @@ from clarion.queues.state_coordinator import (
     SummarizeState,
     WriteState,
 )
+from clarion.queues.state_records import known_state
 from clarion.wire import apis
 from clarion.wire.messages.share_state import (
     DeleteShareGroupStateRequest,
@@ -139,7 +140,13 @@ def to_wire(batches: Sequence[StateBatch]) -> tuple[PersistedBatch, ...]:
 
 
 def from_wire(batches: Sequence[PersistedBatch]) -> tuple[StateBatch, ...]:
-    return tuple(StateBatch(*_batch_values(one)) for one in batches)
+    """In states that this version knows, as they would be read from the log: the other broker may be a later one."""
+    read = (StateBatch(*_batch_values(one)) for one in batches)
+    return tuple(one if known_state(one.state) == one.state else _in_known_state(one) for one in read)
+
+
+def _in_known_state(batch: StateBatch) -> StateBatch:
+    return batch._replace(state=known_state(batch.state))
 
 
 def _written(request: WriteState) -> WriteStatePartition:
