@@ -70,7 +70,7 @@ class Queue:
     alone: ConnectAlone = Link.alone  # to the group's coordinator
     anybody: Connect = Link.open
     records: dict[Place, Record] = field(default_factory=dict)
-    unheard: dict[int, int] = field(default_factory=dict)  # by partition: fetches whose answers were lost
+    unheard: dict[int, int] = field(default_factory=dict)  # by partition: fetches whose answers were lost, or errors
     late_closes: set[tuple[str, int]] = field(default_factory=set)  # member and partition: it may be on its way still
     topic_id: UUID = NO_TOPIC_ID
 
@@ -285,7 +285,7 @@ class Session:
         try:
             answer = await self._link.ask(request, 2)
         except LOST:
-            self._queue.unheard[self._index] = self._queue.unheard.get(self._index, 0) + 1
+            self._unheard()
             raise
         self._world.loop.trace.note(self._member_id, "fetched", self._index, answer.error_code)
         if answer.error_code:
@@ -295,7 +295,14 @@ class Session:
             self._world.loop.trace.note(self._member_id, "got", self._index, offset, count)
             self._queue.delivered(self._member_id, (self._index, offset), count, asked_at)
             self.held[offset] = count
-        return all(one.error_code == 0 for topic in answer.responses for one in topic.partitions)
+        is_refused = any(one.error_code for topic in answer.responses for one in topic.partitions)
+        if is_refused:  # after it was acquired, where the write of that is known only to another coordinator
+            self._unheard()
+        return not is_refused
+
+    def _unheard(self) -> None:
+        """Something may have been acquired all the same: that delivery counts."""
+        self._queue.unheard[self._index] = self._queue.unheard.get(self._index, 0) + 1
 
     async def acknowledge(self, words: dict[int, int]) -> bool:
         """Whether it may go on."""
