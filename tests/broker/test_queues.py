@@ -10,10 +10,10 @@ import pytest
 
 from clarion.broker.authorizer import ANONYMOUS, Operation, Principal, ResourceKind
 from clarion.broker.queues import Delivery, Settlement
-from clarion.broker.seeking import Seek
 from clarion.broker.share_leader import ShareFetched, Waiter
 from clarion.broker.subscription_actions import SubscriptionActions
 from clarion.model.errors import ErrorCode, KafkaError
+from clarion.model.seeking import Seek
 from clarion.model.subscription import Subscription
 from clarion.queues.acquisition import AcquireMode
 from tests.broker.harness import Node, running, until

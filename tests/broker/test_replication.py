@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from clarion.broker.apis.k02_list_offsets import EARLIEST, LATEST
 from clarion.log.producer_snapshot import snapshot_offsets
 from clarion.model.errors import ErrorCode
 from clarion.model.names import OFFSETS_TOPIC
+from clarion.model.seeking import EARLIEST, LATEST
 from clarion.replication import Membership
 from clarion.wire.batch import HEADER_BYTES, stamp
 from clarion.wire.limits import WorkBudget

@@ -13,10 +13,10 @@ from clarion.broker.dead_letters import HEADER
 from clarion.broker.messages import read, write
 from clarion.broker.queues import Settlement
 from clarion.broker.redriving import Redriving
-from clarion.broker.seeking import Seek
 from clarion.broker.subscription_actions import SubscriptionActions
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import TopicPartition
+from clarion.model.seeking import Seek
 from clarion.model.subscription import Subscription
 from clarion.wire.records import Record, encode_batch, iter_records
 from tests.broker.group_words import commit

@@ -81,3 +81,15 @@ def test_keys_and_writes_go_on_after_a_leader_is_gone():
         brokers.kill(leader)
         brokers.wait_for(lambda: asker.post("/v1/topics/t/messages", {"value": "x"}, Idempotency_Key="k").status == 200)
         assert asker.post("/v1/topics/t/messages", {"value": "x"}, Idempotency_Key="k").json == first.json
+
+
+def test_a_subscription_that_another_broker_has_just_made_is_known_at_once(brokers, askers):
+    for number, one in enumerate(askers):
+        other, name = askers[1 - number], f"fresh-{number}"
+        assert one.post("/v1/subscriptions", {"name": name, "topics": ["orders"]}).status == 201
+        assert other.get(f"/v1/subscriptions/{name}").json["name"] == name
+        name = f"fresher-{number}"
+        assert one.post("/v1/subscriptions", {"name": name, "topics": ["orders"]}).status == 201
+        assert other.post(f"/v1/subscriptions/{name}:pull", {"consumer": "c", "max_messages": 1}).status == 200
+        assert other.get(f"/v1/groups/{name}").status == 200
+        check_problem(other.get("/v1/subscriptions/nobodys"), 404)

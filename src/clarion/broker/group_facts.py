@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from clarion.broker.apis.k02_list_offsets import EARLIEST, LATEST
 from clarion.broker.authorizer import Principal
 from clarion.broker.kafka_calls import KafkaCalls
 from clarion.cluster.schema import NO_LEADER
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import TopicPartition
+from clarion.model.seeking import EARLIEST, LATEST
 from clarion.wire import apis
 from clarion.wire.messages.groups import (
     ConsumerGroupDescribeRequest,

@@ -15,8 +15,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from clarion.broker.apis.k02_list_offsets import EARLIEST, MAX_TIMESTAMP, search_time
+from clarion.broker.apis.k02_list_offsets import MAX_TIMESTAMP, search_time
 from clarion.model.ids import TopicPartition
+from clarion.model.seeking import EARLIEST
 from clarion.model.subscription import Subscription
 from clarion.net.channel import ChannelLostError, ChannelUnusableError
 from clarion.replication import Partition

@@ -11,17 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from clarion.broker.apis.k02_list_offsets import EARLIEST, LATEST
 from clarion.broker.authorizer import Operation, Principal, ResourceKind
 from clarion.broker.group_facts import SHARE, UNKNOWN, GroupFacts, GroupLooks, check
 from clarion.broker.kafka_calls import KafkaCalls
 from clarion.broker.queue_looks import QueueLook, look_at_queue
 from clarion.broker.redriving import Redriven, Redriving
-from clarion.broker.seeking import Seek
 from clarion.broker.share_records import READ_BYTES_MAX, read_batches
 from clarion.broker.threads import in_thread
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import TopicPartition
+from clarion.model.seeking import EARLIEST, LATEST, Seek
 from clarion.model.subscription import Subscription
 from clarion.queues.runs import RecordState
 from clarion.replication import Partition

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from typing import Any, Final
@@ -15,26 +14,21 @@ from clarion.cli.link import REQUEST_SECONDS_MAX, Link, admin_api, result_of
 from clarion.cli.usage_errors import did_you_mean
 
 _ADVERTISED: Final = "clarion.http.advertised"
-_SEEN_SECONDS: Final = 1.0  # within which every broker of a cluster has heard of a new subscription
 _LISTS: Final = {"UNKNOWN_TOPIC_OR_PARTITION": ("/v1/topics", "topics"), "RESOURCE_NOT_FOUND": ("/v1/groups", "groups")}
 _QUOTED: Final = re.compile(r"'([^']+)'")  # the name of which a problem speaks
 _BODY_BYTES_MAX: Final = 64 * 1024 * 1024  # of an answer: a thousand messages of a peek may be long
 
 
 class HttpLink:
-    def __init__(self, link: Link, address: str = "", *, knows_all: bool = True) -> None:
+    def __init__(self, link: Link, address: str = "") -> None:
         self._link = link
         self._address = address
-        self._knows_all = knows_all  # what another broker has just told
 
     def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None, **query: Any) -> Any:
         """The answer's JSON. What cannot be is one line, in the broker's words (RFC 9457)."""
         self._address = self._address or next(self._addresses())
         asked = path + ("?" + urlencode(query) if query else "")
         status, raw = self._exchange(method, asked, body)
-        if status == HTTPStatus.NOT_FOUND and not self._knows_all:
-            time.sleep(_SEEN_SECONDS)
-            status, raw = self._exchange(method, asked, body)
         try:
             found = json.loads(raw) if raw else None
         except ValueError:
@@ -58,8 +52,7 @@ class HttpLink:
 
     def each(self) -> list[HttpLink]:
         """One for every broker with HTTP: for what each of them can tell of its own partitions alone."""
-        found = enumerate(self._addresses())
-        return [HttpLink(self._link, address, knows_all=number == 0) for number, address in found]
+        return [HttpLink(self._link, address) for address in self._addresses()]
 
     def _exchange(self, method: str, path: str, body: Mapping[str, Any] | None) -> tuple[int, bytes]:
         from http.client import HTTPConnection, HTTPException  # and with it ssl, for which --help does not wait

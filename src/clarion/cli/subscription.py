@@ -17,6 +17,8 @@ from clarion.cli.subscription_rules import endpoint_line, rule_rows
 from clarion.cli.table import Column, clean, show_json, show_rows
 from clarion.cli.topic import confirm
 from clarion.cli.units import count_text, duration_text, plural, time_text
+from clarion.model.errors import KafkaError
+from clarion.model.seeking import Seek
 
 commands = typer.Typer(help="Make, look at, pause, move and delete subscriptions.")
 
@@ -192,7 +194,11 @@ def seek(
     """
     if (to is None) == (not offset):
         raise UsageError("say where to: --to, or --offset once or more")
-    body = {"offsets": _offsets(offset or [])} if to is None else {"to": to}
+    body: dict[str, Any] = {"offsets": _offsets(offset or [])} if to is None else {"to": to}
+    try:
+        Seek.from_json(body, now_ms=0)
+    except KafkaError as error:
+        raise UsageError(error.message) from None
     done = _http(context, bootstrap).ask("POST", action_on(name, "seek"), body)
     report(done, as_json, f"{clean(name)} was moved")
 

@@ -63,7 +63,7 @@ def build_app(server: BrokerServer, brokers: Brokers, actions: SubscriptionActio
         topic_routes(brokers),
         message_routes(brokers, PartitionWriter(brokers), reader, streams, room),
         subscription_routes(brokers, actions, streams, share, room),
-        group_routes(actions),
+        group_routes(brokers, actions),
         cluster_routes(server, brokers),
     )
     for router in routers:

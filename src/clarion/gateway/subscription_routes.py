@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Path, Query, Request, Response, WebSocket
+from fastapi import APIRouter, Depends, Path, Query, Request, Response, WebSocket
+from starlette.requests import HTTPConnection
 
 from clarion.broker.queues import Delivery
-from clarion.broker.seeking import Seek
 from clarion.broker.subscription_actions import Peeked, SubscriptionActions
 from clarion.gateway import schemas
 from clarion.gateway.bodies import encoded
@@ -24,6 +24,7 @@ from clarion.gateway.reading import BYTES_MAX
 from clarion.gateway.settling import settle_all, told_delivery
 from clarion.gateway.streams import Streams, unless
 from clarion.model.errors import ErrorCode, KafkaError
+from clarion.model.seeking import Seek
 from clarion.model.subscription import Subscription
 
 _GROUP: Final = "A group's id."
@@ -42,7 +43,11 @@ def subscription_routes(
     brokers: Brokers, actions: SubscriptionActions, streams: Streams, share: LoopShare, room: ReadRoom
 ) -> APIRouter:
     router = APIRouter(
-        route_class=CheckedRoute, prefix="/v1/subscriptions", tags=["subscriptions"], responses=schemas.PROBLEM
+        route_class=CheckedRoute,
+        prefix="/v1/subscriptions",
+        tags=["subscriptions"],
+        responses=schemas.PROBLEM,
+        dependencies=[heard_of(brokers)],
     )
     broker = brokers.broker
 
@@ -177,8 +182,28 @@ def check_pulled(brokers: Brokers, name: str) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} is {what}")
 
 
-def group_routes(actions: SubscriptionActions) -> APIRouter:
-    router = APIRouter(route_class=CheckedRoute, prefix="/v1/groups", tags=["groups"], responses=schemas.PROBLEM)
+def heard_of(brokers: Brokers) -> Any:
+    """A subscription that another broker has just made is not unknown here: the catalog is asked, by one at a time."""
+    known, asking = brokers.broker.subscriptions, asyncio.Lock()
+
+    async def hear_of(connection: HTTPConnection) -> None:
+        name = connection.path_params.get("name") or connection.path_params.get("group")
+        if name is not None and known.get(name) is None:
+            async with asking:
+                if known.get(name) is None:
+                    await known.look_again()
+
+    return Depends(hear_of)
+
+
+def group_routes(brokers: Brokers, actions: SubscriptionActions) -> APIRouter:
+    router = APIRouter(
+        route_class=CheckedRoute,
+        prefix="/v1/groups",
+        tags=["groups"],
+        responses=schemas.PROBLEM,
+        dependencies=[heard_of(brokers)],
+    )
 
     @router.get("", summary="List groups: those of Kafka's clients, and subscriptions")
     async def list_all() -> schemas.GroupList:

@@ -20,6 +20,7 @@ from clarion.broker.broker import Broker, RequestContext
 from clarion.broker.threads import in_thread
 from clarion.log.batch_headers import DamagedSegment
 from clarion.model.errors import ErrorCode, KafkaError
+from clarion.model.seeking import EARLIEST, LATEST
 from clarion.replication import Partition
 from clarion.wire.messages.logs import (
     ListOffsetsPartition,
@@ -29,8 +30,6 @@ from clarion.wire.messages.logs import (
     ListOffsetsTopicResponse,
 )
 
-LATEST: Final = -1
-EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3
 EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from clarion.broker.apis.k02_list_offsets import EARLIEST, LATEST
 from clarion.model.durations import is_duration, parse_duration_ms
 from clarion.model.errors import KafkaError
 from clarion.model.ids import TopicPartition
 from clarion.model.json_fields import JsonFields, refused
+
+LATEST: Final = -1  # timestamps, as ListOffsets has them
+EARLIEST: Final = -2
 
 
 class Seek(NamedTuple):
