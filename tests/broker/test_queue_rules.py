@@ -318,6 +318,22 @@ async def test_a_dead_letter_that_is_too_large_holds_up_no_others_and_has_none_w
         assert [one.value for one in await content(node, "graves")] == [b"before", *behind]
 
 
+async def test_six_hundred_dead_letters_that_their_topic_refuses_hold_up_no_others(tmp_path: Path) -> None:
+    """More than are written at a time. When their topic takes them, they are written too."""
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic("graves", 1, **{"cleanup.policy": "compact"})
+        await started(node, dead_letter_topic="graves")
+        await write(node, *[(None, b"no key")] * 600, *[(b"k", b"behind")] * 500)
+        consumer = await joined(node)
+        assert len(await consumer.fetch(max_records=2_000, max_wait=60_000)) == 1_100
+        assert await consumer.acknowledge((0, 1_099, REJECT)) is ErrorCode.NONE
+        await until(lambda: [(run.first, run.last) for run in share_of(node).given_up(2_000)] == [(0, 599)])
+        assert [one.value for one in await content(node, "graves")] == [b"behind"] * 500
+        await node.broker.configure_topic("graves", lambda _: {})
+        await until(lambda: share_of(node).start_offset == 1_100)
+        assert [one.value for one in await content(node, "graves")] == [*[b"behind"] * 500, *[b"no key"] * 600]
+
+
 async def test_a_dead_letter_that_its_topic_refuses_for_having_no_key_holds_up_no_others(tmp_path: Path) -> None:
     async with running(tmp_path, **QUICK) as node:
         await node.topic("graves", 1, **{"cleanup.policy": "compact"})

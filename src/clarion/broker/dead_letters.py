@@ -108,26 +108,38 @@ class DeadLetters:
             self._broker.turns.start(self._write_all(), lambda: None)
 
     async def _write_all(self) -> None:
-        leader, pause = self._leader, _PAUSE_SECONDS[0]
+        """From the first on, and over those that their topic refuses, which are tried again after a pause."""
+        leader, pause, begin = self._leader, _PAUSE_SECONDS[0], 0
         try:
-            while leader.is_current and (runs := leader.share.given_up(_LOT)):
-                try:
-                    await leader.wait_saved()  # of what another leader has, a letter would tell that it was given up
-                    if leader.rules.dead_letter_topic:  # else its subscription has gone, and they with it
-                        await self._write(runs, leader.rules.dead_letter_topic)
-                except (KafkaError, OSError) as error:
-                    if not leader.is_current:
-                        return
-                    self._complain(error)
+            while leader.is_current and leader.share.has_given_up:
+                runs = leader.share.given_up(_LOT, begin)
+                failure = await self._try(runs) if runs else None
+                if runs and failure is None:
+                    pause = _PAUSE_SECONDS[0]
+                    for run in runs:
+                        leader.share.archived(run.first, run.last)
+                    leader.changed()
+                elif isinstance(failure, KafkaError) and failure.code in _REFUSED:
+                    begin = runs[-1].last + 1
+                elif leader.is_current:
+                    begin = 0
                     await asyncio.sleep(pause)
                     pause = min(2 * pause, _PAUSE_SECONDS[1])
-                    continue
-                pause = _PAUSE_SECONDS[0]
-                for run in runs:
-                    leader.share.archived(run.first, run.last)
-                leader.changed()
         finally:
             self._is_writing = False
+
+    async def _try(self, runs: list[RecordRun]) -> Exception | None:
+        """What stood in the way, if something did."""
+        leader = self._leader
+        try:
+            await leader.wait_saved()  # of what another leader has, a letter would tell that it was given up
+            if leader.rules.dead_letter_topic:  # else its subscription has gone, and they with it
+                await self._write(runs, leader.rules.dead_letter_topic)
+        except (KafkaError, OSError) as error:
+            if leader.is_current:
+                self._complain(error)
+            return error
+        return None
 
     def _complain(self, error: Exception) -> None:
         if self._failures.allow(asyncio.get_running_loop().time()):

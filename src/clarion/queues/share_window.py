@@ -129,15 +129,16 @@ class ShareWindow:
     def has_given_up(self) -> bool:
         return self._archiving > 0
 
-    def given_up(self, records_max: int) -> list[RecordRun]:
-        """The first records whose dead letters are to be written: `archived`, when they are."""
+    def given_up(self, records_max: int, begin: int = 0) -> list[RecordRun]:
+        """The first records from `begin` on whose dead letters are to be written: `archived`, when they are."""
         found: list[RecordRun] = []
         if not self._archiving:
             return found
         for run in self._runs:
-            if run.state is ARCHIVING and records_max > 0:
-                last = min(run.last, run.first + records_max - 1)
-                found.append(RecordRun(run.first, last, ARCHIVING, run.deliveries, reason=run.reason))
+            if run.state is ARCHIVING and run.last >= begin and records_max > 0:
+                first = max(run.first, begin)
+                last = min(run.last, first + records_max - 1)
+                found.append(RecordRun(first, last, ARCHIVING, run.deliveries, reason=run.reason))
                 records_max -= len(found[-1])
         return found
 
