@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from random import Random
 from struct import pack
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -17,6 +18,7 @@ from kio.serial import entity_reader, entity_writer
 from clarion.model.errors import MalformedError
 from clarion.model.ids import NO_TOPIC_ID
 from clarion.wire import apis, bridge
+from clarion.wire.left_out import LeftOut
 from clarion.wire.limits import request_elements_max
 from clarion.wire.messages.configs import (
     DescribeConfigsResourceResult,
@@ -31,6 +33,12 @@ from clarion.wire.messages.metadata import (
     DescribeTopicPartitionsRequest,
     SupportedFeatureKey,
     TopicRequest,
+)
+from clarion.wire.messages.share_groups import (
+    AcquiredRecords,
+    ShareFetchPartitionData,
+    ShareFetchResponse,
+    ShareFetchTopicResponse,
 )
 from clarion.wire.messages.topics import DeleteTopicsRequest, DeleteTopicState
 from tests.wire.messages_at_random import random_message
@@ -211,6 +219,27 @@ def test_an_array_that_a_message_holds_many_times_is_walked_through_once(version
     Walked.walks = 0
     assert reply(lambda: shared) == reply(lambda: (*configs,))
     assert Walked.walks == 1
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("count", [1, 3, 20])
+def test_what_is_left_out_of_a_message_has_its_place_between_the_pieces(version, count):
+    contents = [bytes([number]) * 50 * number for number in range(count)]
+
+    def response(held: Callable[[bytes], Any]) -> ShareFetchResponse:
+        acquired = (AcquiredRecords(first_offset=1, last_offset=2, delivery_count=1),)
+        partitions = tuple(
+            ShareFetchPartitionData(partition_index=index, records=held(one), acquired_records=acquired)
+            for index, one in enumerate(contents)
+        )
+        topic = ShareFetchTopicResponse(topic_id=NO_TOPIC_ID, partitions=partitions)
+        return ShareFetchResponse(responses=(topic, topic))  # the very same partitions, twice
+
+    whole = bridge.encode(response(bytes), apis.SHARE_FETCH, version, "response")
+    around = bridge.encode_around(response(lambda one: LeftOut(len(one), [one])), apis.SHARE_FETCH, version, "response")
+    assert b"".join([one if isinstance(one, bytes) else one.parts[0] for one in around]) == whole
+    assert sum(isinstance(one, LeftOut) for one in around) == 2 * count
+    assert bridge.encode_around(response(bytes), apis.SHARE_FETCH, version, "response") == [whole]
 
 
 def test_fields_that_a_version_lacks_are_dropped_and_come_back_as_defaults():

@@ -25,8 +25,9 @@ from clarion.broker.session import Session
 from clarion.model.errors import ErrorCode, KafkaError, MalformedError
 from clarion.net import Connection, Latencies, PendingReply, Quick, Reply
 from clarion.wire.apis import API_VERSIONS, APIS, FETCH, JOIN_GROUP, PRODUCE, SYNC_GROUP, Api
-from clarion.wire.bridge import decode, encode, has_more_elements
+from clarion.wire.bridge import decode, encode_around, has_more_elements
 from clarion.wire.frames import RequestHeader, parse_request_header, reply_head
+from clarion.wire.left_out import LeftOut
 from clarion.world import event_log
 
 log = event_log("broker")
@@ -201,13 +202,30 @@ class Dispatch:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-def _encoded(api: Api, header: RequestHeader, response: Any) -> bytes:
-    return response if isinstance(response, bytes) else encode(response, api.key, header.api_version, "response")
+def _encoded(api: Api, header: RequestHeader, response: Any) -> list[bytes | LeftOut]:
+    if isinstance(response, bytes):
+        return [response]
+    return encode_around(response, api.key, header.api_version, "response")
 
 
-def _reply(api: Api, header: RequestHeader, pending: PendingReply, body: bytes) -> None:
-    head = reply_head(api.key, header.api_version, header.correlation_id, len(body))
-    pending.resolve(head + body if len(body) <= _JOINED_BYTES_MAX else (head, body))
+def _reply(api: Api, header: RequestHeader, pending: PendingReply, body: list[bytes | LeftOut]) -> None:
+    first = body[0]
+    assert isinstance(first, bytes)
+    total = sum([len(one) if isinstance(one, bytes) else one.length for one in body])
+    head = reply_head(api.key, header.api_version, header.correlation_id, total)
+    if len(first) > _JOINED_BYTES_MAX:
+        parts: list[Any] = [head, first]
+    elif len(body) == 1:
+        pending.resolve(head + first)
+        return
+    else:
+        parts = [head + first]
+    for one in body[1:]:
+        if isinstance(one, bytes):
+            parts.append(one)
+        else:
+            parts.extend(one.parts)
+    pending.resolve(parts)
 
 
 def _answer_unknown_version(api: Api, header: RequestHeader) -> Reply:

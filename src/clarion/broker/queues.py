@@ -21,6 +21,7 @@ from uuid import UUID
 from weakref import WeakValueDictionary
 
 from clarion.broker.authorizer import Operation, Principal
+from clarion.broker.messages import read_all
 from clarion.broker.queue_rules import QueueRules, rules_of
 from clarion.broker.share_leader import ShareFetched, ShareLeader, Waiter
 from clarion.broker.share_records import records_of
@@ -218,7 +219,7 @@ class Queues:
                 if fetched is not None:
                     taken.append((leader, fetched))
                     messages_max -= fetched.count
-                    bytes_left -= len(fetched.records)
+                    bytes_left -= fetched.size_bytes
             return await in_thread(lambda: _deliveries(taken, consumer)) if taken else []
         except BaseException:  # cancelled, as a rule
             for leader, fetched in taken:
@@ -239,7 +240,7 @@ class Queues:
                 raise
         except KafkaError:  # it is no longer led here: what was not written down was not delivered
             return None
-        leader.partition.bytes_out_total += len(fetched.records)
+        leader.partition.bytes_out_total += fetched.size_bytes
         return fetched
 
     # Positions of queues whose consumers are all of this kind: no group knows of them
@@ -319,7 +320,7 @@ def _deliveries(taken: Sequence[tuple[ShareLeader, ShareFetched]], consumer: str
     found = []
     for leader, fetched in taken:
         counts = {offset: one.deliveries for one in fetched.acquired for offset in range(one.first, one.last + 1)}
-        for record in records_of(fetched.records):
+        for record in records_of(read_all(leader.partition, fetched.slices)):
             if record.offset in counts:
                 place = _Receipt(
                     leader.key.topic_id, leader.key.partition, record.offset, counts[record.offset], consumer

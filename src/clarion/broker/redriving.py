@@ -18,7 +18,7 @@ from clarion.broker.dead_letters import HEADER, batch_bytes_max, encode_within, 
 from clarion.broker.kafka_calls import KafkaCalls
 from clarion.broker.messages import topic_to_write
 from clarion.broker.relaying import writing_to
-from clarion.broker.share_records import READ_BYTES_MAX, ReadBatches, read_batches
+from clarion.broker.share_batches import READ_BYTES_MAX, ReadBatches, read_batches
 from clarion.broker.threads import in_thread
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.subscription import Subscription

@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Final
 
 from clarion.broker.dead_letters import DeadLetters
 from clarion.broker.queue_rules import QueueRules
-from clarion.broker.share_records import FAR_MS, READ_BYTES_MAX, Now, ReadBatches, keys_at, look, read_batches
+from clarion.broker.share_batches import READ_BYTES_MAX, ReadBatches, read_batches, read_headers
+from clarion.broker.share_records import FAR_MS, Now, keys_at, look
 from clarion.broker.share_states import ShareStates
 from clarion.broker.threads import in_thread
+from clarion.log.slices import FileSlice
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.queues.acknowledgements import Acknowledgement
 from clarion.queues.acquisition import Acquired, AcquireMode, Readable
@@ -72,13 +74,14 @@ class Waiter:
 
 
 class ShareFetched:
-    """Records that a member was given, and the bytes they are in."""
+    """Records that a member was given, and the parts of files that their batches are in."""
 
-    __slots__ = ("acquired", "records")
+    __slots__ = ("acquired", "size_bytes", "slices")
 
-    def __init__(self, acquired: list[Acquired], records: bytes) -> None:
+    def __init__(self, acquired: list[Acquired], slices: list[FileSlice]) -> None:
         self.acquired = acquired
-        self.records = records
+        self.slices = slices
+        self.size_bytes = sum(one.length for one in slices)
 
     @property
     def count(self) -> int:
@@ -233,10 +236,11 @@ class ShareLeader:
         try:
             if rules.limits.keeps_key_order and self.share.keys is None:
                 self.share.learn(await keys_at(self.partition, self.share.without_keys()))
-            read = await read_batches(self.partition, max(offset, self.partition.start_offset), bytes_max)
+            read_some = read_batches if rules.needs_look else read_headers
+            read = await read_some(self.partition, max(offset, self.partition.start_offset), bytes_max)
             if not read.batches:
                 return read, None
-            self._record_bytes = len(read.found) / (read.next - read.batches[0][0])
+            self._record_bytes = read.size_bytes / (read.next - read.batches[0][0])
             if not rules.needs_look:
                 return read, Readable(offset, read.next, read.spans)
             clock, trust = self._broker.clock, self._broker.clock_trust

@@ -1,4 +1,4 @@
-"""The records of a share-partition as they lie in the log: read in whole batches, and looked at where rules need it.
+"""The records of a share-partition, which are looked at where rules need it.
 
 Records may say themselves when they want to be delivered, in headers that queues with a subscription heed:
 
@@ -18,18 +18,17 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import Final, NamedTuple
 
-from clarion.broker.messages import check_offset, read_all, slices_of
 from clarion.broker.queue_rules import QueueRules
+from clarion.broker.share_batches import READ_BYTES_MAX, ReadBatches, read_batches, split
 from clarion.broker.threads import in_thread
 from clarion.consumers.filters import Filter, compile_filter
-from clarion.log.slices import FileSlice
 from clarion.model.errors import KafkaError
 from clarion.model.ids import TopicPartition
 from clarion.model.subscription import Subscription
-from clarion.queues.acquisition import Acquired, Fate
+from clarion.queues.acquisition import Fate
 from clarion.queues.rules import REASON_MAX
 from clarion.replication import Partition
-from clarion.wire.batch import HEADER_BYTES, has_good_crc, read_header
+from clarion.wire.batch import has_good_crc, read_header
 from clarion.wire.records import Headers, Record, iter_records
 
 DELIVER_AT: Final = "clarion-deliver-at"
@@ -37,9 +36,6 @@ TTL: Final = "clarion-ttl-ms"
 EXPIRED: Final = "expired"
 UNREADABLE: Final = "unreadable"  # as it was written: nobody can make records of the batch
 
-READ_BYTES_MAX: Final = 1024 * 1024  # at a time, as `max.partition.fetch.bytes`: it is for some hundred records
-_AT_ONCE_BYTES: Final = 256 * 1024  # copied in a few ten microseconds
-_BATCHES_MAX: Final = 2_000  # looked at after a read, in a few milliseconds
 FAR_MS: Final = 60_000  # due times within a minute are kept exactly, others by the thousand
 _TOGETHER_MAX: Final = 1_000
 _DAMAGED_MS: Final = 60_000  # after which a batch is looked at again that the disk has spoiled: it may be mended
@@ -48,78 +44,9 @@ _UNWANTED: Final = Fate(is_unwanted=True)
 _PASSED: Final = Fate(is_passed=True)
 
 
-class ReadBatches(NamedTuple):
-    """Of each batch: first and last offset, where it ends in what was read, and whether it has nothing for readers (a
-    transaction's marker, or a batch that compaction has emptied)."""
-
-    found: bytes
-    batches: list[tuple[int, int, int, bool]]
-
-    @property
-    def next(self) -> int:
-        return self.batches[-1][1] + 1
-
-    @property
-    def spans(self) -> list[tuple[int, int]]:
-        return [(first, last) for first, last, _at, is_empty in self.batches if not is_empty]
-
-    def contents(self) -> Iterator[tuple[int, int, bytes]]:
-        """First and last offset, and the batch."""
-        begins = 0
-        for first, last, ends, is_empty in self.batches:
-            if not is_empty:
-                yield first, last, self.found[begins:ends]
-            begins = ends
-
-    def holding(self, acquired: list[Acquired]) -> bytes:
-        """From the first batch that has an acquired record to the last."""
-        first, last = acquired[0].first, acquired[-1].last
-        begin = max((ends_at for _, batch_last, ends_at, _ in self.batches if batch_last < first), default=0)
-        end = max(ends_at for base, _, ends_at, _ in self.batches if base <= last)
-        return self.found[begin:end]
-
-
-async def read_batches(partition: Partition, offset: int, bytes_max: int) -> ReadBatches:
-    check_offset(partition, offset)
-    slices: list[FileSlice] = await slices_of(partition, offset, min(bytes_max, READ_BYTES_MAX))
-    found = _read_at_once(slices)
-    if found is None:
-        found = await in_thread(lambda: read_all(partition, slices))
-    return ReadBatches(found, _split(found))
-
-
-def _read_at_once(slices: list[FileSlice]) -> bytes | None:
-    """What is little, and in memory, is read sooner than a thread could be asked for it."""
-    if sum(one.length for one in slices) > _AT_ONCE_BYTES:
-        return None
-    found = []
-    for one in slices:
-        content = bytearray(one.length)
-        try:
-            if one.file.read_into(memoryview(content), one.position) != one.length:
-                return None
-        except OSError:
-            return None  # the thread finds it too, and says so
-        found.append(content)
-    return b"".join(found)
-
-
-def _split(found: bytes) -> list[tuple[int, int, int, bool]]:
-    batches: list[tuple[int, int, int, bool]] = []
-    at = 0
-    while len(found) - at >= HEADER_BYTES and len(batches) < _BATCHES_MAX:
-        header = read_header(found, at)
-        at += header.size_bytes
-        if at > len(found):
-            break  # cut off by the limit
-        last = header.base_offset + header.last_offset_delta
-        batches.append((header.base_offset, last, at, header.is_control or header.record_count == 0))
-    return batches
-
-
 def records_of(found: bytes) -> Iterator[Record]:
     """Of whole batches, one after the other. One that cannot be read may lie between them, and is nobody's."""
-    for _, _, batch in ReadBatches(found, _split(found)).contents():
+    for _, _, batch in ReadBatches([], split(found), found).contents():
         try:
             yield from iter_records(batch)
         except KafkaError:

@@ -16,7 +16,7 @@ from clarion.broker.group_facts import SHARE, UNKNOWN, GroupFacts, GroupLooks, c
 from clarion.broker.kafka_calls import KafkaCalls
 from clarion.broker.queue_looks import QueueLook, look_at_queue
 from clarion.broker.redriving import Redriven, Redriving
-from clarion.broker.share_records import READ_BYTES_MAX, read_batches
+from clarion.broker.share_batches import READ_BYTES_MAX, read_batches
 from clarion.broker.threads import in_thread
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import TopicPartition

@@ -13,6 +13,7 @@ from typing import Any, TypeVar, get_origin, get_type_hints
 from clarion.model.errors import MalformedError
 from clarion.wire.apis import APIS
 from clarion.wire.cursor import FieldReader
+from clarion.wire.left_out import LeftOut
 from clarion.wire.limits import ELEMENTS_MAX, request_elements_max
 from clarion.wire.messages import is_message
 from clarion.wire.plan import Direction, plan_of, strip_optional
@@ -47,6 +48,24 @@ def decode(
 
 def encode(message: Any, api_key: int, version: int, direction: Direction) -> bytes:
     """The body of `message`, without a header. ValueError if this version cannot carry it: that is our own mistake."""
+    out = _written(message, api_key, version, direction)
+    assert not out.left_out, "part of the message is elsewhere"
+    return bytes(out)
+
+
+def encode_around(message: Any, api_key: int, version: int, direction: Direction) -> list[bytes | LeftOut]:
+    """The same, of a message whose longest fields may be `LeftOut`: in their order, with what stands between them."""
+    out = _written(message, api_key, version, direction)
+    pieces: list[bytes | LeftOut] = []
+    at = 0
+    for ends, left_out in out.left_out:
+        pieces += (bytes(out[at:ends]), left_out)
+        at = ends
+    pieces.append(bytes(out[at:]) if at else bytes(out))
+    return pieces
+
+
+def _written(message: Any, api_key: int, version: int, direction: Direction) -> Out:
     wanted: Any = type(message)
     write = _writer(wanted, api_key, version, direction)
     out = Out()
@@ -54,7 +73,7 @@ def encode(message: Any, api_key: int, version: int, direction: Direction) -> by
         write(out, message)
     except StructError as unfit:
         raise ValueError(f"{type(message).__name__} does not fit into version {version}: {unfit}") from unfit
-    return bytes(out)
+    return out
 
 
 def has_more_elements(message: Any, limit: int) -> bool:

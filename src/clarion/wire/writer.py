@@ -14,6 +14,7 @@ from struct import Struct, pack
 from typing import Any, Final, get_type_hints
 
 from clarion.wire.cursor import write_uvarint
+from clarion.wire.left_out import LeftOut
 from clarion.wire.plan import FIXED, FieldPlan, StructPlan
 from clarion.wire.reader import neutral_struct
 
@@ -21,13 +22,14 @@ SHARED_ELEMENTS_MIN: Final = 8  # of an array: to remember a shorter one costs a
 
 
 class Out(bytearray):
-    """What is written, and where the long arrays of this one message stand in it."""
+    """What is written, where the long arrays of this one message stand in it, and where something was left out."""
 
-    __slots__ = ("arrays",)
+    __slots__ = ("arrays", "left_out")
 
     def __init__(self) -> None:
         super().__init__()
         self.arrays: dict[tuple[int, Write], tuple[Any, int, int]] = {}
+        self.left_out: list[tuple[int, LeftOut]] = []
 
 
 Write = Callable[[Out, Any], None]
@@ -195,6 +197,9 @@ def _blob_writer(field: FieldPlan) -> Write:
         if value is None:
             _check_null(field, is_nullable)
             write_length(out, -1)
+        elif type(value) is LeftOut:
+            write_length(out, value.length)
+            out.left_out.append((len(out), value))
         else:
             content = value.encode() if isinstance(value, str) else value
             write_length(out, len(content))
@@ -261,7 +266,8 @@ def _each_once(write: Write) -> Write:
             return
         begins = len(out)
         write(out, values)
-        out.arrays[id(values), write] = values, begins, len(out)  # kept alive: no other array gets its id meanwhile
+        if not out.left_out:  # what is in no place cannot be copied from there
+            out.arrays[id(values), write] = values, begins, len(out)  # kept alive: no other array gets its id meanwhile
 
     return write_once
 

@@ -1,10 +1,10 @@
 """ShareFetch v1-2: records for a member of a share group, which are its own until it acknowledges them (KIP-932).
 
 v2 acquire mode (KIP-1206), renewals (KIP-1222). Acknowledgements in the same request happen first. Records come as
-whole batches of the log; which of them are the member's, and how often each was delivered, is told beside them. Both
-are durable before the reply, mostly by one write. Who finds nothing waits, in line with the others (`share_leaders`),
-unless it has acknowledged something: that is answered at once. A client that says more over another connection ends
-the wait.
+whole batches of the log, sent from its files as with Fetch; which of them are the member's, and how often each was
+delivered, is told beside them. Both are durable before the reply, mostly by one write. Who finds nothing waits, in line
+with the others (`share_leaders`), unless it has acknowledged something: that is answered at once. A client that says
+more over another connection ends the wait.
 
 Left out: there are no transactions yet, so both isolation levels read up to the watermark. The optimal size of a batch
 of acquired records is not used: runs are as long as they are.
@@ -31,6 +31,7 @@ from clarion.broker.share_leader import ShareFetched, ShareLeader, Waiter
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.queues.acquisition import AcquireMode
 from clarion.queues.sessions import FINAL_EPOCH, OPENING_EPOCH, SharedPartition, ShareSession
+from clarion.wire.left_out import LeftOut
 from clarion.wire.messages.share_groups import (
     AcquiredRecords,
     ShareFetchPartition,
@@ -125,8 +126,8 @@ async def _look(
                 await leader.wait_saved()
                 session.served(one)
                 records_left -= found.count
-                bytes_left -= len(found.records)
-                leader.partition.bytes_out_total += len(found.records)
+                bytes_left -= found.size_bytes
+                leader.partition.bytes_out_total += found.size_bytes
                 reply.found(one, found)
         except KafkaError as error:
             if error.code is ErrorCode.COORDINATOR_NOT_AVAILABLE:
@@ -172,7 +173,7 @@ class _Reply:
 
     def found(self, one: SharedPartition, fetched: ShareFetched) -> None:
         told = self._partitions.setdefault(one, {})
-        told["records"] = fetched.records
+        told["records"] = LeftOut(fetched.size_bytes, fetched.slices)
         told["acquired_records"] = tuple(
             AcquiredRecords(first_offset=run.first, last_offset=run.last, delivery_count=run.deliveries)
             for run in fetched.acquired

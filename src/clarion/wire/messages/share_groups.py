@@ -168,7 +168,7 @@ class ShareFetchPartitionData:
     acknowledge_error_code: int = 0
     acknowledge_error_message: str | None = None
     current_leader: ShareCurrentLeader = ShareCurrentLeader()
-    records: bytes | None = None
+    records: bytes | None = None  # or `LeftOut`, of a response that is sent
     acquired_records: tuple[AcquiredRecords, ...] = ()
 
 

@@ -1,0 +1,162 @@
+"""The batches of a share-partition as they lie in the log: which there are, and where.
+
+Who wants records has whole batches read; who only wants to know which there are, their headers. Either way what a
+member is given are slices of files, as with Fetch: holding them keeps the files open, whatever is deleted meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from clarion.broker.messages import check_offset, read_all, slices_of
+from clarion.broker.threads import in_thread
+from clarion.log.slices import FileSlice
+from clarion.queues.acquisition import Acquired
+from clarion.replication import Partition
+from clarion.wire.batch import HEADER_BYTES, read_header
+
+READ_BYTES_MAX: Final = 1024 * 1024  # at a time, as `max.partition.fetch.bytes`: it is for some hundred records
+_AT_ONCE_BYTES: Final = 256 * 1024  # copied in a few ten microseconds
+_WHOLE_BYTES: Final = 16 * 1024  # copied sooner than the kernel could be asked whether it has them
+_LOOK_BYTES: Final = 4 * 1024  # read with the header of a batch that may be small: the next ones may be there, too
+_BATCHES_MAX: Final = 2_000  # looked at after a read, in a few milliseconds
+
+Batch = tuple[int, int, int, bool]
+
+
+class ReadBatches(NamedTuple):
+    """Of each batch: first and last offset, where it ends in the slices, and whether it has nothing for readers (a
+    transaction's marker, or a batch that compaction has emptied)."""
+
+    slices: list[FileSlice]
+    batches: list[Batch]
+    found: bytes  # what is in the slices; empty where only headers were wanted
+
+    @property
+    def next(self) -> int:
+        return self.batches[-1][1] + 1
+
+    @property
+    def spans(self) -> list[tuple[int, int]]:
+        return [(first, last) for first, last, _at, is_empty in self.batches if not is_empty]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(one.length for one in self.slices)
+
+    def contents(self) -> Iterator[tuple[int, int, bytes]]:
+        """First and last offset, and the batch."""
+        begins = 0
+        for first, last, ends, is_empty in self.batches:
+            if not is_empty:
+                yield first, last, self.found[begins:ends]
+            begins = ends
+
+    def holding(self, acquired: list[Acquired]) -> list[FileSlice]:
+        """From the first batch that has an acquired record to the last."""
+        first, last = acquired[0].first, acquired[-1].last
+        begin = max((ends_at for _, batch_last, ends_at, _ in self.batches if batch_last < first), default=0)
+        end = max(ends_at for base, _, ends_at, _ in self.batches if base <= last)
+        return cut(self.slices, begin, end)
+
+
+async def read_batches(partition: Partition, offset: int, bytes_max: int) -> ReadBatches:
+    check_offset(partition, offset)
+    slices = await slices_of(partition, offset, min(bytes_max, READ_BYTES_MAX))
+    return await _read_whole(partition, slices)
+
+
+async def read_headers(partition: Partition, offset: int, bytes_max: int) -> ReadBatches:
+    """The same for who does not look at records: they stay in the page cache, and are sent from there.
+
+    What is not there is read all the same, so that it is known to be readable before somebody is given it.
+    """
+    check_offset(partition, offset)
+    slices = await slices_of(partition, offset, min(bytes_max, READ_BYTES_MAX))
+    size = sum(one.length for one in slices)
+    if size > _WHOLE_BYTES and all(one.file.is_cached(one.length, one.position) for one in slices):
+        batches = _split_in_files(slices)
+        if batches is not None:
+            return ReadBatches(slices, batches, b"")
+    return await _read_whole(partition, slices)
+
+
+async def _read_whole(partition: Partition, slices: list[FileSlice]) -> ReadBatches:
+    found = _read_at_once(slices)
+    if found is None:
+        found = await in_thread(lambda: read_all(partition, slices))
+    return ReadBatches(slices, split(found), found)
+
+
+def _read_at_once(slices: list[FileSlice]) -> bytes | None:
+    """What is little, and in memory, is read sooner than a thread could be asked for it."""
+    if sum(one.length for one in slices) > _AT_ONCE_BYTES:
+        return None
+    found = []
+    for one in slices:
+        content = bytearray(one.length)
+        try:
+            if one.file.read_into(memoryview(content), one.position) != one.length:
+                return None
+        except OSError:
+            return None  # the thread finds it too, and says so
+        found.append(content)
+    return b"".join(found)
+
+
+def split(found: bytes) -> list[Batch]:
+    batches: list[Batch] = []
+    at = 0
+    while len(found) - at >= HEADER_BYTES and len(batches) < _BATCHES_MAX:
+        header = read_header(found, at)
+        at += header.size_bytes
+        if at > len(found):
+            break  # cut off by the limit
+        last = header.base_offset + header.last_offset_delta
+        batches.append((header.base_offset, last, at, header.is_control or header.record_count == 0))
+    return batches
+
+
+def _split_in_files(slices: list[FileSlice]) -> list[Batch] | None:
+    """The same, of what is in memory, and the headers alone are read. None if it is not there any more."""
+    batches: list[Batch] = []
+    begins = 0  # of the slice, in all of them
+    for one in slices:
+        at, seen, seen_from = 0, b"", 0
+        look_bytes = _LOOK_BYTES
+        while one.length - at >= HEADER_BYTES and len(batches) < _BATCHES_MAX:
+            if at + HEADER_BYTES > seen_from + len(seen):
+                seen, seen_from = _seen(one, at, min(look_bytes, one.length - at)), at
+                if len(seen) < HEADER_BYTES:
+                    return None
+            header = read_header(seen, at - seen_from)
+            at += header.size_bytes
+            if at > one.length or header.size_bytes < HEADER_BYTES:
+                return batches  # cut off by the limit, or damaged
+            last = header.base_offset + header.last_offset_delta
+            batches.append((header.base_offset, last, begins + at, header.is_control or header.record_count == 0))
+            look_bytes = _LOOK_BYTES if header.size_bytes < _LOOK_BYTES else HEADER_BYTES
+        begins += one.length
+    return batches
+
+
+def _seen(one: FileSlice, at: int, length: int) -> bytes:
+    """Nothing if the device would have to be asked, or says that it cannot."""
+    seen = bytearray(length)
+    try:
+        count = one.file.read_into(memoryview(seen), one.position + at)
+    except OSError:
+        return b""
+    return bytes(seen) if count == length else b""
+
+
+def cut(slices: list[FileSlice], begin: int, end: int) -> list[FileSlice]:
+    """From there to there of what lies in all of them together."""
+    found = []
+    for one in slices:
+        first, last = max(begin, 0), min(end, one.length)
+        if first < last:
+            found.append(FileSlice(one.file, one.position + first, last - first))
+        begin, end = begin - one.length, end - one.length
+    return found
