@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from clarion.broker.apis import k00_produce, k01_fetch
 from clarion.broker.broker import Broker, RequestContext
-from clarion.broker.request_limits import frame_bytes_max, is_answered_alone
+from clarion.broker.request_limits import decoded_at_once_bytes, frame_bytes_max, is_answered_alone
 from clarion.broker.session import Session
 from clarion.model.errors import ErrorCode, KafkaError, MalformedError
 from clarion.net import Connection, Latencies, PendingReply, Quick, Reply
@@ -34,7 +34,6 @@ log = event_log("broker")
 
 Handler = Callable[[Broker, Any, RequestContext], Awaitable[Any]]
 
-_DECODED_AT_ONCE_BYTES: Final = 4 * 1024  # two milliseconds at worst, with structs of three bytes each
 _ENCODED_AT_ONCE_ELEMENTS: Final = 500  # about a millisecond
 _JOINED_BYTES_MAX: Final = 1024 * 1024  # a longer reply is not copied once more only to get its head
 _WAITS_FOR_OTHERS: Final = frozenset({JOIN_GROUP, SYNC_GROUP})  # a held connection could not send a heartbeat
@@ -109,7 +108,7 @@ class Dispatch:
             raise MalformedError(f"{api.name} of {len(frame)} bytes; at most {bytes_max} are taken")
         self._others_total[api.key] += 1
         body = frame[header.body_at :]
-        is_long = len(body) > _DECODED_AT_ONCE_BYTES
+        is_long = len(body) > decoded_at_once_bytes(api.key)
         request = bytes(body) if is_long else decode(api.request, api.key, header.api_version, "request", body)
         connection.client_id = header.client_id or ""
         client_id, has_left = header.client_id or "", connection.has_left

@@ -22,12 +22,16 @@ from clarion.wire.apis import (
     LIST_OFFSETS,
     OFFSET_COMMIT,
     OFFSET_FOR_LEADER_EPOCH,
+    SHARE_ACKNOWLEDGE,
+    SHARE_FETCH,
     SHARE_STATE_APIS,
     SYNC_GROUP,
 )
 
 _FOR_A_WHOLE_GROUP: Final = frozenset({JOIN_GROUP, SYNC_GROUP, OFFSET_COMMIT, CONSUMER_GROUP_HEARTBEAT})
 _GROUP_FRAME_SHARE: Final = 4  # of the largest frame: 25 MB are the assignment of 100,000 partitions, many times over
+_DECODED_AT_ONCE_BYTES: Final = 4 * 1024  # two milliseconds at worst, with structs of three bytes each
+_SETTLED_AT_ONCE_BYTES: Final = 10 * 1024  # 500 acknowledgements, one for each record; here structs have six bytes
 _ANSWERED_BRIEFLY: Final = frozenset(
     {
         API_VERSIONS,
@@ -50,6 +54,11 @@ def frame_bytes_max(api_key: int, small_frame_bytes_max: int, frame_bytes_max: i
     if api_key in _FOR_A_WHOLE_GROUP:
         return max(small_frame_bytes_max, frame_bytes_max // _GROUP_FRAME_SHARE)
     return small_frame_bytes_max
+
+
+def decoded_at_once_bytes(api_key: int) -> int:
+    """A request that is longer is decoded in a thread, which takes longer in all, and keeps nobody else waiting."""
+    return _SETTLED_AT_ONCE_BYTES if api_key in (SHARE_FETCH, SHARE_ACKNOWLEDGE) else _DECODED_AT_ONCE_BYTES
 
 
 def is_answered_alone(api_key: int) -> bool:
