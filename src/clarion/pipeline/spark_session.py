@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 TASK_ATTEMPTS = 4  # as on a cluster; local mode would give up a query at a task's first failure
 _STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _LOCAL = re.compile(r"local(?:\[(\*|\d+)(?:,\s*\d+)?\])?")
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,\s*\d+\s*\]")
 
@@ -41,6 +42,23 @@ appender.stderr.name = stderr
 appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = %d{yy/MM/dd HH:mm:ss} %p %c{1}: %m%n%ex
+"""
+
+
+# What else is on the path stays, in its order.
+_WORKER_PYTHON = """\
+#!/bin/sh
+kept=
+set -f
+IFS=:
+for each in $PYTHONPATH; do
+  case "$each" in
+    */pyspark.zip | */py4j-*-src.zip | */spark-core_*.jar) ;;
+    *) kept="$kept${{kept:+:}}$each" ;;
+  esac
+done
+unset IFS
+PYTHONPATH="$kept" exec {python} "$@"
 """
 
 
@@ -69,7 +87,7 @@ def session(
     prepare_java()
     master = master or chosen.get("spark.master") or (None if _is_submitted() else default_master())
     python = chosen.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON")
-    settings: dict[str, Any] = {"spark.app.name": name, **defaults(master, python), **chosen}
+    settings: dict[str, Any] = {"spark.app.name": name, **settings_of(master, chosen, python)}
     if master:
         settings["spark.master"] = master
     _prepare_environment(master)
@@ -160,6 +178,13 @@ def is_local(master: str | None) -> bool:
     return _LOCAL.fullmatch(master or "") is not None
 
 
+def settings_of(master: str | None, chosen: Mapping[str, str], python: str | None = None) -> dict[str, str]:
+    """The defaults, and what was chosen, which wins; options for Java are put together, the chosen ones last."""
+    ours = defaults(master, python)
+    options = " ".join(filter(None, (each.get(_JAVA_OPTIONS) for each in (ours, chosen))))
+    return {**ours, **chosen, **({_JAVA_OPTIONS: options} if options else {})}
+
+
 def defaults(master: str | None, python: str | None = None) -> dict[str, str]:
     """The settings of a session, each with what it is good for; `python` is what its workers run, if somebody chose."""
     found = {
@@ -199,7 +224,7 @@ def _quiet_logs() -> dict[str, str]:
     path = cached_file(
         f"log4j2-{zlib.crc32(_LOG_CONFIGURATION.encode()):08x}.properties", _LOG_CONFIGURATION, os.environ
     )
-    return {"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={path.as_uri()}"} if path else {}
+    return {_JAVA_OPTIONS: f"-Dlog4j2.configurationFile={path.as_uri()}"} if path else {}
 
 
 def _builder() -> SparkSession.Builder:
@@ -247,10 +272,11 @@ def _prepare_environment(master: str | None) -> None:
 def worker_python() -> str | None:
     """This Python, for Spark's workers on this machine.
 
-    Spark puts its own zip of PySpark before everything else, and a zip holds no compiled modules: every process that it
-    starts would compile PySpark anew, which takes a second instead of a third of one; and it waits for ten at most.
-    The installed PySpark is the same, compiled."""
-    content = f'#!/bin/sh\nPYTHONPATH="${{PYTHONPATH#*/pyspark.zip:}}" exec {shlex.quote(sys.executable)} "$@"\n'
+    Spark puts its own zips of PySpark and py4j before everything else, for planning twice, and a zip holds no compiled
+    modules: every process that it starts (a dozen for two pipelines) would compile PySpark anew, which takes two
+    seconds of a core instead of less than one; and it waits for ten at most. The installed ones are the same, compiled.
+    """
+    content = _WORKER_PYTHON.format(python=shlex.quote(sys.executable))
     name = f"python-{zlib.crc32(content.encode()):08x}"
     path = cached_file(name, content, os.environ, is_program=True)
     return str(path) if path else None

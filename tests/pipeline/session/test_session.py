@@ -18,6 +18,8 @@ from clarion.pipeline.spark_session import (
     defaults,
     is_local,
     session,
+    settings_of,
+    worker_python,
 )
 
 
@@ -83,6 +85,30 @@ def test_only_workers_of_this_python_on_this_machine_are_forked_by_our_daemon(mo
     assert module in defaults("local[2]", sys.executable)
     assert module not in defaults("local[2]", "/usr/bin/another-python")
     assert module not in defaults("spark://host:7077")
+
+
+def test_workers_import_the_installed_pyspark_however_often_spark_puts_its_zip_on_their_path(tmp_path):
+    """Of processes that plan, it does so twice."""
+    sparks = ["/spark/lib/pyspark.zip", "/spark/lib/py4j-0.10.9.9-src.zip", "/spark/jars/spark-core_2.13-4.3.0.jar"]
+    ours = tmp_path / "with space and *"
+    look = "import json, os, sys; print(json.dumps([os.environ['PYTHONPATH'], sys.argv]))"
+    done = subprocess.run(
+        [worker_python(), "-c", look, "a  b"],
+        env={"PYTHONPATH": ":".join([*sparks, str(ours), *sparks, "/theirs"])},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(done.stdout) == [f"{ours}:/theirs", ["-c", "a  b"]]
+
+
+def test_options_for_java_come_after_ours_and_logs_stay_quiet(monkeypatch):
+    monkeypatch.delenv("SPARK_CONF_DIR", raising=False)
+    name = "spark.driver.extraJavaOptions"
+    ours = defaults("local[2]")[name]
+    assert "log4j2" in ours
+    assert settings_of("local[2]", {name: "-XX:+UseSerialGC"})[name] == f"{ours} -XX:+UseSerialGC"
+    assert settings_of("local[2]", {})[name] == ours
 
 
 THREADS = """

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _REFRESH_SECONDS = 0.1
 _DRAIN_SECONDS_MAX = 30.0  # without any progress for so long, what is missing is missing
-_SPARK_DRAIN_SECONDS_MAX = 180.0  # Spark's first batch starts a handful of processes
+_SPARK_DRAIN_SECONDS_MAX = 300.0  # Spark's first batch starts a dozen processes, which a busy machine does slowly
 _LATE_AFTER = (0.3, 6.0)  # the third member joins after this share of --seconds, or so many seconds
 _REPLAY_AFTER = (0.5, 12.0)
 

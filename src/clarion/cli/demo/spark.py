@@ -32,6 +32,9 @@ _TRIES = 3  # a busy machine may be too slow for one of Spark's own deadlines; t
 _STOP_SECONDS_MAX = 90.0
 _QUIET_SECONDS = 10.0
 _PRINTED = 5
+# A JVM that lives for minutes: compiling for speed (C2) would take 20 of the 50 seconds of a core that it needs until
+# the first batches are through, and gives nothing back before it ends.
+_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _PIPELINES = Path(__file__).with_name("pipelines.py")
 
 
@@ -262,5 +265,5 @@ class SparkPart:
         return [
             sys.executable, "-m", "clarion.cli.main", *clients, "pipeline", "run", str(_PIPELINES), "--json",
             "--bootstrap", self._link.bootstrap, "--state-dir", str(self._folder / "pipelines"), "--restart",
-            "--conf", "spark.ui.enabled=false",
+            "--conf", "spark.ui.enabled=false", "--conf", f"spark.driver.extraJavaOptions={_SHORT_LIVED}",
         ]  # fmt: skip
