@@ -22,7 +22,9 @@ FOR_EVER = {"offsets_retention_minutes": 2**31 - 1}  # the offsets were committe
 @pytest.fixture(params=["stopped", "killed"])
 def data(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     with tarfile.open(OLDER / f"{request.param}.tar.gz") as packed:
-        packed.extractall(tmp_path, filter="data")
+        if hasattr(tarfile, "data_filter"):  # not in Debian 12's Python
+            packed.extraction_filter = tarfile.data_filter
+        packed.extractall(tmp_path)
     return tmp_path / "data"
 
 

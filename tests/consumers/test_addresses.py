@@ -42,6 +42,7 @@ from clarion.consumers.addresses import complaint_about_address, read_networks
         "64:ff9b:1::a00:1",
         "2002:7f00:1::",
         "2002:a00:1::1",
+        "2002:101:101::",  # 6to4, of which versions of Python think differently
         "2001:0:7f00:1::",
         "fc00::1",
         "fd00:ec2::254",
@@ -60,7 +61,7 @@ def test_nothing_is_sent_to_what_is_not_public(address: str) -> None:
     assert complaint_about_address(address) is not None
 
 
-@pytest.mark.parametrize("address", ["1.1.1.1", "93.184.216.34", "2606:4700::1111", "::ffff:1.1.1.1", "2002:101:101::"])
+@pytest.mark.parametrize("address", ["1.1.1.1", "93.184.216.34", "2606:4700::1111", "::ffff:1.1.1.1"])
 def test_public_addresses_are_fine(address: str) -> None:
     assert complaint_about_address(address) is None
 

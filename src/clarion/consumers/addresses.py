@@ -24,9 +24,10 @@ _NEVER_PUBLIC: Final = tuple(
             "192.88.99.0/24",  # whoever is the nearest relay
             "fec0::/10",  # a site's own, as it was before fc00::/7
             "3fff::/20",  # of books
+            "2002::/16",  # by way of the nearest relay (6to4), of which none is left (RFC 7526)
         ),
     )
-)  # some of which older versions of Python take for public
+)  # some of which only some versions of Python take for public
 _IPV4_BITS: Final = (1 << 32) - 1
 
 
@@ -57,8 +58,6 @@ def _meanings(address: Address) -> Iterator[Address]:
         yield address.ipv4_mapped
         return
     yield IPv6Address(int(address))  # without its scope
-    if address.sixtofour is not None:
-        yield address.sixtofour
     if address.teredo is not None:
         yield from address.teredo
     if any(address in network for network in _NAT64) or (address in _IPV4_COMPATIBLE and int(address) > 1):
