@@ -149,5 +149,6 @@ def _classpath() -> str:
 def _log4j_file() -> Path:
     path = CACHE / "log4j2.xml"
     if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(_LOG4J)
     return path

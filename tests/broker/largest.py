@@ -27,14 +27,17 @@ class Largest(NamedTuple):
     frame: bytes
 
 
-def largest_requests() -> Iterator[Largest]:
-    return (make() for make in makers())
+def largest_requests(*, every_array: bool = True) -> Iterator[Largest]:
+    return (make() for make in makers(every_array=every_array))
 
 
-def makers() -> list[Callable[[], Largest]]:
-    """One for each request: to make one takes a tenth of a second."""
+def makers(*, every_array: bool = True) -> list[Callable[[], Largest]]:
+    """One for each request: to make one takes a tenth of a second. Of every array, or of the deepest of each API."""
     bridged = [api for api in APIS.values() if api.key not in (PRODUCE, FETCH)]
-    found = [partial(_largest, api, path) for api in bridged for path in array_paths(api.request)]
+    paths = {api: list(array_paths(api.request)) for api in bridged}
+    if not every_array:
+        paths = {api: [max(found, key=len)] for api, found in paths.items() if found}
+    found = [partial(_largest, api, path) for api, of_api in paths.items() for path in of_api]
     return [*found, *(partial(lambda one: one, one) for one in (*_fetches(), *_produces()))]
 
 

@@ -3,6 +3,8 @@
 import asyncio
 from contextlib import suppress
 
+import pytest
+
 from clarion.broker.config import Durability
 from clarion.wire.apis import APIS, DESCRIBE_GROUPS, FETCH, METADATA, PRODUCE
 from clarion.wire.bridge import encode
@@ -16,13 +18,16 @@ from tests.loop_turns import watched_turns
 ANSWER_SECONDS = 60
 
 
-async def test_the_largest_request_of_every_api_leaves_the_others_their_turns(tmp_path):
+@pytest.mark.parametrize(
+    "of_each_api", ["its deepest array", pytest.param("every array", marks=pytest.mark.campaign)], ids=str.split
+)
+async def test_the_largest_request_of_every_api_leaves_the_others_their_turns(tmp_path, of_each_api):
     """Answered or refused, it takes the event loop for no longer than anything else may."""
     seen = set()
     async with running(tmp_path, durability=Durability.PAGE_CACHE, auto_create_topics=False) as node:
         await node.topic("t", partitions=200)
         await node.ask(FindCoordinatorRequest(key="g"), 2)  # the groups are there
-        for largest in largest_requests():
+        for largest in largest_requests(every_array=of_each_api == "every array"):
             seen.add(largest.api.key)
             async with node.another() as client, watched_turns(what=largest.name):
                 client.post(largest.frame)

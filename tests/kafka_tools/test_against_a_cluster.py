@@ -17,6 +17,7 @@ def replicas(brokers: EmbeddedCluster) -> tuple[int, ...]:
     return brokers._state("t", 0).replicas
 
 
+@pytest.mark.campaign
 def test_partitions_move_throttled_leaders_are_elected_and_brokers_forgotten(
     offline_tool: Tool, tmp_path: Path
 ) -> None:

@@ -47,6 +47,7 @@ def test_configs_are_described_and_altered(tool: Tool, unique: str) -> None:
         assert f"  {name} sensitive=false" in everything
 
 
+@pytest.mark.campaign
 def test_settings_of_brokers_groups_metrics_and_loggers_change_at_run_time(tool: Tool, unique: str) -> None:
     everybody = ("--entity-type", "brokers", "--entity-default")
     try:
@@ -68,6 +69,7 @@ def test_settings_of_brokers_groups_metrics_and_loggers_change_at_run_time(tool:
     assert "clarion.cluster=ERROR" in tool("configs", "--describe", *loggers)
 
 
+@pytest.mark.campaign
 def test_elections_moves_and_votes_find_the_one_node_in_order(tool: Tool, unique: str) -> None:
     tool("topics", "--create", "--topic", unique)
     elected = tool("leader-election", "--election-type", "preferred", "--topic", unique, "--partition", "0")

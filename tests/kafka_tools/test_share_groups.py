@@ -37,6 +37,7 @@ def test_records_are_shared_accepted_released_and_rejected(tool: Tool, unique: s
     assert row == ("3", "0"), described
 
 
+@pytest.mark.campaign
 def test_share_groups_are_listed_described_moved_and_deleted(tool: Tool, unique: str) -> None:
     tool("topics", "--create", "--topic", unique, "--partitions", "2")
     begin_at_the_start(tool, unique)
