@@ -5,10 +5,12 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import signal
 import struct
 import subprocess
 import sys
 import termios
+from codecs import getincrementaldecoder
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -21,7 +23,8 @@ from clarion.testing import embedded
 
 IMAGES: Final = Path(__file__).resolve().parent.parent / "docs" / "images"
 COLUMNS: Final = 80
-DEMO_COLUMNS, _DEMO_LINES, _DEMO_SECONDS = 112, 50, 45  # by then Spark has joined
+DEMO_COLUMNS, _DEMO_LINES = 112, 50
+_WINDOWS: Final = 5  # so many lines of the rollup fill its pane
 _FRAME: Final = re.compile(r"\r\x1b\[2K(?:\x1b\[1A\x1b\[2K)+")  # how the live picture is taken back
 _TOPICS: Final = {"orders": 6, "payments": 3, "shipments": 3, "clicks": 12, "audit": 1}
 
@@ -74,22 +77,32 @@ def top() -> str:
 
 
 def demo() -> str:
-    """The last picture of a demo while it is live, in a terminal of its own."""
+    """A picture of the demo while it is live and Spark's panes are full, in a terminal of its own."""
     screen, terminal = os.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", _DEMO_LINES, DEMO_COLUMNS, 0, 0))
     environment = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor"}
-    words = [sys.executable, "-m", "clarion", "demo", "--seconds", str(_DEMO_SECONDS)]
+    words = [sys.executable, "-m", "clarion", "demo"]
     playing = subprocess.Popen(words, stdin=terminal, stdout=terminal, stderr=subprocess.DEVNULL, env=environment)
     os.close(terminal)
-    shown = b""
+    shown, found, letters = "", "", getincrementaldecoder("utf-8")(errors="replace")
     with suppress(OSError):  # what a terminal says when the last one has left it
         while data := os.read(screen, 65536):
-            shown += data
+            *frames, shown = _FRAME.split(shown + letters.decode(data))
+            frames = [each.replace("\r", "") for each in frames]
+            if not found and (found := next(filter(_is_full, frames), "")):
+                playing.send_signal(signal.SIGINT)
     os.close(screen)
-    if playing.wait():
+    if playing.wait() or not found:
         raise SystemExit("the demo failed")
-    frames = [frame for frame in _FRAME.split(shown.decode(errors="replace")) if "● " in frame and "live" in frame]
-    return frames[-1].replace("\r", "")
+    return found
+
+
+def _is_full(frame: str) -> bool:
+    """Whether everybody has something to show: both pipelines have written, and what the rollup wrote has been read."""
+    text = Text.from_ansi(frame).plain
+    number, written = r"[\d,]+", r"[1-9][\d,]*"
+    lines = re.findall(rf"^\s*(?:archive|rollup)\s+running\s+{number}\s+{number}\s+{written}\s", text, re.MULTILINE)
+    return "● live" in text and len(lines) == 2 and text.count(" requests ") >= _WINDOWS
 
 
 def _member(bootstrap: str, group: str) -> Consumer:

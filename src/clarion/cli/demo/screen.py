@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from clarion.cli.demo.spark import SparkPart
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
-_HISTORY = 48  # columns of the sparkline, two per second
+_HISTORY = 48  # columns of the sparkline, one per picture
+_PICTURE_SECONDS = 0.5  # drawing takes a hundredth of a second, of a core that Spark needs for its start
 _NEWS = 5
 
 _TALL = 46  # lines of a terminal that has room for everything
@@ -46,13 +47,14 @@ class Screen:
         self._news: deque[str] = deque(maxlen=_NEWS)
         self._unsaid: deque[str] = deque()
         self._next_line_at = 1.0
+        self._next_picture_at, self._drawn_phase = 0.0, ""
         self._live: Any = None
 
     def __enter__(self) -> Screen:
         if sys.stdout.isatty():
             from rich.live import Live
 
-            self._live = Live(refresh_per_second=8, redirect_stderr=False)
+            self._live = Live(auto_refresh=False, redirect_stderr=False)
             self._live.start()
         return self
 
@@ -72,15 +74,20 @@ class Screen:
 
     def show(self, elapsed: float, phase: str) -> None:
         if self._live is not None:
-            if elapsed * 2 >= len(self._rates) or len(self._rates) == _HISTORY:
-                self._rates.append(self._publisher.meter.rate(time.monotonic()))
-            self._live.update(self.picture(elapsed, phase))
+            self._draw(elapsed, phase)
             return
         while self._unsaid:
             print(self._unsaid.popleft(), flush=True)
         if elapsed >= self._next_line_at:
             self._next_line_at = int(elapsed) + 1.0
             print(self.line(elapsed), flush=True)
+
+    def _draw(self, elapsed: float, phase: str) -> None:
+        if elapsed < self._next_picture_at and phase == self._drawn_phase:
+            return
+        self._next_picture_at, self._drawn_phase = elapsed + _PICTURE_SECONDS, phase
+        self._rates.append(self._publisher.meter.rate(time.monotonic()))
+        self._live.update(self.picture(elapsed, phase), refresh=True)
 
     def line(self, elapsed: float) -> str:
         published = self._publisher.acknowledged.distinct
