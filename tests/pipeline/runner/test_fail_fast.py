@@ -10,6 +10,7 @@ from clarion.pipeline import DefinitionError, archive, pipeline, replay, table, 
 from clarion.pipeline.broker_link import BrokerAwayError, BrokerLink
 from clarion.pipeline.definition import ONCE, Plan
 from clarion.pipeline.field_list import why_no_fields
+from clarion.pipeline.ready.registry import from_words
 from clarion.pipeline.runner import Runner
 from tests.pipeline.topics import create
 
@@ -161,6 +162,14 @@ def test_wrong_words_end_with_status_2_in_one_line(words, tmp_path):
     done = command("pipeline", "run", *words)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["archive", "latest"])
+def test_wrong_fields_are_refused_by_the_name_of_the_option(name):
+    """`json=` is what a Python file says; `--json` asks for reports."""
+    with pytest.raises(DefinitionError) as refused:
+        from_words(name, ["--topic", "events", "--table", "t", "--fields", "a strng"])
+    assert str(refused.value) == f"{name}: --fields a strng: there is no type strng; did you mean string?"
 
 
 def test_a_broker_that_is_away_is_one_line_and_status_1(tmp_path):

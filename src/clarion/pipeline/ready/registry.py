@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from clarion.pipeline.definition import DefinitionError, Pipeline
+from clarion.pipeline.field_list import why_no_fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,13 @@ def _quantiles(text: str) -> dict[str, list[float]]:
         raise ValueError("write FIELD:RANK,RANK like latency_ms:0.5,0.99") from None
 
 
+def _fields(text: str) -> str:
+    """Looked through here, too, so that the answer names the option and not the function's parameter."""
+    if text != "infer" and (reason := why_no_fields(text)):
+        raise ValueError(reason)
+    return text
+
+
 def _refuse() -> dict[str, list[float]]:
     raise ValueError
 
@@ -106,7 +114,9 @@ _TOPIC: Final = _option("topic", "the topic; repeatable, or a pattern", "topics"
 _NAME: Final = _option("name", "what the pipeline is called", default="its kind and its topic")
 _TRIGGER: Final = _option("trigger", "time between batches, e.g. '10 seconds'")
 # On the command line `--json` asks for reports as JSON.
-_JSON: Final = _option("fields", "the fields of the JSON values as DDL, or `infer`", "json", default="raw bytes")
+_JSON: Final = _option(
+    "fields", "the fields of the JSON values as DDL, or `infer`", "json", read=_fields, default="raw bytes"
+)
 
 REGISTRY: Final[dict[str, Ready]] = {
     each.name: each
