@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _HISTORY = 48  # columns of the sparkline, one per picture
-_PICTURE_SECONDS = 0.5  # drawing takes a hundredth of a second, of a core that Spark needs for its start
+_PICTURE_SECONDS = 0.5  # ten pictures a second took 6 % more of a core, which Spark needs for its start
 _NEWS = 5
 
 _TALL = 46  # lines of a terminal that has room for everything
