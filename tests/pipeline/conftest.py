@@ -4,6 +4,9 @@ import os
 
 import pytest
 
+# Every JVM of these tests, those of commands too, ends after seconds or minutes: compiling for speed would not pay.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 SMALL = {
     "spark.ui.enabled": "false",
     "spark.driver.memory": "1g",
