@@ -7,13 +7,14 @@ import errno
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from struct import pack
 
 import pytest
 
 from clarion.broker.config import Durability
 from clarion.broker.share_batches import read_batches, read_headers
 from clarion.model.errors import ErrorCode
-from clarion.wire.batch import CONTROL
+from clarion.wire.batch import CONTROL, MAGIC
 from clarion.wire.messages.topics import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from clarion.wire.records import encode_batch
 from clarion.world import DiskFile
@@ -22,6 +23,7 @@ from tests.broker.harness import Node, running, until
 from tests.broker.share_words import ACCEPT, QUICK, earliest, fetch_codes, joined, produce, values
 
 KB = 1024
+BASE_OFFSET_AT, LENGTH_AT, MAGIC_AT, LAST_OFFSET_DELTA_AT = 0, 8, 16, 23
 
 
 class CountingDisk(StoryDisk):
@@ -185,3 +187,48 @@ async def test_what_is_not_in_memory_and_cannot_be_read_is_given_to_nobody(tmp_p
             assert fetch_codes(await consumer.ask()) == [ErrorCode.KAFKA_STORAGE_ERROR]
         disk.on_read = lambda path: None
         assert await consumer.fetch() == dict.fromkeys(range(20), 1)
+
+
+def spoil(folder: Path, number: int, at: int, form: str, value: int, *, count: int) -> None:
+    """A field in the header of one of `count` batches, all of the same size."""
+    (log,) = folder.glob("**/t-0/*.log")
+    with log.open("r+b") as file:
+        file.seek(log.stat().st_size // count * number + at)
+        file.write(pack(form, value))
+
+
+@pytest.mark.parametrize("size", [100, 10 * KB])  # all of it is read, or headers alone
+@pytest.mark.parametrize(
+    ("at", "form", "value"),
+    [
+        (LENGTH_AT, ">i", 0),
+        (LENGTH_AT, ">i", -12),  # the whole batch has no bytes at all
+        (LENGTH_AT, ">i", -13),
+        (LENGTH_AT, ">i", -500),
+        (LENGTH_AT, ">i", 2**31 - 1),
+        (BASE_OFFSET_AT, ">q", 2**62),
+        (BASE_OFFSET_AT, ">q", 3),  # among those behind it
+        (BASE_OFFSET_AT, ">q", -1),
+        (MAGIC_AT, ">b", 1),
+        (LAST_OFFSET_DELTA_AT, ">i", -2),
+        (LAST_OFFSET_DELTA_AT, ">i", 2**31 - 1),
+    ],
+)
+async def test_a_header_that_the_disk_has_spoiled_costs_the_queue_no_record_behind_it(
+    tmp_path: Path, size: int, at: int, form: str, value: int
+) -> None:
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic("t", 1)
+        await earliest(node)
+        append(node, *[size] * 6)
+        await committed(node, 6)
+        consumer = await joined(node)
+        spoil(tmp_path, 1, at, form, value, count=6)
+        assert await consumer.fetch(max_wait=60_000) == {0: 1}
+        for _ in range(6):  # more often than a record is delivered
+            assert fetch_codes(await consumer.ask(max_wait=60_000)) == [ErrorCode.CORRUPT_MESSAGE]
+        assert node.partition().is_damaged
+        whole = encode_batch([(None, b"%06d" % 1 + b"v" * size, (), 0)])
+        mended = {LENGTH_AT: len(whole) - 12, BASE_OFFSET_AT: 1, MAGIC_AT: MAGIC, LAST_OFFSET_DELTA_AT: 0}
+        spoil(tmp_path, 1, at, form, mended[at], count=6)
+        assert await consumer.fetch() == dict.fromkeys(range(1, 6), 1)

@@ -12,15 +12,18 @@ from typing import Final, NamedTuple
 from clarion.broker.messages import check_offset, read_all, slices_of
 from clarion.broker.threads import in_thread
 from clarion.log.slices import FileSlice
+from clarion.model.errors import ErrorCode, KafkaError
 from clarion.queues.acquisition import Acquired
 from clarion.replication import Partition
-from clarion.wire.batch import HEADER_BYTES, read_header
+from clarion.wire.batch import HEADER_BYTES, MAGIC, BatchHeader, read_header
 
 READ_BYTES_MAX: Final = 1024 * 1024  # at a time, as `max.partition.fetch.bytes`: it is for some hundred records
 _AT_ONCE_BYTES: Final = 256 * 1024  # copied in a few ten microseconds
 _WHOLE_BYTES: Final = 16 * 1024  # copied sooner than the kernel could be asked whether it has them
 _LOOK_BYTES: Final = 4 * 1024  # read with the header of a batch that may be small: the next ones may be there, too
 _BATCHES_MAX: Final = 2_000  # looked at after a read, in a few milliseconds
+
+_NO_END: Final = 2**63  # of offsets
 
 Batch = tuple[int, int, int, bool]
 
@@ -62,9 +65,10 @@ class ReadBatches(NamedTuple):
 
 
 async def read_batches(partition: Partition, offset: int, bytes_max: int) -> ReadBatches:
+    """From the one that holds the offset on; CORRUPT_MESSAGE if what stands there cannot be it."""
     check_offset(partition, offset)
     slices = await slices_of(partition, offset, min(bytes_max, READ_BYTES_MAX))
-    return await _read_whole(partition, slices)
+    return await _read_whole(partition, slices, _Chain(offset, partition.next_offset))
 
 
 async def read_headers(partition: Partition, offset: int, bytes_max: int) -> ReadBatches:
@@ -76,17 +80,57 @@ async def read_headers(partition: Partition, offset: int, bytes_max: int) -> Rea
     slices = await slices_of(partition, offset, min(bytes_max, READ_BYTES_MAX))
     size = sum(one.length for one in slices)
     if size > _WHOLE_BYTES and all(one.file.is_cached(one.length, one.position) for one in slices):
-        batches = _split_in_files(slices)
-        if batches is not None:
-            return ReadBatches(slices, batches, b"")
-    return await _read_whole(partition, slices)
+        chain = _Chain(offset, partition.next_offset)
+        if _split_in_files(slices, chain):
+            _check(partition, slices, chain)
+            return ReadBatches(slices, chain.batches, b"")
+    return await _read_whole(partition, slices, _Chain(offset, partition.next_offset))
 
 
-async def _read_whole(partition: Partition, slices: list[FileSlice]) -> ReadBatches:
+async def _read_whole(partition: Partition, slices: list[FileSlice], chain: _Chain) -> ReadBatches:
     found = _read_at_once(slices)
     if found is None:
         found = await in_thread(lambda: read_all(partition, slices))
-    return ReadBatches(slices, split(found), found)
+    _split(found, chain)
+    _check(partition, slices, chain)
+    return ReadBatches(slices, chain.batches, found)
+
+
+class _Chain:
+    """Batches one behind the other. Their sizes and base offsets are under no checksum, and to go by one that the disk
+    has spoiled would be to pass over records that are there: the first that cannot stand where it does ends it."""
+
+    __slots__ = ("_begins_from", "_end", "_follows_gap", "batches", "offset")
+
+    def __init__(self, offset: int, end: int) -> None:
+        """`offset`: which the first has, or which is in no batch; `end`: of the log, which none reaches."""
+        self.batches: list[Batch] = []
+        self.offset = offset  # of the next record, where compaction has left no gap
+        self._begins_from = 0
+        self._end = end
+        self._follows_gap = False  # the last one does
+
+    def add(self, header: BatchHeader, ends: int) -> bool:
+        first, last = header.base_offset, header.last_offset
+        if header.magic != MAGIC or header.size_bytes < HEADER_BYTES or header.record_count < 0:
+            return False
+        if not (self._begins_from <= first <= last < self._end and self.offset <= last):
+            if self._follows_gap and first < self._begins_from:
+                self.batches.pop()  # there is no gap: it says itself to be further on than what is behind it
+            return False
+        self._follows_gap = first > self.offset
+        self._begins_from = self.offset = last + 1
+        self.batches.append((first, last, ends, header.is_control or header.record_count == 0))
+        return True
+
+
+def _check(partition: Partition, slices: list[FileSlice], chain: _Chain) -> None:
+    """Where the log has something, there is a batch."""
+    if slices and not chain.batches:
+        reason = f"{slices[0].file.path} is damaged at byte {slices[0].position}, or soon after it"
+        if partition.is_leader:  # else it may have been cut meanwhile
+            partition.note_damage(reason)
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, reason)
 
 
 def _read_at_once(slices: list[FileSlice]) -> bytes | None:
@@ -106,39 +150,39 @@ def _read_at_once(slices: list[FileSlice]) -> bytes | None:
 
 
 def split(found: bytes) -> list[Batch]:
-    batches: list[Batch] = []
+    """Of what was read before."""
+    chain = _Chain(0, _NO_END)
+    _split(found, chain)
+    return chain.batches
+
+
+def _split(found: bytes, chain: _Chain) -> None:
     at = 0
-    while len(found) - at >= HEADER_BYTES and len(batches) < _BATCHES_MAX:
+    while len(found) - at >= HEADER_BYTES and len(chain.batches) < _BATCHES_MAX:
         header = read_header(found, at)
         at += header.size_bytes
-        if at > len(found):
-            break  # cut off by the limit
-        last = header.base_offset + header.last_offset_delta
-        batches.append((header.base_offset, last, at, header.is_control or header.record_count == 0))
-    return batches
+        if at > len(found) or not chain.add(header, at):
+            break  # cut off by the limit, or damaged
 
 
-def _split_in_files(slices: list[FileSlice]) -> list[Batch] | None:
-    """The same, of what is in memory, and the headers alone are read. None if it is not there any more."""
-    batches: list[Batch] = []
+def _split_in_files(slices: list[FileSlice], chain: _Chain) -> bool:
+    """The same, of what is in memory, and the headers alone are read. False if it is not there any more."""
     begins = 0  # of the slice, in all of them
     for one in slices:
         at, seen, seen_from = 0, b"", 0
         look_bytes = _LOOK_BYTES
-        while one.length - at >= HEADER_BYTES and len(batches) < _BATCHES_MAX:
+        while one.length - at >= HEADER_BYTES and len(chain.batches) < _BATCHES_MAX:
             if at + HEADER_BYTES > seen_from + len(seen):
                 seen, seen_from = _seen(one, at, min(look_bytes, one.length - at)), at
                 if len(seen) < HEADER_BYTES:
-                    return None
+                    return False
             header = read_header(seen, at - seen_from)
             at += header.size_bytes
-            if at > one.length or header.size_bytes < HEADER_BYTES:
-                return batches  # cut off by the limit, or damaged
-            last = header.base_offset + header.last_offset_delta
-            batches.append((header.base_offset, last, begins + at, header.is_control or header.record_count == 0))
+            if at > one.length or not chain.add(header, begins + at):
+                return True  # cut off by the limit, or damaged
             look_bytes = _LOOK_BYTES if header.size_bytes < _LOOK_BYTES else HEADER_BYTES
         begins += one.length
-    return batches
+    return True
 
 
 def _seen(one: FileSlice, at: int, length: int) -> bytes:
