@@ -20,7 +20,9 @@ from clarion.wire.records import encode_batch
 from clarion.world import DiskFile
 from tests.broker.disks import StoryDisk, StoryFile
 from tests.broker.harness import Node, running, until
+from tests.broker.queue_words import subscribe
 from tests.broker.share_words import ACCEPT, QUICK, earliest, fetch_codes, joined, produce, values
+from tests.broker.test_queues import pull
 
 KB = 1024
 BASE_OFFSET_AT, LENGTH_AT, MAGIC_AT, LAST_OFFSET_DELTA_AT = 0, 8, 16, 23
@@ -232,3 +234,25 @@ async def test_a_header_that_the_disk_has_spoiled_costs_the_queue_no_record_behi
         mended = {LENGTH_AT: len(whole) - 12, BASE_OFFSET_AT: 1, MAGIC_AT: MAGIC, LAST_OFFSET_DELTA_AT: 0}
         spoil(tmp_path, 1, at, form, mended[at], count=6)
         assert await consumer.fetch() == dict.fromkeys(range(1, 6), 1)
+
+
+async def test_who_waits_while_the_disk_is_bad_does_not_ask_it_again_and_again(tmp_path: Path) -> None:
+    disk, reads = CountingDisk(), 0
+
+    def broken(path: str) -> OSError | None:
+        nonlocal reads
+        reads += "/t-0/" in path
+        return OSError(errno.EIO, "broken") if "/t-0/" in path else None
+
+    async with running(tmp_path, **QUICK, disk=disk) as node:
+        await node.topic("t", 1)
+        await subscribe(node)
+        append(node, *[20 * KB] * 3)
+        await committed(node, 3)
+        disk.on_read = broken
+        assert await pull(node, wait_ms=500) == []
+        assert 0 < reads < 20
+        waiting = asyncio.create_task(pull(node, wait_ms=60_000))
+        await until(lambda: reads >= 20)  # now and then it does
+        disk.on_read = lambda path: None
+        assert [one.deliveries for one in await waiting] == [1, 1, 1]

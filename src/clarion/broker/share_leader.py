@@ -38,7 +38,9 @@ log = event_log("broker")
 _READ_BYTES_MIN: Final = 16 * 1024  # beside what records take: a batch may begin before the first one wanted
 _STILL_THERE_SECONDS: Final = 1.0  # after which it is seen that a client has gone that waits for minutes
 _READS_MAX: Final = 8  # at a time, of records of which none is to be delivered now: some megabytes
+_REST_SECONDS: Final = 1.0  # after a read that failed nobody is woken: each would find the same, at once
 _CLOCK_MS: Final = 60_000  # so often it is seen whether the wall clock was set, while something waits for its time
+_BAD_DISK: Final = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.CORRUPT_MESSAGE)
 _FENCED: Final = (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.FENCED_STATE_EPOCH)
 
 
@@ -124,6 +126,7 @@ class ShareLeader:
         self._is_reading = False
         self._record_bytes = 0.0  # of a record, on average; 0 until some were read
         self._line: dict[Waiter, None] = {}
+        self._resting: asyncio.Handle | None = None  # after a read that failed, until it ends
         self._timer: asyncio.Handle | None = None
         self._timer_ms = 0  # when it goes off; uvloop's own does not say so where that is at once
         self._writing: asyncio.Future[None] | None = None  # what is being written
@@ -152,7 +155,9 @@ class ShareLeader:
                 break
             try:
                 read, readable = await self._read(offset, min(bytes_max, self._bytes_for(records_max)))
-            except BaseException:  # cancelled, or a bad disk: those who have lined up meanwhile were told of nothing
+            except BaseException as error:  # those who have lined up meanwhile were told of nothing
+                if isinstance(error, KafkaError) and error.code in _BAD_DISK:  # else cancelled, as a rule
+                    self._rest()
                 self.tell()
                 raise
             if not self.is_current:
@@ -291,8 +296,9 @@ class ShareLeader:
             if waiting is not None and not waiting.done():
                 waiting.set_exception(self.failure)
                 waiting.exception()  # whoever waits has it; if nobody does, that is no mistake
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._resting):
+            if timer is not None:
+                timer.cancel()
         self.partition.watchers.pop(self, None)
         for waiter in list(self._line):
             _wake(waiter)
@@ -318,8 +324,16 @@ class ShareLeader:
         first = next(iter(self._line), None)
         if first is None or first.woken.done() or self._is_reading:
             return
-        if not self.is_current or self._readable_offset() is not None:
+        if not self.is_current or (self._resting is None and self._readable_offset() is not None):
             _wake(first)
+
+    def _rest(self) -> None:
+        if self._resting is None:
+            self._resting = self._loop.call_later(_REST_SECONDS, self._go_on)
+
+    def _go_on(self) -> None:
+        self._resting = None
+        self.tell()
 
     # Time
 
