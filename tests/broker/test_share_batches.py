@@ -31,12 +31,14 @@ BASE_OFFSET_AT, LENGTH_AT, MAGIC_AT, LAST_OFFSET_DELTA_AT = 0, 8, 16, 23
 class CountingDisk(StoryDisk):
     """All is in memory; counts what is copied out of it."""
 
+    files: type[CountingFile]
+
     def __init__(self) -> None:
         super().__init__()
         self.copied = 0
 
     def open(self, path: str, *, create: bool = False) -> DiskFile:
-        file = CountingFile(path, os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644))
+        file = self.files(path, os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644))
         file.disk = self
         return file
 
@@ -54,6 +56,9 @@ class CountingFile(StoryFile):
 
     def is_cached(self, length: int, position: int) -> bool:
         return self.disk.on_read(self.path) is None
+
+
+CountingDisk.files = CountingFile
 
 
 def append(node: Node, *sizes: int, partition: int = 0) -> None:
@@ -187,6 +192,38 @@ async def test_what_is_not_in_memory_and_cannot_be_read_is_given_to_nobody(tmp_p
         disk.on_read = lambda path: OSError(errno.EIO, "broken") if "/t-0/" in path else None
         for _ in range(6):  # more often than a record is delivered
             assert fetch_codes(await consumer.ask()) == [ErrorCode.KAFKA_STORAGE_ERROR]
+        disk.on_read = lambda path: None
+        assert await consumer.fetch() == dict.fromkeys(range(20), 1)
+
+
+class BlockingFile(CountingFile):
+    """Its filesystem reads in any case: who asks what is in memory hears of a bad disk (RWF_NOWAIT is not known)."""
+
+    def read_into(self, view: memoryview, position: int) -> int | None:
+        error = self.disk.on_read(self.path)
+        if error is not None:
+            raise error
+        return super().read_into(view, position)
+
+    def is_cached(self, length: int, position: int) -> bool:
+        return self.read_into(memoryview(bytearray(1)), position + length - 1) == 1
+
+
+class BlockingDisk(CountingDisk):
+    files = BlockingFile
+
+
+@pytest.mark.parametrize("size", [100, 20 * KB])  # all of it is read, or headers alone
+async def test_a_bad_disk_is_told_where_the_kernel_cannot_say_what_is_in_memory(tmp_path: Path, size: int) -> None:
+    disk = BlockingDisk()
+    async with running(tmp_path, **QUICK, disk=disk) as node:
+        await node.topic("t", 1)
+        await earliest(node)
+        append(node, *[size] * 20)
+        await committed(node, 20)
+        consumer = await joined(node)
+        disk.on_read = lambda path: OSError(errno.EIO, "broken") if "/t-0/" in path else None
+        assert fetch_codes(await consumer.ask()) == [ErrorCode.KAFKA_STORAGE_ERROR]
         disk.on_read = lambda path: None
         assert await consumer.fetch() == dict.fromkeys(range(20), 1)
 

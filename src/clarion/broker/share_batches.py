@@ -78,13 +78,19 @@ async def read_headers(partition: Partition, offset: int, bytes_max: int) -> Rea
     """
     check_offset(partition, offset)
     slices = await slices_of(partition, offset, min(bytes_max, READ_BYTES_MAX))
-    size = sum(one.length for one in slices)
-    if size > _WHOLE_BYTES and all(one.file.is_cached(one.length, one.position) for one in slices):
+    if sum(one.length for one in slices) > _WHOLE_BYTES and _is_cached(slices):
         chain = _Chain(offset, partition.next_offset)
         if _split_in_files(slices, chain):
             _check(partition, slices, chain)
             return ReadBatches(slices, chain.batches, b"")
     return await _read_whole(partition, slices, _Chain(offset, partition.next_offset))
+
+
+def _is_cached(slices: list[FileSlice]) -> bool:
+    try:
+        return all(one.file.is_cached(one.length, one.position) for one in slices)
+    except OSError:
+        return False  # whoever reads it finds it too, and says so
 
 
 async def _read_whole(partition: Partition, slices: list[FileSlice], chain: _Chain) -> ReadBatches:
