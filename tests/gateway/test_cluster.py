@@ -1,7 +1,12 @@
 """A client that knows one broker knows the cluster: what another one leads is asked of that one."""
 
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
+from clarion.gateway.subscription_routes import heard_of
 from clarion.testing import EmbeddedCluster, cluster
 from tests.gateway.asking import Asker, check_problem
 
@@ -93,3 +98,36 @@ def test_a_subscription_that_another_broker_has_just_made_is_known_at_once(broke
         assert other.post(f"/v1/subscriptions/{name}:pull", {"consumer": "c", "max_messages": 1}).status == 200
         assert other.get(f"/v1/groups/{name}").status == 200
         check_problem(other.get("/v1/subscriptions/nobodys"), 404)
+
+
+async def test_the_catalog_is_asked_once_for_all_who_wait_to_hear_of_a_name():
+    """One that does not answer costs each of them two seconds at a time, and not one after the other."""
+    asked, answers = 0, asyncio.Event()
+
+    async def look_again() -> bool:
+        nonlocal asked
+        asked += 1
+        await answers.wait()
+        return False
+
+    subscriptions: Any = SimpleNamespace(get=lambda name: None, look_again=look_again)
+    brokers: Any = SimpleNamespace(broker=SimpleNamespace(subscriptions=subscriptions))
+    hear_of = heard_of(brokers).dependency
+    waiting = [
+        asyncio.create_task(hear_of(SimpleNamespace(path_params={"name": f"nobodys-{number}"}))) for number in range(20)
+    ]
+    await asyncio.sleep(0)
+    assert asked == 1
+    waiting.pop(0).cancel()  # the client that asked has gone; what it has not heard, the others have not either
+    await asyncio.sleep(0.01)
+    assert asked == 2
+    late = asyncio.create_task(hear_of(SimpleNamespace(path_params={"name": "late"})))
+    await asyncio.sleep(0)
+    waiting.pop(0).cancel()
+    await asyncio.sleep(0.01)
+    assert asked == 3
+    answers.set()
+    await asyncio.gather(*waiting, late)
+    assert asked == 3
+    await hear_of(SimpleNamespace(path_params={"name": "nobodys"}))
+    assert asked == 4

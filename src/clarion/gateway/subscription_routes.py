@@ -183,15 +183,22 @@ def check_pulled(brokers: Brokers, name: str) -> None:
 
 
 def heard_of(brokers: Brokers) -> Any:
-    """A subscription that another broker has just made is not unknown here: the catalog is asked, by one at a time."""
-    known, asking = brokers.broker.subscriptions, asyncio.Lock()
+    """A subscription that another broker has just made is not unknown here: the catalog is asked, by one for all who
+    wait. (Each by itself would wait for all before it, while the catalog does not answer.)"""
+    asking = asyncio.Lock()
+    asked = answered = 0  # the number of the last time
 
     async def hear_of(connection: HTTPConnection) -> None:
+        nonlocal asked, answered
+        known = brokers.broker.subscriptions
         name = connection.path_params.get("name") or connection.path_params.get("group")
         if name is not None and known.get(name) is None:
+            before = asked
             async with asking:
-                if known.get(name) is None:
+                if answered <= before and known.get(name) is None:  # else somebody has asked since
+                    asked += 1
                     await known.look_again()
+                    answered = asked
 
     return Depends(hear_of)
 
