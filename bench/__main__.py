@@ -83,6 +83,9 @@ def _headline(outcome: Outcome) -> str:
 def _wanted(every: list[Experiment], patterns: list[str]) -> list[Experiment]:
     if not patterns:
         return every
+    for pattern in patterns:
+        if not any(fnmatchcase(one.id, pattern) for one in every):
+            sys.exit(f"python -m bench: no row is called {pattern}; --list names them")
     return [one for one in every if any(fnmatchcase(one.id, pattern) for pattern in patterns)]
 
 
