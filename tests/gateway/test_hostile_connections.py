@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import select
 import socket
 import time
@@ -240,3 +241,18 @@ def test_lines_that_come_in_time_are_not(api, topic, monkeypatch):
     lines = b'{"value": 1}\n' * 50_000
     answer = api.post(f"/v1/topics/{topic}/messages", lines, Content_Type="application/x-ndjson")
     assert (answer.status, len(answer.lines)) == (200, 50_000)
+
+
+def test_a_head_that_is_too_long_is_refused_as_a_problem(http_broker):
+    """On a connection that has asked before; a head that is a connection's first ends it."""
+    with connect(http_broker) as sock:
+        sock.sendall(b"GET /v1/cluster HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        assert b"200 OK" in sock.recv(1 << 16)
+        sock.sendall(b"GET /v1/cluster HTTP/1.1\r\nhost: localhost\r\nx: " + b"x" * 70_000)
+        answer = b""
+        while part := sock.recv(65536):
+            answer += part
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 431 ")
+    assert b"content-type: application/problem+json" in head
+    assert json.loads(body)["status"] == 431

@@ -21,12 +21,19 @@ from clarion.gateway.brokers import Brokers
 from clarion.gateway.front import Front
 from clarion.gateway.gates import BODY_PIECE_BYTES, PIECE_BYTES, GatedTransport, Pieces
 from clarion.gateway.memory_room import MemoryRoom
+from clarion.gateway.problems import MEDIA_TYPE, HttpProblem
 from clarion.gateway.sockets import SocketProtocol
 
 if TYPE_CHECKING:
     from clarion.gateway.door import Gateway
 
 HEAD_BYTES_MAX: Final = 64 * 1024  # of one request: names, keys and headers in a query included
+_LARGE: Final = HttpProblem(
+    431, f"a request's head has at most {HEAD_BYTES_MAX} bytes; send keys and headers in the body"
+)
+_HEAD_TOO_LARGE: Final = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\n" + (
+    f"content-type: {MEDIA_TYPE}\r\ncontent-length: {len(_LARGE.body())}\r\n\r\n".encode() + _LARGE.body()
+)
 _HEAD_SECONDS_MAX: Final = 10.0
 _KEEP_ALIVE_SECONDS: Final = 75  # as proxies and clients expect; idle ones give way to others before
 _HELD_SECONDS: Final = 1.0  # the pause of a connection that asked while HTTP was over its share, as Retry-After says
@@ -167,9 +174,7 @@ class ApiProtocol(HttpToolsProtocol):
             self._head_timer = self.loop.call_later(_HEAD_SECONDS_MAX, self.transport.abort)
 
     def _refuse_head(self) -> None:
-        self.transport.write(
-            b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-        )
+        self.transport.write(_HEAD_TOO_LARGE)
         self.transport.close()
 
     def _limit_body(self) -> None:
