@@ -33,7 +33,7 @@ BEFORE = {
         for name in ("alter", "describe", "peek", "purge", "pause", "resume", "seek", "redrive", "delete")
     },
 }
-# Pipelines run on Spark (their examples are shown to parse here; such commands are run in tests/pipeline), the demo for
+# Pipelines run on Spark (tests/pipeline/runner/test_help_examples), the demo for
 # a while (tests/cli/test_demo); brokers, and what is done to those that have stopped, have stories of their own below.
 NOT_RUN_HERE = ("pipeline", "demo", "serve", "cluster")
 
