@@ -130,6 +130,11 @@ class ReadableLog:
         for header, segment, position in self._walk(from_offset, to or self.end):
             yield header, LogPosition(header.base_offset, segment.base_offset, position)
 
+    @property
+    def start(self) -> LogPosition:
+        """Before all that is there."""
+        return LogPosition(self.start_offset, self._segments.first.base_offset, 0)
+
     def position_of(self, offset: int) -> LogPosition:
         """Where the first batch begins that reaches the offset; the end if none does."""
         for _, place in self.batch_headers(max(offset, self.start_offset)):

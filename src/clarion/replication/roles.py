@@ -8,6 +8,7 @@ its tail from the one it knew. What is older than what the partition knows alrea
 
 from __future__ import annotations
 
+from clarion.log.batch_headers import DamagedSegment
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.replication.committing import NO_STATE, CommittingPartition
 from clarion.replication.follower import Follower
@@ -80,7 +81,10 @@ class AssignedPartition(CommittingPartition):
     def restore_watermark(self, offset: int) -> None:
         """What was known to be committed before the last stop. A node that is alone commits all it has anyway."""
         if offset < self.log.next_offset:
-            self.high_watermark = self.log.position_of(offset)
+            try:
+                self.high_watermark = self.log.position_of(offset)
+            except DamagedSegment:  # it stands behind the damage: the leader says it anew, or all is filled anew
+                self.high_watermark = self.log.start
             self._uncommitted.add(self.log.end)
 
     def _end_role(self, code: ErrorCode) -> None:
