@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 from bench.arena import Arena
 from bench.experiment import Experiment, Sample
@@ -13,6 +15,8 @@ from bench.peers.process import free_port
 from bench.sizes import Sizes
 
 _TOPIC = "over-http"
+_BESIDE = ("warm", "calm", "beside")  # each reads its topic from its start
+_AROUND_SECONDS = 8.0  # HTTP's load begins before what is measured, and ends after it
 
 
 def experiments(sizes: Sizes) -> list[Experiment]:
@@ -20,7 +24,12 @@ def experiments(sizes: Sizes) -> list[Experiment]:
         _row("http-write", "HTTP, writes of 1 KB", _write(1)),
         _row("http-write-100", "HTTP, writes of 100 x 1 KB (NDJSON)", _write(100)),
         _row("http-pull", "HTTP, pulls of 100 x 1 KB, each message acknowledged", _pull),
-    ]
+        Experiment(
+            id="latency-beside-http", title=f"end to end at {sizes.latency_rate:,} messages/s beside HTTP", acks="1",
+            durability="page-cache", metrics=("calm_p99_ms", "beside_p99_ms", "p99_growth"),
+            measure=_latency_beside_http, peers=("clarion",),
+        ),
+    ]  # fmt: skip
 
 
 def _row(name: str, title: str, measure: Callable[[Arena, str], Sample]) -> Experiment:
@@ -39,6 +48,43 @@ def _write(per_request: int) -> Callable[[Arena, str], Sample]:
 
 def _pull(arena: Arena, peer: str) -> Sample:
     return _measure(arena, peer, "http-pull", 1, filled=arena.sizes.queue_messages)
+
+
+def _latency_beside_http(arena: Arena, peer: str) -> Sample:
+    """Kafka's clients, while others write over HTTP as much as they can, and at once again when they are refused."""
+    seconds = arena.sizes.latency_seconds
+    with arena.fresh(peer) as server:
+        assert isinstance(server, ClarionServer)
+        http_port = free_port()
+        server.more = ("--http", f"127.0.0.1:{http_port}")
+        server.start()
+        admin = KafkaAdmin(server.address)
+        for topic in (_TOPIC, *_BESIDE):
+            admin.create(topic)
+        admin.close()
+
+        def p99_ms(topic: str) -> float:
+            measured = arena.load(
+                server, "latency", topic=topic, rate=arena.sizes.latency_rate, seconds=seconds, acks=1
+            )
+            return measured["p99_ms"]
+
+        p99_ms("warm")
+        calm = p99_ms("calm")
+        with ThreadPoolExecutor(1) as beside:
+            asking = beside.submit(
+                run_job, "http-write", http_port=http_port, pids=server.pids, topic=_TOPIC, messages=0,
+                seconds=seconds + _AROUND_SECONDS, goes_on_when_refused=True,
+            )  # fmt: skip
+            time.sleep(_AROUND_SECONDS / 2)
+            besieged = p99_ms("beside")
+            written = asking.result()["messages_per_s"]
+    return {
+        "calm_p99_ms": calm,
+        "beside_p99_ms": besieged,
+        "p99_growth": besieged / calm,
+        "http_messages_per_s": written,
+    }
 
 
 def _measure(arena: Arena, peer: str, job: str, per_request: int, filled: int) -> Sample:
