@@ -87,6 +87,7 @@ PLAIN = {
     "wire/bridge.py": "the way of all that is neither Produce nor Fetch",
     "wire/checksum.py": "a name for a function of C",
     "wire/compression.py": "calls C for what takes its time",
+    "wire/left_out.py": "a named tuple",
     "net/tls.py": "once for each connection",
     "broker/authorizer.py": "asked when a partition is looked up, not for every request",
     "broker/broker.py": "what handlers see: attributes",
