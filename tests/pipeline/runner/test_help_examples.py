@@ -35,21 +35,21 @@ def rows_in(desk: Desk, table: str) -> int:
     return DeltaTable(folder).to_pyarrow_table().num_rows if DeltaTable.is_deltatable(str(folder)) else 0
 
 
-def test_every_example_of_the_help_works_when_it_is_pasted(tmp_path, broker):
+def test_every_example_of_the_help_works_when_it_is_pasted(tmp_path, own_server):
     desk = Desk(tmp_path)
-    desk.environment["CLARION_BOOTSTRAP"] = broker.bootstrap
+    desk.environment["CLARION_BOOTSTRAP"] = own_server.bootstrap
     (tmp_path / "errors.py").write_text(EXAMPLES[0])
     for topic in ("logs", "errors_per_minute", "events"):
-        create(broker.bootstrap, topic, 1)
-    send_messages(broker.bootstrap)
+        create(own_server.bootstrap, topic, 1)
+    send_messages(own_server.bootstrap)
 
     stream, batch, archive = [shlex.split(example)[2:] for example in examples_of("pipeline run")]
     run_until(desk, stream, lambda: rows_in(desk, "lake/errors_per_minute") == 1)
-    assert len(contents(broker.bootstrap, "errors_per_minute")) == 1
+    assert len(contents(own_server.bootstrap, "errors_per_minute")) == 1
 
     done = desk(*batch)
     assert done.returncode == 0, done.stderr
-    assert len(contents(broker.bootstrap, "errors_per_minute")) == 3, "a batch has both minutes, open or not"
+    assert len(contents(own_server.bootstrap, "errors_per_minute")) == 3, "a batch has both minutes, open or not"
 
     run_until(desk, archive, lambda: rows_in(desk, "lake/events") == 1)
 
