@@ -27,6 +27,7 @@ from clarion.cli.pipeline_options import (
 from clarion.cli.pipeline_performance import close_spark, open_spark, perform
 from clarion.cli.table import Column, clean, show_json, show_notice, show_rows
 from clarion.cli.units import duration_text
+from clarion.cli.usage_errors import did_you_mean
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -290,6 +291,9 @@ def _asked_for(words: Sequence[str], only: Sequence[str] | None) -> tuple[list[P
     if words[0] in REGISTRY and not Path(words[0]).exists():
         of_its_own = [part for each in only or () for part in ("--only", each)]
         return [_ready_made(words[0], [*words[1:], *of_its_own])], REGISTRY[words[0]].is_batch
+    if not words[0].startswith("-") and not words[0].endswith(".py") and not Path(words[0]).exists():
+        names = did_you_mean(words[0], REGISTRY) or f" ({', '.join(REGISTRY)})"
+        raise UsageError(f"{words[0]} is neither a file nor a ready-made pipeline{names}")
     for word in words:
         if word.startswith("-"):
             raise UsageError(f"No such option: {word} (see `clarion pipeline run --help`)")

@@ -58,7 +58,10 @@ def position(text: str, edge: str, now_ms: int) -> dict[str, str]:
     if text.startswith("{"):
         return {f"{edge}Offsets": _offsets(text, option)}
     strategy = {"startingOffsetsByTimestampStrategy": "latest"} if edge == "starting" else {}
-    return {f"{edge}Timestamp": str(parse_time_ms(text, now_ms)), **strategy}
+    try:
+        return {f"{edge}Timestamp": str(parse_time_ms(text, now_ms)), **strategy}
+    except UsageError as error:
+        raise UsageError(f"{option}: {error} (or {'earliest, ' if edge == 'starting' else ''}latest)") from error
 
 
 def spark_settings(conf: Sequence[str] | None) -> dict[str, str]:

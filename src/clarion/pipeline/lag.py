@@ -50,8 +50,9 @@ def partition_lag(tp: TopicPartition, position: int, end: int, first: FirstBatch
         return PartitionLag(*tp, 0, 0, 0.0)
     if first is None:
         return PartitionLag(*tp, messages, None, None)
-    waits_ms = max(now_ms - first.timestamp_ms, 0)
-    return PartitionLag(*tp, messages, round(messages * first.bytes_per_message), waits_ms / 1000)
+    # Where the producer gave it no time (-1) nobody knows since when it waits: certainly not since 1970.
+    seconds = max(now_ms - first.timestamp_ms, 0) / 1000 if first.timestamp_ms >= 0 else None
+    return PartitionLag(*tp, messages, round(messages * first.bytes_per_message), seconds)
 
 
 def first_batch(header: bytes | memoryview) -> FirstBatch | None:

@@ -149,7 +149,8 @@ class PipelineProgress:
 
     @property
     def lag_seconds(self) -> float | None:
-        return max((each.seconds for each in self.lags if each.seconds is not None), default=None)
+        behind = [each for each in self.lags if each.messages]  # if nobody knows since when, it is not nought
+        return max((each.seconds for each in behind or self.lags if each.seconds is not None), default=None)
 
     def rates(self, now: float) -> tuple[float, float]:
         """Rows in and out per second, over the last few seconds. Spark's reports come meanwhile, in another thread, and

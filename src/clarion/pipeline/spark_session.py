@@ -276,10 +276,23 @@ def worker_python() -> str | None:
     modules: every process that it starts (a dozen for two pipelines) would compile PySpark anew, which takes two
     seconds of a core instead of less than one; and it waits for ten at most. The installed ones are the same, compiled.
     """
+    if not _is_spark_installed():
+        return None
     content = _WORKER_PYTHON.format(python=shlex.quote(sys.executable))
     name = f"python-{zlib.crc32(content.encode()):08x}"
     path = cached_file(name, content, os.environ, is_program=True)
     return str(path) if path else None
+
+
+def _is_spark_installed() -> bool:
+    """Whether the PySpark beside this Python is the very Spark that will run. Where SPARK_HOME names another one, or
+    PySpark is found through PYTHONPATH alone, workers need what Spark puts on their path."""
+    import py4j
+    import pyspark
+    from pyspark.find_spark_home import _find_spark_home
+
+    files = [Path(str(each.__file__)) for each in (pyspark, py4j)]  # in a zip there are none
+    return all(each.is_file() for each in files) and files[0].parent.resolve() == Path(_find_spark_home()).resolve()
 
 
 def _settle(spark: SparkSession, chosen: Mapping[str, str]) -> None:

@@ -3,7 +3,7 @@
 checkpoint/      Spark's: where the pipeline is. Whoever deletes it starts the pipeline from its beginning.
 status.json      how the run went or goes, replaced as a whole about once a second
 run.lock         holds a pid, and is locked (flock) while that process runs the pipeline: a crash unlocks it
-spark.pid        the JVM that plays the pipeline: it may outlive a process that was killed, for a moment
+spark.pid        the JVM that plays the pipeline, and when it began: it may outlive a process that was killed
 stop-requested   there while somebody has asked that process to stop this pipeline
 spark.log        what Spark said in the last run that this pipeline was the first of
 """
@@ -18,7 +18,7 @@ import shutil
 import tempfile
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,7 +54,7 @@ class StateFolder:
         self._made = [each for each in (self.path, self.path.parent) if not each.exists()]  # by us, if anybody does
 
     def note(self, error: BaseException) -> None:
-        with self.log.open("a") as log:
+        with suppress(OSError), self.log.open("a") as log:  # a full disk
             log.write("".join(traceback.format_exception(error)))
 
     def look_through(self, spark: SparkSession) -> None:
@@ -105,13 +105,17 @@ class StateFolder:
                 self.path.parent.rmdir()
 
     def note_spark(self, pid: int) -> None:
-        self._spark.write_text(str(pid))
+        """Once: a pipeline that is started again in the same Spark needs no room on a disk that has filled up."""
+        if self.spark() != pid:
+            self._spark.write_text(f"{pid} {_began(pid)}")
 
     def spark(self) -> int | None:
-        """The JVM that plays the pipeline, if it is still there; it may be that of a run that was killed."""
+        """The JVM that plays the pipeline, if it is still there; it may be that of a run that was killed. Numbers of
+        processes are given again, after a restart of the machine or of a container to any other Java."""
         try:
-            pid = int(self._spark.read_text())
-            return pid if b"java" in Path(f"/proc/{pid}/cmdline").read_bytes() else None
+            pid, *began = self._spark.read_text().split()
+            is_it = b"java" in Path(f"/proc/{int(pid)}/cmdline").read_bytes() and began in ([], [_began(int(pid))])
+            return int(pid) if is_it else None
         except (OSError, ValueError):
             return None
 
@@ -142,11 +146,14 @@ class StateFolder:
         return self._stop.exists()
 
     def write_status(self, status: dict[str, Any]) -> None:
-        """A reader sees the old status or the new one, never half of it."""
-        handle, aside = tempfile.mkstemp(prefix=".status-", dir=self.path)
-        with os.fdopen(handle, "w") as file:
-            json.dump(status, file, indent=1, default=str)
-        os.replace(aside, self._status)
+        """A reader sees the old status or the new one, never half of it. On a full disk it is the old one, and the
+        pipeline goes on: it may have its checkpoint and its tables elsewhere."""
+        with suppress(OSError), ExitStack() as stack:
+            handle, aside = tempfile.mkstemp(prefix=".status-", dir=self.path)
+            stack.callback(Path(aside).unlink, missing_ok=True)
+            with os.fdopen(handle, "w") as file:
+                json.dump(status, file, indent=1, default=str)
+            os.replace(aside, self._status)
 
     def read_status(self) -> dict[str, Any]:
         try:
@@ -200,6 +207,14 @@ def state_folders(state_dir: Path) -> list[StateFolder]:
         return []
     folders = (StateFolder(state_dir, each.name) for each in sorted(state_dir.iterdir()) if each.is_dir())
     return [each for each in folders if each.exists]
+
+
+def _began(pid: int) -> str:
+    """When a process began, in ticks since the machine did; nothing where nobody knows."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        return ""
 
 
 def _lock(handle: int, how: int) -> bool:

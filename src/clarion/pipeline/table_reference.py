@@ -115,6 +115,8 @@ def _check(made: TableReference) -> None:
     for name in ("orderBy", "deleteWhen"):
         if made.mode != "merge" and name.lower() in {each.lower() for each in made.options}:
             raise DefinitionError(f"{where}: option {name} is for mode='merge' only")
+    if made.mode == "merge" and "sourcecolumns" in {each.lower() for each in made.options}:
+        raise DefinitionError(f"{where}: option sourceColumns is for tables that keep every row, not for mode='merge'")
     if made.key and made.mode != "merge":
         raise DefinitionError(f"{where}: key= is for mode='merge' only")
 

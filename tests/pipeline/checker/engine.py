@@ -2,9 +2,10 @@
 and only then is the batch done. Whoever dies in between comes back with the same batch. Readers and tasks travel as
 pickles."""
 
+import json
 import pickle
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +110,17 @@ class TopicSink(Sink):
 
 
 class Engine:
-    def __init__(self, bootstrap: str, topic: str, sink: Sink, chance: random.Random, **options: str) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        topic: str,
+        sink: Sink,
+        chance: random.Random,
+        note: Callable[[str], None],
+        **options: str,
+    ) -> None:
+        """`note` is told what happens, before it does."""
+        self._note = note
         self._options = {
             "bootstrap.servers": bootstrap, "subscribe": topic, "startingoffsets": "earliest", "includeheaders": "true",
             "includetopicid": "true", "failondataloss": "false", "longpollms": "1", "kafka.metadata.max.age.ms": "1",
@@ -137,9 +148,11 @@ class Engine:
                 self._done = start
                 return None
             self._planned = (start, end)
+        self._note(f"batch {self._number}: {json.dumps(self._planned[0])} to {json.dumps(self._planned[1])}")
         try:
             self._play(*self._planned, may_crash)
         except KilledError:
+            self._note("  the driver dies in it")
             self.restart()
             return None
         done, self._planned = self._planned, None

@@ -9,6 +9,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from clarion.pipeline.kafka.client import Client
 from clarion.pipeline.kafka.settings import ClientSettings
 from tests.pipeline import topics
+from tests.waiting import PATIENCE_SECONDS
 
 Place = tuple[str, int, int]  # topic id, partition, offset
 Content = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...], int]
@@ -53,7 +54,7 @@ class ModelTopic:
     def widen(self) -> None:
         self.partitions += 1
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        admin.create_partitions([NewPartitions(self.name, self.partitions)])[self.name].result(15)
+        admin.create_partitions([NewPartitions(self.name, self.partitions)])[self.name].result(PATIENCE_SECONDS)
 
     def shorten(self) -> None:
         """What retention does: the beginning of a partition goes."""
@@ -73,7 +74,7 @@ class ModelTopic:
         for _ in range(self.chance.choice((1, 3, 40, 200))):
             self._write_one(producer)
             producer.poll(0)
-        assert producer.flush(60) == 0
+        assert producer.flush(PATIENCE_SECONDS) == 0
 
     def pass_over(self, start: dict, end: dict) -> None:
         """A batch from `start` to `end` is done."""

@@ -4,12 +4,14 @@ import datetime as dt
 import json
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.errors import PySparkException
 
 from clarion.model import ids
 from clarion.pipeline.connector_options import connection_settings
+from clarion.pipeline.kafka.encode import messages
 from clarion.pipeline.kafka.producer import ProducerSettings
 from clarion.pipeline.shipping import make_known
 from clarion.pipeline.sink.rows import stage
@@ -200,6 +202,18 @@ def test_a_message_with_neither_key_nor_value_is_copied_as_it_is(bootstrap, uniq
     with kept_producer(connection_settings(where), ProducerSettings()) as writer:
         writer.write(staged.messages, [(ids.TopicPartition(unique, 0), 0)], np.arange(1))
     assert contents(bootstrap, unique) == [None, None]
+
+
+def test_a_message_without_a_time_is_copied_without_one(bootstrap, unique):
+    """Its producer gave it none (-1), and brokers take it: it must not stop a copy, nor a replay of its archive."""
+    create(bootstrap, unique)
+    where = {"bootstrap.servers": bootstrap}
+    reader = BatchReader(source_settings({**where, "subscribe": unique}))
+    value, place = pa.array([b"a", b"b"], pa.binary()), [(ids.TopicPartition(unique, 0), 0)]
+    with kept_producer(connection_settings(where), ProducerSettings()) as writer:
+        writer.write(messages(pa.nulls(2, pa.binary()), value, np.array([5, -1])), place, np.arange(2))
+    rows = [batch for task in reader.partitions() for batch in reader.read(task)]
+    assert stage(rows, first_row=0, now_ms=7, message_bytes_max=1000).messages.timestamp_ms.tolist() == [5, -1]
 
 
 @pytest.mark.parametrize(

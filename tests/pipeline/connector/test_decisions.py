@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from types import SimpleNamespace
 from uuid import UUID
 
 import pytest
@@ -11,8 +12,11 @@ from hypothesis import strategies as st
 from clarion.model.ids import TopicPartition
 from clarion.pipeline.kafka.range_progress import OffsetRange
 from clarion.pipeline.sink.writer import first_turn
+from clarion.pipeline.source import live_topics
 from clarion.pipeline.source.admission import admit
+from clarion.pipeline.source.history import SeamMovedError
 from clarion.pipeline.source.offsets import FoundTopic, Missing, Standing, StreamOffsets, forward, stand
+from clarion.pipeline.source.options import source_settings
 from clarion.pipeline.source.planning import ROWS_PER_TASK_LARGE, ROWS_PER_TASK_MIN, Tasks, plan
 from clarion.pipeline.source.stream_reader import Pace
 from tests.pipeline.kafka.messages import unhurried
@@ -237,8 +241,54 @@ def test_a_topic_that_no_broker_knows_of_keeps_its_place_and_is_told_when_it_sta
     assert missing.look(start, {}, now=100.0) == Standing(start, frozenset(), ())
     assert missing.look(start, {}, now=109.0) == Standing(start, frozenset(), ())
     assert missing.look(start, {}, now=110.0) == Standing(start, frozenset(), ("topic t is deleted",))
+    assert missing.look(start, {}, now=111.0).losses == ("topic t is deleted",), "nobody has heard it yet"
+    missing.note_told()
     assert missing.look(start, {}, now=999.0).losses == (), "told once"
     assert missing.look(start, the_topic(0), now=1000.0) == Standing(start, frozenset(at(p0=0)), ())
+
+
+def test_a_topic_that_is_not_subscribed_any_more_is_told_as_that_at_once_and_keeps_its_place():
+    start, missing = standing_at(p0=90), Missing(10.0)
+    found = missing.look(start, {}, 0.0, is_subscribed=lambda name, _: name != "t")
+    assert found.offsets == start
+    assert found.losses == (
+        "topic t was read by this query and is not among its topics any more: nothing more of it is read",
+    )
+    missing.note_told()
+    assert missing.look(start, {}, 100.0, is_subscribed=lambda name, _: name != "t").losses == (), "told once"
+
+
+def test_a_partition_that_is_not_assigned_any_more_is_told_as_that_once_and_keeps_its_place():
+    start, missing = standing_at(p0=90, p1=80), Missing(10.0)
+    found = missing.look(start, the_topic(0), 0.0, is_subscribed=lambda _, partition: partition != 1)
+    assert (found.offsets, found.present) == (start, frozenset(at(p0=90)))
+    assert found.losses == (
+        "partition t-1 was read by this query and is not among its partitions any more: nothing more of it is read",
+    )
+    missing.note_told()
+    assert missing.look(start, the_topic(0), 100.0, is_subscribed=lambda _, partition: partition != 1).losses == ()
+
+
+def test_a_log_that_was_cut_is_told_again_to_who_did_not_hear_it(monkeypatch):
+    """The archive had moved, so that who was told looked again."""
+    heard: list[str] = []
+
+    def on_loss(what: str) -> None:
+        heard.append(what)
+        if len(heard) == 1:
+            raise SeamMovedError
+
+    monkeypatch.setattr(live_topics, "ends_of_epochs", lambda _, epochs: dict.fromkeys(epochs, 50))
+    settings = source_settings({"bootstrap.servers": "127.0.0.1:1", "subscribe": "t"})
+    client = SimpleNamespace(settings=settings.client, leader_epoch=lambda *_: 2)
+    live = live_topics.LiveTopics(client, settings, on_loss)
+    live._found = the_topic(0)
+    start = StreamOffsets({"t": ID}, at(p0=90), at(p0=1))
+    with pytest.raises(SeamMovedError):
+        live._check_epochs(start)
+    live._check_epochs(start)
+    live._check_epochs(start)
+    assert len(heard) == 2
 
 
 def test_a_topic_that_came_back_is_away_anew_the_next_time():

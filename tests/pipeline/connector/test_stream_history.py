@@ -2,6 +2,7 @@
 
 import pickle
 import random
+import time
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,10 @@ from clarion.pipeline.restarting import can_be_mended
 from clarion.pipeline.source.history import HistoryReader, SeamMovedError, TaskPast
 from clarion.pipeline.source.options import source_settings
 from clarion.pipeline.source.stream_reader import StreamReader
+from tests.pipeline.connector.stream_readers import latest
 from tests.pipeline.lake.rows import SOURCE, write
 from tests.pipeline.topics import create, delete, delete_before, ends, fill
+from tests.waiting import wait_for
 
 PARTITIONS = 3
 
@@ -330,3 +333,28 @@ def test_a_past_begins_at_its_earliest_or_at_an_offset(bootstrap: str, unique: s
         Stream(bootstrap, unique, history=path, startingOffsets="latest")
     with pytest.raises(Exception, match="there is no Delta table at"):
         Stream(bootstrap, unique, history=f"{path}/nowhere")
+
+
+@pytest.mark.parametrize("archive_goes_on", [False, True])
+def test_a_topic_that_is_deleted_is_told_also_while_the_archive_goes_on(bootstrap, unique, tmp_path, archive_goes_on):
+    """The archive has grown, so the seam is looked for anew: what was about to be told then is told all the same."""
+    one, other = f"{unique}-one", f"{unique}-other"
+    for each in (one, other):
+        create(bootstrap, each)
+        fill(bootstrap, each, [b"x"] * 10)
+    archive = Archive(bootstrap, f"{one},{other}", str(tmp_path / "t"))
+    archive.step()
+    soon = {"kafka.default.api.timeout.ms": "300"}
+    stream = Stream(bootstrap, f"{one},{other}", history=str(tmp_path / "t"), **soon)
+    stream.step(4)
+    start = stream._start
+    delete(bootstrap, other)
+    latest(stream.reader, start)
+    time.sleep(0.6)  # it is away for longer than anybody has patience for
+    if archive_goes_on:
+        archive.options |= {"subscribe": one, "failOnDataLoss": "false"}
+        archive.restart()
+        fill(bootstrap, one, [b"y"] * 10)
+        archive.step()
+    with pytest.raises(DataLossError, match="is deleted"):
+        wait_for(lambda: latest(stream.reader, start) != latest(stream.reader, start), seconds=30)

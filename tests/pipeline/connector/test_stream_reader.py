@@ -1,66 +1,19 @@
 """The streaming reader with a real broker, asked in the order in which Spark asks: without Spark, so in no time."""
 
-import pickle
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
 from clarion.model.ids import TopicPartition
 from clarion.pipeline.connector_options import OptionError
 from clarion.pipeline.kafka.client import Client
-from clarion.pipeline.kafka.errors import DataLossError
 from clarion.pipeline.kafka.offsets import fetch_committed
 from clarion.pipeline.source.options import source_settings
 from clarion.pipeline.source.positions import MissingTopicError
-from clarion.pipeline.source.stream_reader import StreamReader
-from tests.pipeline.topics import create, delete, delete_before, fill, numbered
+from tests.pipeline.connector.stream_readers import add_partition, latest, offsets, read
+from tests.pipeline.topics import create, delete, fill, numbered
 from tests.waiting import wait_for
-
-Readers = Callable[..., StreamReader]
-
-
-@pytest.fixture
-def readers(bootstrap: str) -> Iterator[Readers]:
-    """Makes readers; all of them are closed at the end."""
-    made: list[StreamReader] = []
-
-    def make(topic: str, *, where: str = bootstrap, **options: str) -> StreamReader:
-        subscription = {} if "subscribePattern" in options else {"subscribe": topic}
-        given = {"bootstrap.servers": where, **subscription, **options}
-        reader = StreamReader(source_settings({name.lower(): value for name, value in given.items()}))
-        made.append(reader)
-        return reader
-
-    yield make
-    for reader in made:
-        reader.stop()
-
-
-def read(reader: StreamReader, start: dict, end: dict) -> list[bytes]:
-    """What executors read: each task by a copy of the reader that has been through a pickle."""
-    copy = pickle.loads(pickle.dumps(reader))
-    tasks = [pickle.loads(pickle.dumps(one)) for one in reader.partitions(start, end)]
-    batches = [one for task in tasks for one in copy.read(task)]
-    rows = [row for one in batches for row in one.select(["topic", "partition", "offset", "value"]).to_pylist()]
-    return [row["value"] for row in sorted(rows, key=lambda row: (row["topic"], row["partition"], row["offset"]))]
-
-
-def latest(reader: StreamReader, start: dict, limit: Any = None) -> dict:
-    return reader.latestOffset(start, limit or reader.getDefaultReadLimit())
-
-
-def add_partition(bootstrap: str, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_partitions([NewPartitions(topic, 2)])[topic].result(15)
-
-
-def offsets(document: dict, topic: str) -> dict[str, int]:
-    return {name: value for name, value in document[topic].items() if name not in ("id", "epochs")}
-
 
 # ------------------------------------------------------------------------------------------------ reading on
 
@@ -266,158 +219,3 @@ def test_a_topic_that_is_gone_does_not_keep_the_progress_of_others_from_being_st
     latest(reader, end)
     assert committed(bootstrap, unique, unique) == (4, "")
     assert "is not stored" not in caplog.text
-
-
-# ------------------------------------------------------------------------------------------------ faults
-
-
-def test_retention_that_overtook_the_stream_is_told_or_skipped(readers, bootstrap, unique):
-    create(bootstrap, unique)
-    fill(bootstrap, unique, numbered(100), **{"batch.num.messages": 10})
-    start = readers(unique, startingOffsets="earliest").initialOffset()
-    delete_before(bootstrap, unique, 40)
-    with pytest.raises(DataLossError, match=r"-0: offsets 0 to 39 are deleted, the log begins at 40"):
-        latest(readers(unique), start)
-    lenient = readers(unique, failOnDataLoss="false")
-    end = latest(lenient, start)
-    assert offsets(end, unique) == {"0": 100}
-    assert read(lenient, start, end) == numbered(100)[40:]
-    assert latest(lenient, start) == end
-
-
-def test_a_topic_made_again_is_told_or_read_from_its_beginning(readers, bootstrap, unique):
-    create(bootstrap, unique)
-    fill(bootstrap, unique, numbered(10))
-    strict, lenient = readers(unique), readers(unique, failOnDataLoss="false")
-    start = strict.initialOffset()
-    latest(strict, start)
-    latest(lenient, start)
-    delete(bootstrap, unique)
-    create(bootstrap, unique)
-    fill(bootstrap, unique, [b"new"] * 3)
-    with pytest.raises(DataLossError, match=f"topic {unique} was deleted and made again"):
-        latest(strict, start)
-    end = latest(lenient, start)
-    assert offsets(end, unique) == {"0": 3}
-    assert end[unique]["id"] != start[unique]["id"]
-    assert read(lenient, start, end) == [b"new"] * 3
-
-
-def test_a_deleted_topic_is_told_and_otherwise_keeps_its_place(readers, bootstrap, unique):
-    create(bootstrap, unique)
-    fill(bootstrap, unique, numbered(7))
-    start = latest(reader := readers(unique, startingOffsets="earliest"), reader.initialOffset())
-    delete(bootstrap, unique)
-    soon = {"kafka.default.api.timeout.ms": "300"}
-    strict = readers(unique, **soon)
-    with pytest.raises(DataLossError, match=f"topic {unique} is deleted"):
-        wait_for(lambda: latest(strict, start) != start, seconds=10)
-    lenient = readers(unique, failOnDataLoss="false", **soon)
-    assert latest(lenient, start) == start
-    assert latest(lenient, start) == start, "also when it has been told"
-    now = readers(unique)
-    now.prepareForTriggerAvailableNow()
-    with pytest.raises(DataLossError, match=f"topic {unique} is deleted"):
-        latest(now, start)
-
-
-def test_what_retention_took_from_a_new_partition_is_told_or_skipped(readers, bootstrap, unique):
-    create(bootstrap, unique)
-    start = readers(unique, startingOffsets="earliest").initialOffset()
-    add_partition(bootstrap, unique)
-    fill(bootstrap, unique, numbered(100), 1, **{"batch.num.messages": 10})
-    delete_before(bootstrap, unique, 60, 1)
-    with pytest.raises(DataLossError, match=r"-1: offsets 0 to 59 are deleted, the log begins at 60"):
-        latest(readers(unique), start)
-    lenient = readers(unique, failOnDataLoss="false")
-    assert read(lenient, start, latest(lenient, start)) == numbered(100)[60:]
-
-
-def test_a_batch_with_a_new_partition_is_the_same_after_a_restart(readers, bootstrap, unique):
-    """Planned, then retention, then the driver died: the batch that is played again must miss what is gone."""
-    create(bootstrap, unique)
-    first = readers(unique, startingOffsets="earliest")
-    start = first.initialOffset()
-    add_partition(bootstrap, unique)
-    fill(bootstrap, unique, numbered(100), 1, **{"batch.num.messages": 10})
-    end = latest(first, start)
-    delete_before(bootstrap, unique, 60, 1)
-    again = readers(unique)
-    with pytest.raises(DataLossError, match=r"-1: offsets 0 to 59 are deleted"):
-        read(again, start, end)
-
-
-def test_a_checkpoint_of_sparks_own_connector_goes_on(readers, bootstrap, unique):
-    create(bootstrap, unique, 2)
-    fill(bootstrap, unique, numbered(10))
-    reader = readers(unique)
-    theirs = {unique: {"0": 4, "1": 0}}
-    unfinished = {unique: {"0": 7, "1": 0}}
-    assert read(reader, theirs, unfinished) == numbered(10)[4:7], "a batch that was planned before the move"
-    end = latest(reader, unfinished)
-    assert offsets(end, unique) == {"0": 10, "1": 0}
-    assert read(reader, unfinished, end) == numbered(10)[7:]
-    assert end[unique]["id"] == readers(unique).initialOffset()[unique]["id"]
-
-
-def test_a_broker_that_restarts_is_waited_for(own_server, readers, unique):
-    create(own_server.bootstrap, unique)
-    fill(own_server.bootstrap, unique, numbered(10))
-    reader = readers(unique, where=own_server.bootstrap, startingOffsets="earliest", groupId=unique)
-    start = reader.initialOffset()
-    end = latest(reader, start)
-    own_server.restart(kill=True)
-    fill(own_server.bootstrap, unique, numbered(10))
-    later = wait_for(lambda: found if (found := latest(reader, end)) != end else None, seconds=30)
-    assert offsets(later, unique) == {"0": 20}
-    assert read(reader, start, later) == numbered(10) * 2
-
-
-def cut(server, topic: str, offset: int) -> None:
-    """The broker dies and its disk has lost the end of a log: everything from this offset on."""
-    server.kill9()
-    log = server.data_dir / f"{topic}-0" / f"{0:020}.log"
-    raw, at = log.read_bytes(), 0
-    while at < len(raw) and int.from_bytes(raw[at : at + 8], "big") < offset:
-        at += 12 + int.from_bytes(raw[at + 8 : at + 12], "big")
-    log.write_bytes(raw[:at])
-    server.start()
-
-
-def up_to_now(reader: StreamReader) -> StreamReader:
-    reader.prepareForTriggerAvailableNow()
-    return reader
-
-
-def test_a_log_that_was_cut_and_written_anew_is_noticed(readers, own_server, unique):
-    """It is as long as it was, and longer: only the leader's terms tell that what was read is not what is there."""
-    where = own_server.bootstrap
-    create(where, unique)
-    for number in range(10):
-        fill(where, unique, [b"first %d" % number])
-    reader = readers(unique, where=where, startingOffsets="earliest")
-    end = latest(reader, reader.initialOffset())
-    assert (offsets(end, unique), end[unique]["epochs"].keys()) == ({"0": 10}, {"0"})
-    assert latest(reader, end) == end
-
-    cut(own_server, unique, 6)
-    without_terms = {unique: {name: value for name, value in end[unique].items() if name != "epochs"}}
-    with pytest.raises(DataLossError, match="the log ends at 6, before offset 10"):
-        latest(up_to_now(readers(unique, where=where)), without_terms)
-    lenient = up_to_now(readers(unique, where=where, failOnDataLoss="false"))
-    assert [offsets(latest(lenient, without_terms), unique) for _ in range(2)] == [{"0": 10}] * 2
-    for number in range(8):
-        fill(where, unique, [b"second %d" % number])
-
-    with pytest.raises(DataLossError, match="the log was cut at offset 6 and written anew"):
-        latest(readers(unique, where=where), end)
-    with pytest.raises(DataLossError, match="the log was cut at offset 6 and written anew"):
-        latest(up_to_now(readers(unique, where=where)), end)
-    forgiving = readers(unique, where=where, failOnDataLoss="false")
-    after = latest(forgiving, end)
-    assert offsets(after, unique) == {"0": 14}
-    assert read(forgiving, end, after) == [b"second %d" % number for number in range(4, 8)]
-    assert after[unique]["epochs"]["0"] > end[unique]["epochs"]["0"]
-    own_server.restart()
-    assert latest(readers(unique, where=where), after) == after  # a new leader that has all of it is nobody's loss
-    assert latest(up_to_now(readers(unique, where=where)), after) == after

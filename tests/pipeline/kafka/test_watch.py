@@ -1,8 +1,11 @@
 """The long poll over several leaders: whoever has news is heard at once, whoever has none keeps its question."""
 
+import os
+import resource
 import select
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -72,6 +75,33 @@ def test_news_of_one_leader_do_not_wait_for_the_other(servers):
     watch.close()
 
 
+def test_a_driver_with_thousands_of_open_files_hears_news(servers):
+    with many_open_files(1_100):
+        brokers = TwoBrokers(servers)
+        watch = Watch(brokers, READ_COMMITTED)
+        fill(servers[1].bootstrap, "t1", numbered(5))
+        news = watch.poll(brokers.positions, PATIENCE_MS)
+        assert {tp.topic: one.end_offset for tp, one in news.items()} == {"t1": 5}
+        watch.close()
+
+
+def is_readable(connection: BrokerConnection) -> bool:
+    looking = select.poll()
+    looking.register(connection, select.POLLIN)
+    return bool(looking.poll(0))
+
+
+@contextmanager
+def many_open_files(count: int) -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4 * count)), hard))
+    with ExitStack() as stack:
+        for _ in range(count):
+            stack.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+        yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
 def test_silence_ends_with_the_wait(servers):
     brokers = TwoBrokers(servers)
     watch = Watch(brokers, READ_COMMITTED)
@@ -88,9 +118,7 @@ def test_a_look_does_not_wait_and_takes_no_old_answer_for_news(servers):
     assert {one.end_offset for one in watch.look(brokers.positions).values()} == {0}
     watch.poll(brokers.positions, 1, 50)  # both keep the question for a while, and answer that there is nothing
     for poll in watch._polls.values():
-        wait_for(
-            lambda poll=poll: select.select([poll.connection], [], [], 0)[0], what="the answer to the old question"
-        )
+        wait_for(lambda poll=poll: is_readable(poll.connection), what="the answer to the old question")
     fill(servers[1].bootstrap, "t1", numbered(5))
     assert {tp.topic: one.end_offset for tp, one in watch.look(brokers.positions).items()} == {"t0": 0, "t1": 5}
     watch.poll(brokers.positions, 1, PATIENCE_MS)  # the first keeps its question now

@@ -56,7 +56,7 @@ def test_a_task_leaves_one_file_per_partition_with_bounds_and_origins(tmp_path: 
 
     assert [each.partition_values for each in closed] == [{"date": "2026-11-01"}, {"date": "2026-11-02"}]
     assert [each.rows for each in closed] == [100, 50]
-    assert ranges == [SourceRange(Origin("events", "id-1", 0), 0, 150)]
+    assert ranges == [SourceRange(Origin("events", "id-1", 0), 0, 150, rows=150)]
     first = json.loads(closed[0].statistics)
     assert first["numRecords"] == 100
     assert (first["minValues"]["offset"], first["maxValues"]["offset"]) == (0, 99)
@@ -153,6 +153,6 @@ def test_a_date_that_no_calendar_has_names_no_folder() -> None:
 
 def test_ranges_of_one_origin_become_one() -> None:
     here, there = Origin("events", "id-1", 0), Origin("events", "id-2", 0)
-    parts = [SourceRange(here, 5, 9), SourceRange(there, 0, 3), SourceRange(here, 2, 4)]
+    parts = [SourceRange(here, 5, 9, rows=4), SourceRange(there, 0, 3, rows=3), SourceRange(here, 2, 4, rows=1)]
 
-    assert united(parts) == [SourceRange(here, 2, 9), SourceRange(there, 0, 3)]
+    assert united(parts) == [SourceRange(here, 2, 9, rows=5), SourceRange(there, 0, 3, rows=3)]

@@ -111,6 +111,17 @@ def test_what_a_table_has_seen_of_a_partition_never_becomes_less(users):
     assert (delta.next_offset(opened, one), delta.next_offset(opened, other)) == (100, 5)
 
 
+def test_a_batch_whose_number_is_known_is_merged_if_it_has_messages_that_are_not(users):
+    """The machine stopped, and its checkpoint lost the batch that the table has."""
+    here = Origin("t", "id", 0)
+    rule, batch = ordered(("user",), ("ts",), deletes=False), WriterBatch("query", 7)
+    assert merge(users, pa.table({"user": ["ann"], "ts": [1]}), rule, batch=batch, ranges=[SourceRange(here, 0, 10)])
+    again = pa.table({"user": ["ann"], "ts": [2]})
+    assert not merge(users, again, rule, batch=batch, ranges=[SourceRange(here, 0, 10)])
+    assert merge(users, again, rule, batch=batch, ranges=[SourceRange(here, 0, 20)])
+    assert not merge(users, again, rule, batch=batch)
+
+
 def age_removals(options: TableOptions) -> None:
     """As if the log had been written hours ago: vacuum goes by the time that a removal says."""
     for each in Path(options.path, "_delta_log").glob("*.json"):

@@ -3,7 +3,9 @@
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
+import pyarrow as pa
 import pytest
 
 from clarion.pipeline.lake import delta, snapshots
@@ -11,6 +13,7 @@ from clarion.pipeline.lake.commits import WriterBatch
 from clarion.pipeline.lake.compaction import compact
 from clarion.pipeline.lake.errors import LakeError
 from clarion.pipeline.lake.history import Span, history, may_hold, read_in_order
+from clarion.pipeline.lake.location import Location
 from clarion.pipeline.lake.options import TableOptions
 from clarion.pipeline.lake.ranges import Origin, transaction_name
 from clarion.pipeline.lake.snapshots import snapshot
@@ -104,3 +107,50 @@ def test_the_past_is_read_in_its_order_from_files_that_overlap(table: TableOptio
     ]
 
     assert found == list(range(33, 97))
+
+
+def test_rows_of_a_past_that_wait_for_earlier_ones_are_left_alone(table: TableOptions, monkeypatch) -> None:
+    """Two partitions in every file, one of them far ahead: by its offsets no file is known to be the next."""
+    for number in range(12):
+        ahead = messages(1_000 + number * 5, 5, partition=1)
+        write(table, messages(number * 5, 5), ahead, batch=WriterBatch("query", number))
+    touched = 0
+
+    def watched(tables: list[pa.Table], real=pa.concat_tables, **options: str) -> pa.Table:
+        nonlocal touched
+        touched += sum(each.num_rows for each in tables)
+        return real(tables, **options)
+
+    files = history(table.location, [HERE]).files
+    schema = messages(0, 1).schema.remove(messages(0, 1).schema.get_field_index("date"))
+    monkeypatch.setattr(pa, "concat_tables", watched)
+    there = HERE._replace(partition=1)
+    found = [each["offset"] for each in read_in_order(table.location, files, there, Span(1_000, 1_060), schema)]
+
+    assert [offset for each in found for offset in each.to_pylist()] == list(range(1_000, 1_060))
+    assert touched == 60
+
+
+@pytest.mark.parametrize("has_firsts", [False, True])
+def test_a_past_of_many_small_files_has_few_of_them_open_at_once(table: TableOptions, monkeypatch, has_firsts) -> None:
+    """`has_firsts`: in each there is the first message of another partition, so that all begin with the same offset."""
+    for number in range(12):
+        more = [messages(0, 1, partition=1 + number)] if has_firsts else []
+        write(table, messages(number * 5, 5), *more, batch=WriterBatch("query", number))
+    opened: list[IO[bytes]] = []
+    most = 0
+
+    def watched(location: Location, path: str, real=Location.open) -> IO[bytes]:
+        nonlocal most
+        opened.append(real(location, path))
+        most = max(most, sum(not each.closed for each in opened))
+        return opened[-1]
+
+    files = history(table.location, [HERE]).files
+    monkeypatch.setattr(Location, "open", watched)
+    schema = messages(0, 1).schema.remove(messages(0, 1).schema.get_field_index("date"))
+    found = [each["offset"].to_pylist() for each in read_in_order(table.location, files, HERE, Span(0, 60), schema)]
+
+    assert [offset for each in found for offset in each] == list(range(60))
+    assert (len(opened), all(each.closed for each in opened)) == (12, True)
+    assert most <= 2, "a stream's files follow each other, and there may be more than a process may open"

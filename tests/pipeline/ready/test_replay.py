@@ -5,11 +5,13 @@ from collections import defaultdict
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
+from pyspark.sql.functions import lit
 from pyspark.sql.types import StringType, StructField, StructType
 
 from clarion.pipeline import archive, replay
 from clarion.pipeline.definition import BATCH, RunSettings
 from clarion.pipeline.ready.columns import fields_of_archive
+from clarion.pipeline.ready.replay import in_order, oldest
 from tests.pipeline.ready.conftest import NOON
 
 
@@ -101,3 +103,15 @@ def test_what_is_no_archive_cannot_be_replayed(house, unique: str) -> None:
     refused = house.try_to_run(replay(house.lake("nowhere"), unique), BATCH)
 
     assert "there is no table at" in refused.progresses[0].last_error
+
+
+def test_messages_without_a_time_make_a_topic_neither_older_nor_oldest(spark) -> None:
+    """Their producer gave them none (-1): a topic that was made anew still comes after the one it replaced."""
+    noon, none = datetime.fromtimestamp(NOON / 1000, UTC), datetime.fromtimestamp(-0.001, UTC)
+    later = noon + timedelta(hours=1)
+    rows = [("t", "a", 0, 0, noon, b"old"), ("t", "b", 0, 0, later, b"new"), ("t", "b", 0, 1, none, b"newest")]
+    columns = "topic string, topic_id string, partition int, offset long, timestamp timestamp, value binary"
+    df = spark.createDataFrame(rows, columns).withColumn("key", lit(b"key"))
+    assert [bytes(row.value) for row in in_order(df, 1, by_partition=False).collect()] == [b"old", b"new", b"newest"]
+    assert oldest(df) == noon
+    assert oldest(df.where("value = 'newest'")) > later, "sent now, it is as old as now"

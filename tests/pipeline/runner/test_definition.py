@@ -83,6 +83,10 @@ def test_update_mode_goes_to_topics_and_to_tables_that_merge():
         (lambda: table("t", mode="merge"), "needs key="),
         (lambda: table("t", key="a"), "mode='merge' only"),
         (lambda: table("t", options={"orderBy": "a"}), "orderBy is for mode='merge' only"),
+        (
+            lambda: table("t", mode="merge", key="a", options={"orderBy": "a", "sourceColumns": "a,b,c,d"}),
+            "sourceColumns is for tables that keep every row",
+        ),
         (lambda: declare(writes=table("t", mode="merge", key="a")), "only update .*option orderBy which row"),
     ],
 )

@@ -164,6 +164,26 @@ def test_wrong_words_end_with_status_2_in_one_line(words, tmp_path):
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (
+            ["archve", "--topic", "a", "--table", "t"],
+            "archve is neither a file nor a ready-made pipeline (did you mean archive?)",
+        ),
+        (["nothing"], "nothing is neither a file nor a ready-made pipeline (archive, replay, rollup, latest)"),
+        (
+            ["latest", "--topic", "a", "--table", "t", "--from", "yesterday"],
+            "--from: 'yesterday' is not a time; write for example -5m",
+        ),
+    ],
+)
+def test_a_word_that_is_misspelt_is_the_one_that_is_named(words, told, tmp_path):
+    done = command("pipeline", "run", *words)
+    assert done.returncode == 2
+    assert told in done.stderr
+
+
 @pytest.mark.parametrize("name", ["archive", "latest"])
 def test_wrong_fields_are_refused_by_the_name_of_the_option(name):
     """`json=` is what a Python file says; `--json` asks for reports."""

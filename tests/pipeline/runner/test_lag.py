@@ -98,6 +98,14 @@ def test_a_clock_that_is_behind_that_of_the_producer_makes_no_negative_lag():
     assert partition_lag(Place("t", 0), 5, 9, future, NOW_MS) == PartitionLag("t", 0, 4, 40, 0.0)
 
 
+def test_a_message_without_a_time_does_not_wait_since_1970():
+    """Its producer gave it none (-1): how many wait is known, since when is not."""
+    assert partition_lag(Place("t", 0), 5, 9, FirstBatch(10.0, -1), NOW_MS) == PartitionLag("t", 0, 4, 40, None)
+    progress = PipelineProgress("p")
+    progress.tell_lag([PartitionLag("t", 0, 4, 40, None), PartitionLag("t", 1, 0, 0, 0.0)])
+    assert progress.lag_seconds is None, "the table is not up to date"
+
+
 def test_the_watch_looks_until_its_block_ends(bootstrap):
     create(bootstrap, "logs", 1)
     write(bootstrap, "logs", 0, 4)

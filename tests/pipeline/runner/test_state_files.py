@@ -1,7 +1,10 @@
 """A pipeline's folder: one process at a time, a status that is whole, a reset that forgets."""
 
+import errno
+import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -59,6 +62,23 @@ def test_a_status_is_read_as_it_was_written_and_leaves_nothing_aside(folder):
     assert [each.name for each in folder.path.iterdir()] == ["status.json"]
 
 
+def full(*_: object, **__: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_full_disk_leaves_the_old_status_and_the_pipeline_alone(folder, monkeypatch):
+    folder.path.mkdir()
+    folder.write_status({"number": 1})
+
+    monkeypatch.setattr(json, "dump", full)
+    folder.write_status({"number": 2})
+    monkeypatch.setattr(Path, "open", full)
+    folder.note(ValueError("whatever"))
+    monkeypatch.undo()
+    assert folder.read_status() == {"number": 1}
+    assert [each.name for each in folder.path.iterdir()] == ["status.json"]
+
+
 def test_a_batch_is_in_flight_between_its_plan_and_its_commit(folder):
     for log in ("offsets", "commits"):
         (folder.checkpoint / log).mkdir(parents=True)
@@ -82,7 +102,7 @@ def test_a_reset_forgets_the_checkpoint_and_the_status(folder):
     assert folder.read_status() == {}
 
 
-def test_the_spark_of_a_killed_run_is_seen_until_it_is_gone(folder, tmp_path):
+def test_the_spark_of_a_killed_run_is_seen_until_it_is_gone(folder, tmp_path, monkeypatch):
     java = tmp_path / "java"
     java.symlink_to("/bin/sleep")
     folder.path.mkdir()
@@ -90,6 +110,16 @@ def test_the_spark_of_a_killed_run_is_seen_until_it_is_gone(folder, tmp_path):
     with subprocess.Popen([java, "60"]) as other:
         folder.note_spark(other.pid)
         wait_for(lambda: folder.spark() == other.pid)
+        with monkeypatch.context() as patched:
+            patched.setattr(Path, "write_text", full)
+            folder.note_spark(other.pid)  # as a restart of the pipeline in the same Spark does
+        assert folder.spark() == other.pid
+        # Another Java that has got the number of one that is gone, after a restart of the machine or the container.
+        pid_file = folder.path / "spark.pid"
+        pid_file.write_text(f"{other.pid} 1")
+        assert folder.spark() is None
+        pid_file.write_text(str(other.pid))
+        assert folder.spark() == other.pid, "as earlier versions wrote it"
         other.kill()
     assert folder.spark() is None
 

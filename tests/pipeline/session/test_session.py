@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pyspark
 import pytest
@@ -100,6 +101,20 @@ def test_workers_import_the_installed_pyspark_however_often_spark_puts_its_zip_o
         check=True,
     )
     assert json.loads(done.stdout) == [f"{ours}:/theirs", ["-c", "a  b"]]
+
+
+def test_workers_of_a_spark_that_is_not_installed_keep_its_zips(monkeypatch, tmp_path):
+    """Else they would have no PySpark at all, or that of another version than the JVM's."""
+    assert worker_python() is not None
+    monkeypatch.setattr("py4j.__file__", "/opt/spark/python/lib/py4j-0.10.9.9-src.zip/py4j/__init__.py")
+    assert worker_python() is None
+    monkeypatch.undo()
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    assert worker_python() is None
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path / "nowhere"))
+    assert worker_python() is None, "whoever starts Spark says which program is not there"
+    monkeypatch.setenv("SPARK_HOME", str(Path(pyspark.__file__).parent))
+    assert worker_python() is not None
 
 
 def test_options_for_java_come_after_ours_and_logs_stay_quiet(monkeypatch):

@@ -52,8 +52,14 @@ def _list_missing(
         for tp, error_code, offset in _ask_leader(client, leader, asked, isolation):
             if error_code:
                 client.forget_leaders([tp.topic])
-                raise refusal(error_code, f"offsets of {tp}")
+                raise refusal(_unless_missing(error_code), f"offsets of {tp}")
             found[tp] = offset
+
+
+def _unless_missing(error_code: int) -> int:
+    """A leader may not know yet of a topic or partition that was just made: whether it is there the metadata say, which
+    are asked for again before the next try."""
+    return ErrorCode.NOT_LEADER_OR_FOLLOWER if error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else error_code
 
 
 def _ask_leader(
@@ -104,7 +110,7 @@ def ends_of_epochs(client: Client, epochs: Mapping[TopicPartition, int]) -> dict
             for topic, (error_code, partition, end_offset) in _read_topics(answer, read):
                 if error_code:
                     client.forget_leaders([topic])
-                    raise refusal(error_code, f"epochs of {topic}-{partition}")
+                    raise refusal(_unless_missing(error_code), f"epochs of {topic}-{partition}")
                 if end_offset >= 0:
                     found[TopicPartition(topic, partition)] = end_offset
 

@@ -147,8 +147,11 @@ class Watch:
         buffered = [poll for poll in polls if poll.connection.has_buffered]
         if buffered:
             return buffered
-        readable, _, _ = select.select([poll.connection for poll in polls], [], [], wait_ms / 1000)
-        return [poll for poll in polls if poll.connection in readable]
+        waiting = select.poll()  # `select` knows no descriptor over 1,023, and a driver may have thousands open
+        for poll in polls:
+            waiting.register(poll.connection, select.POLLIN)
+        readable = {descriptor for descriptor, _ in waiting.poll(wait_ms)}
+        return [poll for poll in polls if poll.connection.fileno() in readable]
 
     def _read(self, part: Fetched, frame: memoryview) -> News:
         end = part.last_stable_offset if self._isolation == READ_COMMITTED else part.high_watermark

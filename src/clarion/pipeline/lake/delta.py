@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection, Iterable
-from functools import partial
-from typing import Final
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import cache, partial
+from typing import Any, Final
 from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.transaction import AddAction
+from pyarrow.dataset import field
 
 from clarion.pipeline.lake.commits import Commit, WriterBatch, is_there
 from clarion.pipeline.lake.errors import LakeError, LakeRetryError
@@ -100,7 +101,8 @@ def commit(options: TableOptions, work: Commit) -> bool:
     for attempt in range(ATTEMPTS_MAX):
         try:
             table = grown(opened_or_created(options, work.schema), options, work.schema)
-            if is_there(work, table.transaction_version, partial(span_of, table)):
+            has_rows_of = partial(_has_rows_of, cache(table.to_pyarrow_dataset), options.source_columns)
+            if is_there(work, table.transaction_version, partial(span_of, table), has_rows_of):
                 remove_uncommitted(options.location, work.files)
                 return False
             with telling(options.location):
@@ -138,6 +140,15 @@ def span_of(table: DeltaTable, origin: Origin) -> tuple[int, int] | None:
     """From where to where the table holds a partition; None: it holds nothing of it."""
     end = next_offset(table, origin)
     return None if end is None else (first_offset(table, origin) or 0, end)
+
+
+def _has_rows_of(dataset: Callable[[], Any], columns: Sequence[str], part: SourceRange) -> bool:
+    """Whether the table has as many rows of these messages as the batch. `columns` as in `ranges_of`."""
+    topic, topic_id, partition, offset = (field(name) for name in columns)
+    ids = [part.origin.topic_id, None] if not part.origin.topic_id else [part.origin.topic_id]
+    wanted = (topic == part.origin.topic) & topic_id.isin(ids) & (partition == part.origin.partition)
+    inside = (offset >= part.first_offset) & (offset < part.next_offset)
+    return bool(dataset().count_rows(filter=wanted & inside) >= part.rows)
 
 
 def transactions(

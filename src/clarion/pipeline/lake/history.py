@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from heapq import heappop, heappush
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -104,22 +105,50 @@ def read_in_order(
 ) -> Iterator[pa.RecordBatch]:
     """One partition's messages as they were in its log. Files and their row groups may overlap (a folder per day, a
     compaction), so rows wait until no row group can hold an earlier one."""
-    with ExitStack() as stack:
-        groups = []
-        for file in files:
-            opened = stack.enter_context(pq.ParquetFile(stack.enter_context(location.open(file.path))))
-            groups += [(low, opened, nth) for low, nth in _row_groups(opened, span)]
-        waiting: list[pa.Table] = []
-        for low, opened, nth in sorted(groups, key=lambda each: each[0]):
-            rows, waiting = _parted(waiting, low)
-            yield from _batches(rows, schema)
-            read = opened.read_row_group(nth, columns=_columns_of(opened, schema))
-            waiting += [
-                pa.Table.from_batches([found])
-                for batch in read.to_batches()
-                if (found := batch.filter(pa.array(_mask(batch, {origin: span})))).num_rows
-            ]
-        yield from _batches(_parted(waiting, span.next_offset)[0], schema)
+    waiting = _WaitingRows()
+    for low, opened, nth in _groups_in_order(location, files, span):
+        yield from _batches(waiting.before(low), schema)
+        for batch in opened.read_row_group(nth, columns=_columns_of(opened, schema)).to_batches():
+            found = batch.filter(pa.array(_mask(batch, {origin: span})))
+            if found.num_rows:
+                waiting.add(pa.Table.from_batches([found]))
+    yield from _batches(waiting.before(span.next_offset), schema)
+
+
+class _OpenParquet:
+    def __init__(self, location: Location, file: TableFile) -> None:
+        with ExitStack() as stack:
+            self.parquet = stack.enter_context(pq.ParquetFile(stack.enter_context(location.open(file.path))))
+            self.close = stack.pop_all().close
+
+
+def _groups_in_order(
+    location: Location, files: Sequence[TableFile], span: Span
+) -> Iterator[tuple[int, pq.ParquetFile, int]]:
+    """Row groups by the smallest offset that they may hold. That of a file is known before it is opened, and it is open
+    only while groups of it are to be read: an archive may have more files than a process may open."""
+    unopened = sorted(files, key=lambda each: _lowest(each, span), reverse=True)
+    groups: list[tuple[int, int, int]] = []  # the smallest offset, which file, which group of it
+    opened: dict[int, _OpenParquet] = {}
+    try:
+        while unopened or groups:
+            if unopened and (not groups or _lowest(unopened[-1], span) < groups[0][0]):
+                number = len(unopened)
+                opened[number] = _OpenParquet(location, unopened.pop())
+                for low, nth in _row_groups(opened[number].parquet, span):
+                    heappush(groups, (low, number, nth))
+            else:
+                low, number, nth = heappop(groups)
+                yield low, opened[number].parquet, nth
+            if all(number != each[1] for each in groups):
+                opened.pop(number).close()
+    finally:
+        for each in opened.values():
+            each.close()
+
+
+def _lowest(file: TableFile, span: Span) -> int:
+    return int(json.loads(file.statistics).get("minValues", {}).get("offset", span.first_offset))
 
 
 def _row_groups(opened: pq.ParquetFile, span: Span) -> Iterator[tuple[int, int]]:
@@ -133,14 +162,31 @@ def _row_groups(opened: pq.ParquetFile, span: Span) -> Iterator[tuple[int, int]]
             yield low, nth
 
 
-def _parted(waiting: Sequence[pa.Table], low: int) -> tuple[pa.Table | None, list[pa.Table]]:
-    """The rows before this offset in their order, and the others."""
-    if not waiting:
-        return None, []
-    rows = pa.concat_tables(waiting, promote_options="default")
-    is_before = pc.less(rows["offset"], low)
-    later = rows.filter(pc.invert(is_before))
-    return rows.filter(is_before).sort_by("offset"), [later] if later.num_rows else []
+class _WaitingRows:
+    """Rows for which there may be earlier ones. Whoever takes some touches none that stay: where a file holds several
+    partitions, the small offsets of one keep all rows of another waiting, from thousands of files."""
+
+    def __init__(self) -> None:
+        self._pieces: list[tuple[int, int, pa.Table]] = []  # the first offset, the how manieth, rows by offset
+        self._count = 0
+
+    def add(self, rows: pa.Table) -> None:
+        self._push(rows.sort_by("offset"))
+
+    def _push(self, rows: pa.Table) -> None:
+        self._count += 1
+        heappush(self._pieces, (rows["offset"][0].as_py(), self._count, rows))
+
+    def before(self, offset: int) -> pa.Table | None:
+        """The rows before this offset, in their order."""
+        found = []
+        while self._pieces and self._pieces[0][0] < offset:
+            rows = heappop(self._pieces)[2]
+            count = int(np.searchsorted(rows["offset"].to_numpy(), offset))
+            found.append(rows.slice(0, count))
+            if count < rows.num_rows:
+                self._push(rows.slice(count))
+        return pa.concat_tables(found, promote_options="default").sort_by("offset") if found else None
 
 
 def _batches(rows: pa.Table | None, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

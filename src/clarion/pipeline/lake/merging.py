@@ -10,14 +10,15 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import CommitFailedError
 
-from clarion.pipeline.lake.commits import WriterBatch
-from clarion.pipeline.lake.delta import ATTEMPTS_MAX, PAUSE_SECONDS, grown, opened_or_created, transactions
+from clarion.pipeline.lake.commits import WriterBatch, is_done, is_held
+from clarion.pipeline.lake.delta import ATTEMPTS_MAX, PAUSE_SECONDS, grown, opened_or_created, span_of, transactions
 from clarion.pipeline.lake.errors import LakeError, LakeRetryError
 from clarion.pipeline.lake.location import telling
 from clarion.pipeline.lake.options import TableOptions
@@ -95,8 +96,7 @@ def merge(
     for attempt in range(ATTEMPTS_MAX):
         try:
             table = grown(opened_or_created(options, kept), options, kept)
-            known = table.transaction_version(batch.app_id) if batch else None
-            if batch is not None and known is not None and known >= batch.version:
+            if is_done(batch, table.transaction_version) and is_held(ranges, partial(span_of, table)):
                 return False
             remembered = CommitProperties(app_transactions=transactions(table, batch, ranges))
             with telling(options.location):

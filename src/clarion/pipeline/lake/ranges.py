@@ -28,17 +28,20 @@ class SourceRange(NamedTuple):
     origin: Origin
     first_offset: int
     next_offset: int
+    rows: int = 0  # as far as somebody counted them
 
 
 def ranges_of(table: pa.Table, columns: Sequence[str]) -> list[SourceRange]:
     """`columns`: the names of topic, topic id, partition and offset."""
     topic, topic_id, partition, offset = columns
-    found = table.group_by([topic, topic_id, partition]).aggregate([(offset, "min"), (offset, "max")])
+    figures = [(offset, what) for what in ("min", "max", "count")]
+    found = table.group_by([topic, topic_id, partition]).aggregate(figures)
     return [
         SourceRange(
             origin=Origin(row[topic], row[topic_id] or "", row[partition]),
             first_offset=row[f"{offset}_min"],
             next_offset=row[f"{offset}_max"] + 1,
+            rows=row[f"{offset}_count"],
         )
         for row in found.to_pylist()
     ]
@@ -48,7 +51,7 @@ def united(ranges: Iterable[SourceRange]) -> list[SourceRange]:
     """One range per origin that spans all of its pieces."""
     spans: dict[Origin, SourceRange] = {}
     for each in ranges:
-        known = spans.get(each.origin, each)
+        known = spans.get(each.origin, each._replace(rows=0))
         first, end = min(known.first_offset, each.first_offset), max(known.next_offset, each.next_offset)
-        spans[each.origin] = SourceRange(each.origin, first, end)
+        spans[each.origin] = SourceRange(each.origin, first, end, known.rows + each.rows)
     return sorted(spans.values())

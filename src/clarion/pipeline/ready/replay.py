@@ -172,7 +172,8 @@ def in_order(df: DataFrame, tasks: int, *, by_partition: bool) -> DataFrame:
     """All of a key in one task, in the order it had. A topic that was made anew comes after the one it replaced."""
     from pyspark.sql import functions as F
 
-    ages = df.groupBy("topic", "topic_id").agg(F.min("timestamp").alias("first")).orderBy("first").collect()
+    first = F.min(F.when(_has_time(), F.col("timestamp"))).alias("first")
+    ages = df.groupBy("topic", "topic_id").agg(first).orderBy("first").collect()
     ids = F.array(*[F.lit(f"{row.topic}/{row.topic_id}") for row in ages] or [F.lit("")])
     age = F.array_position(ids, F.concat_ws("/", "topic", "topic_id"))
     whose = F.col("partition") if by_partition else F.coalesce("key", F.col("partition").cast("string").cast("binary"))
@@ -197,10 +198,19 @@ def pacer(rate: float) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Recor
     return paced
 
 
-def oldest(messages: DataFrame) -> datetime | None:
+def _has_time() -> Column:
+    """Whether a message has a time: Kafka's word for none is -1 ms."""
     from pyspark.sql import functions as F
 
-    found = messages.agg(F.unix_micros(F.min("timestamp"))).first()
+    return F.col("timestamp") >= F.timestamp_millis(F.lit(0))
+
+
+def oldest(messages: DataFrame) -> datetime | None:
+    """One without a time is as old as it is in the topic."""
+    from pyspark.sql import functions as F
+
+    time_or_now = F.when(_has_time(), F.col("timestamp")).otherwise(F.current_timestamp())
+    found = messages.agg(F.unix_micros(F.min(time_or_now))).first()
     return None if found is None or found[0] is None else datetime.fromtimestamp(found[0] / 1e6, UTC)
 
 

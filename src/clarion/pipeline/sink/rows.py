@@ -32,6 +32,7 @@ _TEXT: Final = (StringType, BinaryType)
 # What a row read from a topic has and a row written to one cannot choose. They are allowed, so that a topic can be
 # copied.
 _READ_ONLY: Final = ("offset", "timestampType")
+NO_TIMESTAMP: Final = -1  # of messages whose producer gave them none: a copy has none, either
 
 
 def check_columns(schema: StructType, topic: str | None) -> None:
@@ -108,7 +109,7 @@ def stage(batches: Sequence[pa.RecordBatch], *, first_row: int, now_ms: int, mes
         _check_headers(headers, first_row)
         headers = headers.cast(HEADERS_TYPE)
     times = _milliseconds(columns.get("timestamp"), count, now_ms)
-    _refuse_where(times < 0, first_row, "has a timestamp before 1970, which a message cannot have")
+    _refuse_where(times < NO_TIMESTAMP, first_row, "has a timestamp before 1970, which a message cannot have")
     rows = messages(key, value, times, headers)
     sizes = size_bounds(rows)
     _refuse_where(

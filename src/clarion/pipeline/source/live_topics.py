@@ -8,15 +8,15 @@ retention has overtaken; a log that lost its end) is told to `on_loss`, which ra
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Final, TypeVar
 from uuid import UUID
 
-from clarion.model.errors import ErrorCode
+from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import TopicPartition
 from clarion.pipeline.kafka.client import Client
-from clarion.pipeline.kafka.errors import refusal
-from clarion.pipeline.kafka.offsets import EARLIEST, LATEST, ends_of_epochs, list_offsets
+from clarion.pipeline.kafka.errors import may_pass, refusal
+from clarion.pipeline.kafka.offsets import EARLIEST, LATEST, ends_of_epochs, is_missing, list_offsets
 from clarion.pipeline.kafka.range_reader import OnLoss
 from clarion.pipeline.kafka.watch import News, Watch, WatchedPosition
 from clarion.pipeline.source.offsets import (
@@ -30,6 +30,8 @@ from clarion.pipeline.source.offsets import (
 )
 from clarion.pipeline.source.options import SourceSettings
 from clarion.pipeline.source.positions import find_topics, partitions_of
+
+T = TypeVar("T")
 
 # How long a broker keeps a question to which there is no news: an idle stream asks twice a second.
 HOLD_MS: Final = 500
@@ -59,7 +61,7 @@ class LiveTopics:
 
     def latest(self, start: StreamOffsets, wait_ms: int) -> StreamOffsets:
         """The ends of all partitions, as soon as one of them is past `start`, or when the wait is over."""
-        return self._client.keep_trying(lambda: self._look(start, wait_ms))
+        return self._tried(lambda: self._look(start, wait_ms))
 
     def ends_now(self) -> StreamOffsets:
         """The ends of all partitions that are there at this moment."""
@@ -74,13 +76,13 @@ class LiveTopics:
         for tp in target.offsets:
             places[tp.topic].add(tp.partition)
         found = {topic: FoundTopic(target.ids[topic], frozenset(numbers)) for topic, numbers in places.items()}
-        standing = self._not_in_target.look(start, found, time.monotonic())
-        self._tell(standing)
+        standing = self._not_in_target.look(start, found, time.monotonic(), self._settings.subscription.covers)
+        self._tell(self._not_in_target, standing)
         return standing
 
     def check_logs(self, here: StreamOffsets, target: StreamOffsets) -> None:
         """What a watch would be told where nobody watches: that a log was cut before `here`, or ends before it."""
-        self._check_epochs(here)
+        self._tried(lambda: self._check_epochs(here))
         too_far = {
             tp: WatchedPosition(target.ids[tp.topic], offset)
             for tp, offset in here.offsets.items()
@@ -88,15 +90,15 @@ class LiveTopics:
             if here.ids.get(tp.topic, target.ids[tp.topic]) == target.ids[tp.topic]
         }
         if too_far:
-            self._client.keep_trying(lambda: self._take_all(too_far))
+            self._tried(lambda: self._take_all(too_far))
 
     def _take_all(self, positions: Mapping[TopicPartition, WatchedPosition]) -> None:
-        for tp, news in self._watch.look(positions).items():
+        for tp, news in self._watch.look(self._there(positions)).items():
             self._take(tp, positions[tp].offset, positions[tp].offset, news)
 
     def estimate(self, positions: Mapping[TopicPartition, WatchedPosition]) -> None:
         """Look at one waiting batch, to know how large messages are."""
-        for tp, news in self._watch.look(positions).items():
+        for tp, news in self._tried(lambda: self._watch.look(self._there(positions))).items():
             self._weigh(tp, news)
 
     def epoch_of(self, tp: TopicPartition) -> int:
@@ -105,11 +107,37 @@ class LiveTopics:
 
     # Looking
 
+    def _tried(self, action: Callable[[], T]) -> T:
+        """Until nothing that may pass stands in the way. A topic that is not there although it was found passes, too,
+        and so does a partition without a leader, which may be one that the topic has not any more: they are looked for
+        anew, and whether they are gone is decided by who is asked for all of them."""
+        return self._client.keep_trying(lambda: self._refreshing(action))
+
+    def _refreshing(self, action: Callable[[], T]) -> T:
+        try:
+            return action()
+        except KafkaError as error:
+            if not is_missing(error) and not may_pass(error):
+                raise
+            self._refresh()
+            if may_pass(error):
+                raise
+            raise refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, str(error)) from error
+
+    def _there(self, positions: Mapping[TopicPartition, WatchedPosition]) -> dict[TopicPartition, WatchedPosition]:
+        """Without those of topics that are gone or made again: whoever reads them will tell."""
+        return {
+            tp: position
+            for tp, position in positions.items()
+            if (found := self._found.get(tp.topic)) is not None
+            if found.topic_id == position.topic_id and tp.partition in found.partitions
+        }
+
     def _look(self, start: StreamOffsets, wait_ms: int) -> StreamOffsets:
         self._refresh_if_old(start)
         self._check_epochs(start)
-        standing = self._missing.look(start, self._found, time.monotonic())
-        self._tell(standing)
+        standing = self._missing.look(start, self._found, time.monotonic(), self._settings.subscription.covers)
+        self._tell(self._missing, standing)
         here = standing.offsets
         positions = {
             tp: WatchedPosition(here.ids[tp.topic], self._standing(tp, here.offsets[tp]))
@@ -123,9 +151,10 @@ class LiveTopics:
             self._ends |= list_offsets(self._client, unknown, isolation=self._isolation)
         return forward(here, {tp: self._ends[tp] for tp in positions})
 
-    def _tell(self, standing: Standing) -> None:
+    def _tell(self, missing: Missing, standing: Standing) -> None:
         for loss in standing.losses:
             self._on_loss(loss)
+        missing.note_told()  # not where `on_loss` raised: who looks again (the archive has grown) hears it again
 
     def _check_epochs(self, start: StreamOffsets) -> None:
         """After a new leader's election: was the log cut before the place where reading goes on? It may have grown past
@@ -141,12 +170,12 @@ class LiveTopics:
         if not doubtful:
             return
         for tp, end in ends_of_epochs(self._client, doubtful).items():
-            self._checked_epochs[tp] = known[tp]
             if end < start.offsets[tp]:
                 self._on_loss(
                     f"{tp}: the log was cut at offset {end} and written anew; what was read from there to offset "
                     f"{start.offsets[tp]} is gone, and what is there now was not read"
                 )
+            self._checked_epochs[tp] = known[tp]
 
     def _refresh_if_old(self, start: StreamOffsets) -> None:
         age_max_s = self._settings.metadata_max_age_ms / 1000

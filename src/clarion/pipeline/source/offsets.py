@@ -10,14 +10,15 @@ partitions by number, the id first.
 
 And where a stream stands among the topics as they are now: which partitions it goes on with, and what it has lost. A
 topic that no broker knows of keeps its place: one empty answer (a broker that has just started) must not have a stream
-begin anew, nor end it. Only if it stays away is it told as deleted; and it is another topic only if its id is. A
-partition that is new begins at its first offset, which is 0 and not what happens to be left of it: whoever reads there
-finds out what was deleted before anybody saw it. Nothing ever goes backwards. All of it is pure.
+begin anew, nor end it. Only if it stays away is it told as deleted; and it is another topic only if its id is. One that
+the query has read and that is not among its topics any more is told at once. A partition that is new begins at its
+first offset, which is 0 and not what happens to be left of it: whoever reads there finds out what was deleted before
+anybody saw it. Nothing ever goes backwards. All of it is pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -87,22 +88,44 @@ class Standing(NamedTuple):
 
 
 class Missing:
-    """Topics that are away, and since when."""
+    """Topics that are away, and since when; and what is there and not to be read any more."""
 
     def __init__(self, patience_s: float = MISSING_PATIENCE_S) -> None:
         self._patience_s = patience_s
         self._since: dict[str, float] = {}
+        self._losses: set[str] = set()
         self._told: set[str] = set()
 
-    def look(self, start: StreamOffsets, found: Mapping[str, FoundTopic], now: float) -> Standing:
+    def look(
+        self,
+        start: StreamOffsets,
+        found: Mapping[str, FoundTopic],
+        now: float,
+        is_subscribed: Callable[[str, int | None], bool] = lambda *_: True,
+    ) -> Standing:
         away = start.topics - found.keys()
         self._since = {topic: self._since.get(topic, now) for topic in away}
-        self._told &= away
-        overdue = {topic for topic in away if now - self._since[topic] >= self._patience_s} - self._told
-        self._told |= overdue
+        given_up = {topic for topic in away if not is_subscribed(topic, None)}
+        overdue = {topic for topic in away if now - self._since[topic] >= self._patience_s}
+        left_out = {tp for tp in start.offsets if tp.topic in found and not is_subscribed(*tp)}
+        losses = (
+            *(f"topic {topic} is deleted" for topic in sorted(overdue - given_up)),
+            *(_given_up("topic", topic) for topic in sorted(given_up)),
+            *(_given_up("partition", tp) for tp in sorted(left_out)),
+        )
+        untold = tuple(each for each in losses if each not in self._told)
+        self._losses = set(losses)
+        self._told &= self._losses
         standing = stand(start, found)
-        deleted = tuple(f"topic {topic} is deleted" for topic in sorted(overdue))
-        return standing._replace(losses=standing.losses + deleted)
+        return standing._replace(losses=(*standing.losses, *untold))
+
+    def note_told(self) -> None:
+        """What the last look found was heard by somebody, and is not told again."""
+        self._told = self._losses
+
+
+def _given_up(kind: str, what: object) -> str:
+    return f"{kind} {what} was read by this query and is not among its {kind}s any more: nothing more of it is read"
 
 
 def stand(start: StreamOffsets, found: Mapping[str, FoundTopic]) -> Standing:

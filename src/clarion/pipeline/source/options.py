@@ -54,6 +54,15 @@ class TopicSubscription:
             return None
         return self.topics or tuple(sorted({tp.topic for tp in self.assigned}))
 
+    def covers(self, topic: str, partition: int | None = None) -> bool:
+        """Internal topics are meant by name only, never by a pattern."""
+        if self.assigned and partition is not None:
+            return TopicPartition(topic, partition) in self.assigned
+        if self.names is not None:
+            return topic in self.names
+        assert self.pattern is not None
+        return re.fullmatch(self.pattern, topic) is not None and not topic.startswith("__")
+
 
 @dataclass(frozen=True, slots=True)
 class TriggerLimits:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import assert_never
 
@@ -22,16 +21,11 @@ class MissingTopicError(Exception):
 
 
 def find_topics(client: Client, subscription: TopicSubscription, *, surely: bool = False) -> dict[str, KnownTopic]:
-    """The subscribed topics that exist. Internal topics are matched by name only, never by a pattern."""
+    """The subscribed topics that exist."""
     if subscription.names is not None:
         return client.topics_surely(subscription.names) if surely else client.topics(subscription.names)
-    assert subscription.pattern is not None
-    wanted = re.compile(subscription.pattern)
-    return {
-        name: topic
-        for name, topic in client.topics(None).items()
-        if wanted.fullmatch(name) and not topic.is_internal and not name.startswith("__")
-    }
+    there = client.topics(None).items()
+    return {name: topic for name, topic in there if subscription.covers(name) and not topic.is_internal}
 
 
 def partitions_of(topics: Mapping[str, KnownTopic], subscription: TopicSubscription) -> list[TopicPartition]:

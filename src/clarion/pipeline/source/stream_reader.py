@@ -243,7 +243,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             here = StreamOffsets(latest.ids, waiting)
             live = here if self._past is None else self._past.behind(here)
             positions = {tp: WatchedPosition(latest.ids[tp.topic], offset) for tp, offset in live.offsets.items()}
-            self._client.keep_trying(lambda: self._live.estimate(positions))
+            self._live.estimate(positions)
         return self._admit(start, beginnings, latest, limits)
 
     def _admit(
