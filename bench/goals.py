@@ -87,6 +87,7 @@ GOALS = (
     Goal("spark-latency", "p50_ms", 0.25, False),
     Goal("spark-latency", "p90_ms", 0.25, False),
     Goal("latency-beside-http", "p99_growth", 2.0, False, is_absolute=True),
+    Goal("latency-beside-http", "p99_growth_own", 2.0, False, is_absolute=True),
     Goal("spark-idle-source", "idle_source_ms", 20.0, False, is_absolute=True),
     Goal("spark-partitions", "empty_partition_ms", 1.0, False, is_absolute=True),
     Goal("spark-replay", "python_mb", 1000.0, False, is_absolute=True),

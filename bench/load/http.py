@@ -73,6 +73,7 @@ def _run(job: HttpJob, callers: Sequence[_Caller]) -> dict[str, float]:
         "messages_per_s": messages / meter.seconds,
         "requests": sum(caller.requests for caller in callers),
         "requests_per_s": sum(caller.requests for caller in callers) / meter.seconds,
+        "refused": sum(caller.refused for caller in callers),
     }
 
 
@@ -89,6 +90,7 @@ class _Caller(Line):
         self._is_waiting = False
         self.messages = 0
         self.requests = 0
+        self.refused = 0
 
     def begin(self) -> None:
         self._say(self.next_request(b""))
@@ -110,8 +112,11 @@ class _Caller(Line):
         head, body, self._received = self._received[:end], self._received[end:], b""
         self._is_waiting = False
         self.requests += 1
-        if head[8:14].startswith(b" 2") or (self._goes_on and head[8:14].startswith(b" 429")):
+        if head[8:14].startswith(b" 2"):
             self._say(self.next_request(body))
+        elif self._goes_on and head[8:14].startswith(b" 429"):
+            self.refused += 1
+            self._say(self.next_request(b""))
         else:
             raise RuntimeError(f"an answer under load: {head[:40]!r} {body[:300]!r}")
 

@@ -183,11 +183,18 @@ def test_many_requests_in_one_go_are_all_answered(http_broker):
 class FullTurns:
     """A share whose turn is full after each piece."""
 
-    turn_is_full = True
     is_over = False
 
-    def spend(self, seconds: float) -> None:
-        pass
+    def __init__(self) -> None:
+        self.turn_is_full = False
+
+    def spend(self, seconds: float, *, while_polling: bool = False) -> None:
+        self.turn_is_full = True
+
+    def next_turn(self) -> asyncio.Future[None]:
+        turn = asyncio.get_running_loop().create_future()
+        turn.set_result(None)
+        return turn
 
 
 class StillTransport:

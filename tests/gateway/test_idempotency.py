@@ -138,7 +138,7 @@ def test_a_key_whose_write_was_refused_takes_no_place_and_may_have_another_messa
     states = ProducerStates(ProducerLimits(keyed_in_one_max=1))
     written = header_of(FIRST_KEYED_ID, sequence=7)
     states.replay(written, 1000)
-    states.refuse(header_of(FIRST_KEYED_ID + 1, sequence=5), 1000)
+    states.refuse(header_of(FIRST_KEYED_ID + 1, sequence=5), 1000, ErrorCode.KAFKA_STORAGE_ERROR)
     assert states.check(written, 1000) is not None, "the message that was written is still known"
     states.expire_keys(2000)
     assert states.check(header_of(FIRST_KEYED_ID + 1, sequence=6), 2000) is None

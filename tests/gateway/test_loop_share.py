@@ -1,11 +1,11 @@
-"""HTTP's part of the event loop: measured step by step, a millisecond in a turn, a share in a second."""
+"""HTTP's part of the event loop: measured step by step, one long step in a turn, a share in a second."""
 
 import asyncio
 import threading
 
 import pytest
 
-from clarion.gateway import loop_share
+from clarion.gateway import gates, loop_share
 from clarion.gateway.loop_share import LoopShare, Metered
 from clarion.testing import embedded
 from tests.gateway.asking import Asker, check_problem
@@ -24,6 +24,14 @@ class Machine:
 
     def call_soon(self, callback) -> None:
         self.later.append(callback)
+
+    def create_future(self) -> asyncio.Future[None]:
+        return asyncio.get_running_loop().create_future()
+
+    def turn(self) -> None:
+        later, self.later = self.later, []
+        for callback in later:
+            callback()
 
     def spend(self, share: LoopShare, http: float, others: float = 0.0, seconds: float = 0.1) -> None:
         share.spend(http)
@@ -65,6 +73,14 @@ def test_what_others_leave_idle_is_its_own(machine):
     assert share.is_over, "never all of it"
 
 
+def test_a_share_of_the_whole_loop_is_no_limit(machine):
+    """What the window holds can be a little more than a second of it: a connection's cost is an estimate."""
+    share = LoopShare(lambda: 1.0, machine, lambda: machine.busy)
+    for _ in range(10):
+        machine.spend(share, 0.11)
+        assert not share.is_over
+
+
 def test_a_second_later_all_is_forgotten(machine):
     share = share_of(machine)
     for _ in range(10):
@@ -74,7 +90,65 @@ def test_a_second_later_all_is_forgotten(machine):
     assert not share.is_over
 
 
-async def test_steps_beyond_a_millisecond_wait_for_the_next_turn(monkeypatch):
+async def test_who_comes_in_every_turn_does_not_go_before_who_waits(machine):
+    """What arrives is taken as the loop looks at the sockets, before those have their turn who were told."""
+    share = share_of(machine)
+    share.spend(0.001)
+    waiting = [share.next_turn() for _ in range(3)]
+    for number in range(1, 4):
+        while not waiting[number - 1].done():
+            assert share.turn_is_full
+            machine.turn()
+        assert [one.done() for one in waiting] == [True] * number + [False] * (3 - number), "one long step in a turn"
+        assert share.turn_is_full, "for others"
+        share.spend(0.001)
+
+
+async def test_what_is_spent_while_the_loop_looks_at_the_sockets_counts_until_it_has_looked_again(machine):
+    share = share_of(machine)
+    for is_polling in (False, True):
+        share.spend(0.001, while_polling=is_polling)
+        machine.turn()
+        assert share.turn_is_full is is_polling
+        machine.turn()
+        assert not share.turn_is_full
+
+
+class Over(LoopShare):
+    is_over = True
+
+
+class Open:
+    def is_closing(self) -> bool:
+        return False
+
+    def stop_for(self, reason: str) -> None: ...
+
+    def go_on_for(self, reason: str) -> None: ...
+
+
+async def test_what_waits_while_http_is_over_its_share_has_its_turn_although_every_turn_is_full(monkeypatch):
+    monkeypatch.setattr(gates, "OVER_SECONDS", 0.001)
+    loop = asyncio.get_running_loop()
+    share, taken = Over(lambda: 0.25, loop), loop.create_future()
+
+    async def busy() -> None:
+        while True:
+            share.spend(0.001)
+            await share.next_turn()
+
+    others = [loop.create_task(busy()) for _ in range(3)]
+    await asyncio.sleep(0)
+    pieces = gates.Pieces(taken.set_result, share, loop)
+    pieces.transport = Open()
+    pieces.add(b"frames", lambda: gates.PIECE_BYTES, waits=True)
+    assert not taken.done(), "the turn is full"
+    assert await asyncio.wait_for(taken, 10) == b"frames"
+    for one in others:
+        one.cancel()
+
+
+async def test_long_steps_wait_for_a_turn_each(monkeypatch):
     loop = asyncio.get_running_loop()
     share = LoopShare(lambda: 1.0, loop, lambda: 0.0)
     time = iter(range(10_000))

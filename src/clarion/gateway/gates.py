@@ -85,12 +85,19 @@ class GatedTransport:
 class Pieces:
     """What has arrived and is not taken yet."""
 
-    def __init__(self, take: Callable[[bytes], None], share: LoopShare, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        take: Callable[[bytes], None],
+        share: LoopShare,
+        loop: asyncio.AbstractEventLoop,
+        on_all_taken: Callable[[], None] = lambda: None,
+    ) -> None:
         self._take = take
+        self._on_all_taken = on_all_taken
         self._share = share
         self._loop = loop
         self._left = b""
-        self._waiting: asyncio.TimerHandle | asyncio.Handle | None = None
+        self._waiting: asyncio.TimerHandle | asyncio.Future[None] | None = None
         self.transport: GatedTransport
         self.is_over = False  # nobody takes anything any longer
 
@@ -102,7 +109,7 @@ class Pieces:
         """`waits`: nothing is taken while HTTP is over its share."""
         self._left = self._left + data if self._left else data
         if self._waiting is None:
-            self._go_on(piece_bytes, waits)
+            self._go_on(piece_bytes, waits, is_polling=True)
 
     def end(self) -> None:
         self.is_over = True
@@ -110,24 +117,44 @@ class Pieces:
         if self._waiting is not None:
             self._waiting.cancel()
 
-    def _go_on(self, piece_bytes: Callable[[], int], waits: bool) -> None:
+    def _go_on(
+        self,
+        piece_bytes: Callable[[], int],
+        waits: bool,
+        has_paused: bool = False,
+        *,
+        is_polling: bool = False,
+        has_turn: bool = False,
+    ) -> None:
         self._waiting = None
         left, at = self._left, 0
         while at < len(left) and not self.is_over and not self.transport.is_closing():
-            if at and self._share.turn_is_full:
+            if self._share.turn_is_full and (at or not has_turn):
                 break
             piece = left[at : at + piece_bytes()] if at or len(left) > PIECE_BYTES else left
             at += len(piece)
             began = thread_seconds()
             self._take(piece)
-            self._share.spend(thread_seconds() - began)
+            self._share.spend(thread_seconds() - began, while_polling=is_polling)
         self._left = left[at:]
         if not self._left or self.is_over or self.transport.is_closing():
             self._left = b""
             self.transport.go_on_for("a full turn")
+            if not self.is_over:
+                self._on_all_taken()
             return
         self.transport.stop_for("a full turn")
-        if waits and self._share.is_over:
-            self._waiting = self._loop.call_later(OVER_SECONDS, self._go_on, piece_bytes, waits)
+        if waits and self._share.is_over and (at or not has_paused):  # else it would wait as long as others come
+            self._waiting = self._loop.call_later(OVER_SECONDS, self._go_on, piece_bytes, waits, True)
         else:
-            self._waiting = self._loop.call_soon(self._go_on, piece_bytes, waits)
+            self._wait_for_turn(piece_bytes, waits)
+
+    def _wait_for_turn(self, piece_bytes: Callable[[], int], waits: bool) -> None:
+        """In one line with the steps of requests that are under way."""
+
+        def on_turn(turn: asyncio.Future[None]) -> None:
+            if not turn.cancelled():
+                self._go_on(piece_bytes, waits, has_turn=True)
+
+        self._waiting = self._share.next_turn()
+        self._waiting.add_done_callback(on_turn)

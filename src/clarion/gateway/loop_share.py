@@ -3,8 +3,9 @@
 Every step of a request's coroutine is timed, and so is the reading of what arrives, by the processor's time that the
 loop's thread takes: what other processes take is nobody's fault here. Two limits follow from that:
 
-- In one turn of the loop HTTP's steps take a millisecond and no more; the others wait for the next turn. That is how
-  much longer a request of Kafka's protocol waits at worst, however many HTTP requests are under way.
+- In one turn of the loop, from one look at the sockets to the next, HTTP begins no step after a quarter of a
+  millisecond; the others wait for the next turn. A step that has begun is not interrupted, so a request of Kafka's
+  protocol waits for one of them, as a rule, however many HTTP requests are under way.
 - In a second HTTP has its share of the loop, and what others leave idle of it. Beyond that, new requests are answered
   429 before anything is done for them, and streams wait.
 """
@@ -14,8 +15,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
-from heapq import heappop, heappush
-from itertools import count
 from typing import Any, Final, Generic, TypeVar
 
 from clarion.world import thread_seconds
@@ -25,8 +24,9 @@ _SLICE_SECONDS: Final = 0.1
 _SLICES: Final = round(WINDOW_SECONDS / _SLICE_SECONDS)
 _MOST: Final = 0.9  # of the loop, while nobody else wants it: who comes then does not find it all taken
 _YIELDS: Final = 3.0  # for each part of the loop that others take, HTTP gives back three, down to its share
-_TURN_SECONDS: Final = 0.001
-_RELEASED_PER_TURN: Final = 4  # of those who wait: their next steps take a quarter of a millisecond each, or more
+_TURN_SECONDS: Final = 0.00025  # less than most steps take, so that a turn has one of those; a look costs a hundredth
+_STEP_SECONDS_MIN: Final = 0.00003  # eight of those who wait have their turn at once, where steps are as short as that
+_STEPS_REMEMBERED: Final = 16  # for how long one takes, on average
 
 Result = TypeVar("Result")
 
@@ -41,17 +41,23 @@ class LoopShare:
         self._busy = busy
         self._slices: deque[_Slice] = deque()
         self._turn_spent = 0.0
-        self._line: list[tuple[int, asyncio.Future[None]]] = []  # a heap: the lowest ticket goes first
-        self._tickets = count()
+        self._line: deque[asyncio.Future[None]] = deque()
         self._is_counting = False  # the present turn
+        self._has_polled = True  # since HTTP has last spent something while the loop looked at its sockets
+        self._step_seconds = _TURN_SECONDS  # on average
         self.spent_total = 0.0
 
     # A second
 
-    def spend(self, seconds: float) -> None:
+    def spend(self, seconds: float, *, while_polling: bool = False) -> None:
+        """`while_polling`: by what the loop calls as it looks at the sockets; those of Kafka's clients may have been
+        looked at before, and what it does next comes before the next look."""
         self._slice().spent += seconds
         self.spent_total += seconds
         self._turn_spent += seconds
+        self._step_seconds += (seconds - self._step_seconds) / _STEPS_REMEMBERED
+        if while_polling:
+            self._has_polled = False
         if not self._is_counting:
             self._is_counting = True
             self._loop.call_soon(self._on_next_turn)
@@ -61,7 +67,7 @@ class LoopShare:
         first = self._slice() and self._slices[0]
         spent = sum([one.spent for one in self._slices]) / WINDOW_SECONDS
         share = self._share()
-        if spent <= share:
+        if spent <= share or share >= 1.0:  # all of the loop is no limit, even where a window holds a bit more of it
             return False
         others = (self._busy() - first.busy_before) / WINDOW_SECONDS - spent
         return spent > max(share, _MOST - _YIELDS * max(0.0, others))
@@ -81,27 +87,32 @@ class LoopShare:
     def turn_is_full(self) -> bool:
         return self._turn_spent >= _TURN_SECONDS
 
-    def ticket(self) -> int:
-        return next(self._tickets)
-
-    def next_turn(self, ticket: int) -> asyncio.Future[None]:
-        """First come, first served: who finds the next turn full as well waits with the same ticket."""
+    def next_turn(self) -> asyncio.Future[None]:
+        """First come, first served. Who is told begins in that turn: it need not look whether that is full."""
         waiting = self._loop.create_future()
-        heappush(self._line, (ticket, waiting))
+        self._line.append(waiting)
         return waiting
 
     def _on_next_turn(self) -> None:
-        self._turn_spent = 0.0
-        self._is_counting = False
-        released = 0
-        while self._line and released < _RELEASED_PER_TURN:
-            _, waiting = heappop(self._line)
+        if not self._has_polled:
+            self._has_polled = True
+            self._loop.call_soon(self._on_next_turn)
+        elif self._release():
+            self._turn_spent = _TURN_SECONDS  # it is theirs: who comes meanwhile stands in line behind them
+            self._loop.call_soon(self._on_next_turn)
+        else:
+            self._turn_spent = 0.0
+            self._is_counting = False
+
+    def _release(self) -> int:
+        """As many of those who wait as a turn has room for."""
+        released, fitting = 0, int(_TURN_SECONDS / max(self._step_seconds, _STEP_SECONDS_MIN))
+        while self._line and released < max(fitting, 1):
+            waiting = self._line.popleft()
             if not waiting.done():  # cancelled
                 waiting.set_result(None)
                 released += 1
-        if self._line:
-            self._is_counting = True
-            self._loop.call_soon(self._on_next_turn)
+        return released
 
 
 class _Slice:
@@ -128,9 +139,7 @@ class Metered(Generic[Result]):
         while True:
             try:
                 if self._share.turn_is_full:
-                    ticket = self._share.ticket()
-                    while self._share.turn_is_full:
-                        yield from self._share.next_turn(ticket).__await__()
+                    yield from self._share.next_turn().__await__()
             except BaseException as error:  # let through: the coroutine decides what becomes of it
                 step, given = self._work.throw, error
             began = thread_seconds()

@@ -123,7 +123,7 @@ class ApiProtocol(HttpToolsProtocol):
     def __init__(self, serving: Serving) -> None:
         super().__init__(config=serving.config, server_state=serving.state, app_state={}, _loop=serving.loop)
         self._serving = serving
-        self._pieces = Pieces(self._take, serving.share, serving.loop)
+        self._pieces = Pieces(self._take, serving.share, serving.loop, self._on_all_taken)
         self._gate: GatedTransport
         self._is_in_head = False
         self._is_in_body = False
@@ -142,6 +142,8 @@ class ApiProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         self._serving.note_busy(self)
         self._pieces.add(data, self._piece_bytes)
+
+    def _on_all_taken(self) -> None:
         if self._is_idle and not self.transport.is_closing():  # empty lines, perhaps: nobody waits for an answer
             self._unset_keepalive_if_required()
             self.timeout_keep_alive_task = self.loop.call_later(_KEEP_ALIVE_SECONDS, self.timeout_keep_alive_handler)
