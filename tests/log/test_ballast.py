@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from clarion.log.ballast import BYTES, Ballast
@@ -44,3 +46,14 @@ def test_a_small_disk_has_a_small_one_and_without_a_reserve_there_is_none(disk: 
 def test_one_that_an_earlier_life_made_can_be_given_up(disk: SimDisk) -> None:
     Ballast(disk, "/data").make(PLENTY, RESERVE)
     assert Ballast(disk, "/data").give_up()
+
+
+def test_a_disk_that_fills_while_it_is_made_keeps_no_part_of_it(disk: SimDisk) -> None:
+    """Nobody would give that part up, and who sees the file would count on the whole."""
+    disk.fail_when(lambda operation: operation.kind == "write", errno.ENOSPC)
+    ballast = Ballast(disk, "/data")
+    with pytest.raises(OSError, match="No space left"):
+        ballast.make(PLENTY, RESERVE)
+    assert disk.names("/data") == []
+    ballast.make(PLENTY, RESERVE)
+    assert ballast.give_up()

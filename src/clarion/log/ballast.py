@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from clarion.world import Disk, event_log
+from clarion.world import Disk, event_log, replace_file
 
 log = event_log("log")
 
@@ -23,30 +23,27 @@ class Ballast:
     def __init__(self, disk: Disk, data_dir: str) -> None:
         self._disk = disk
         self._path = f"{data_dir}/{NAME}"
-        self._is_there: bool | None = None  # not looked for yet
 
     def make(self, free_bytes: int, reserve_bytes: int) -> None:
         """Unless it is there, or would take from the reserve. Blocks."""
-        if self._is_there is None:
-            self._is_there = self._disk.exists(self._path)
         size = min(BYTES, reserve_bytes // _SHARE_OF_RESERVE)
-        if self._is_there or not size or free_bytes < reserve_bytes + size:
+        if not size or free_bytes < reserve_bytes + size or self._disk.exists(self._path):
             return
-        file = self._disk.open(self._path, create=True)
         try:
-            file.write((bytes(size),), 0)
-            file.sync()  # some file systems give the room only now
-        finally:
-            file.close()
-        self._is_there = True
+            replace_file(self._disk, self._path, bytes(size))
+        except OSError:  # others have filled the disk since it was looked at: a part of it is of no use to anybody
+            self._remove(self._path + ".tmp")
+            raise
 
     def give_up(self) -> bool:
         """Whether that made room. Blocks."""
-        if self._is_there is None:
-            self._is_there = self._disk.exists(self._path)
-        if not self._is_there:
+        if not self._remove(self._path):
             return False
-        self._disk.remove(self._path)
-        self._is_there = False
         log.warning("ballast_given_up", file=self._path, reason="the disk has no room to note what is deleted")
+        return True
+
+    def _remove(self, path: str) -> bool:
+        if not self._disk.exists(path):
+            return False
+        self._disk.remove(path)
         return True
