@@ -18,7 +18,7 @@ UNCOMPILED := -n $(WORKERS) --dist worksteal
 # A test that holds the interpreter's lock for ever cannot be interrupted by its time limit: it ends with the process.
 HANGS = -o faulthandler_exit_on_timeout=true -o faulthandler_timeout
 # Tests run on the compiled hot path where there is a C compiler. What switches its rules off, the simulation above all, is
-# marked `uncompiled`: compiled code would not notice.
+# marked `uncompiled`: compiled code would not notice. `make sim` switches nothing off.
 COMPILED = $$($(BIN)/clarion --version | grep -q '(compiled)' && echo 1 || echo 0)
 
 .PHONY: help setup site release pictures demo test check lint types rooms unit compile bench bench-quick campaign sim test-pipeline docs lock clean
@@ -81,8 +81,8 @@ campaign: compile ## Long fault campaigns: 200 kill -9 under load, crash points,
 	@CLARION_FRESH_EXAMPLES=1 CLARION_COMPILED=0 $(PYTEST) -m "campaign and uncompiled" -x --timeout 3600 $(HANGS)=3900 $(ARGS)
 	@CLARION_FRESH_EXAMPLES=1 CLARION_COMPILED=0 $(PYTEST) -m "not uncompiled and not campaign and not spark" $(CORE)
 
-sim: setup ## Simulated lives of a broker under faults (SEEDS=2000; ARGS=--cluster: of clusters); may be stopped, goes on where it was
-	@$(BIN)/python -m tests.sim.campaign $(SEEDS) $(ARGS)
+sim: compile ## Simulated lives of a broker under faults (SEEDS=2000; ARGS=--cluster: of clusters); may be stopped, goes on where it was
+	@CLARION_COMPILED=$(COMPILED) $(BIN)/python -m tests.sim.campaign $(SEEDS) $(ARGS)
 
 docs: setup ## Write what is generated: parts of the documentation, and the tables of the protocol
 	@$(BIN)/python -m tools.wire_tables

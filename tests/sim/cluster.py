@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from clarion.broker.config import BrokerConfig, Durability, ListenerConfig
-from clarion.cluster.schema import PARTITIONS, read_partition
+from clarion.cluster.schema import PARTITIONS, broker_key, read_partition
 from clarion.cluster.simulated_store import SimulatedService
 from clarion.log.checkpoints import CLEAN_SHUTDOWN
 from clarion.wire.batch import read_header
@@ -24,7 +24,7 @@ from tests.sim.group_members import Member, classic_group, consumer_group
 from tests.sim.link import PORT
 from tests.sim.machine import Drive, Machine
 from tests.sim.queue_members import Queue, queue_members
-from tests.sim.scenario import QUEUE_LEFT, Life, Nemesis, Report, Swarm, collect_the_dead, config_for, live, raise_first
+from tests.sim.scenario import QUEUE_LEFT, Life, Nemesis, Report, Swarm, config_for, live, raise_first
 
 CHAOS_SECONDS = 40.0
 CALM_SECONDS = 120.0
@@ -83,9 +83,7 @@ class ClusterSwarm(Swarm):
 
 def run_cluster(seed: int, *, keep_lines: bool = False, swarm: ClusterSwarm | None = None) -> Report:
     """Live it once."""
-    report = live(ClusterLife(seed, swarm, keep_lines))
-    collect_the_dead()
-    return report
+    return live(lambda: ClusterLife(seed, swarm, keep_lines))
 
 
 class ClusterLife(Life):
@@ -347,9 +345,12 @@ class ClusterNemesis(Nemesis):
             await self._machine.stop()
 
     def _others_have_everything(self) -> bool:
-        """Of every partition of which it has a replica: else what is lost here is lost."""
-        node_id = self._life.node_id
-        states = [read_partition(one.value, one.mod_revision) for one in self._life.registry.range(PARTITIONS).entries]
+        """Of every partition of which it has a replica: else what is lost here is lost. And nobody believes that this
+        one lives: whoever of the others restarts meanwhile would no longer be needed for what it has."""
+        node_id, registry = self._life.node_id, self._life.registry
+        if registry.range(broker_key(node_id)).entries:
+            return False
+        states = [read_partition(one.value, one.mod_revision) for one in registry.range(PARTITIONS).entries]
         return all(set(one.in_sync) - {node_id} for one in states if node_id in one.replicas)
 
     def _put_in(self, content: SimDisk) -> None:

@@ -70,11 +70,11 @@ class ClusterInspector:
 
     def _committed(self, number: int, one: Partition) -> bytes:
         """All below the watermark. Where one file ends and the next begins is every broker's own matter."""
-        drive, content = self._machines[number].drive, b""
+        drive, contents = self._machines[number].drive, []
         end = one.high_watermark
         for segment in one.log.segments:
             if segment.base_offset < end.segment:
-                content += drive.content(segment.path)
+                contents.append(drive.content(segment.path))
             elif segment.base_offset == end.segment:
-                content += drive.content(segment.path)[: end.position]
-        return content
+                contents.append(drive.content(segment.path)[: end.position])
+        return b"".join(contents)

@@ -17,6 +17,7 @@ import os
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
@@ -251,11 +252,14 @@ class SimDisk:
 
     def _folder_of(self, path: str) -> tuple[Directory, str]:
         parts = _parts(path)
-        return (self._directory("/".join(parts[:-1])), parts[-1]) if parts else (self.root, "")
+        return (self._at(parts[:-1], path), parts[-1]) if parts else (self.root, "")
 
     def _directory(self, path: str) -> Directory:
+        return self._at(_parts(path), path)
+
+    def _at(self, parts: tuple[str, ...], path: str) -> Directory:
         at = self.root
-        for name in _parts(path):
+        for name in parts:
             found = at.entries.get(name)
             if not isinstance(found, Directory):
                 raise FileNotFoundError(errno.ENOENT, "no such folder", path)
@@ -393,5 +397,6 @@ def _files(path: str, folder: Directory) -> Iterator[str]:
             yield f"{path}/{name}"
 
 
-def _parts(path: str) -> list[str]:
-    return [part for part in path.split("/") if part]
+@lru_cache(10_000)
+def _parts(path: str) -> tuple[str, ...]:
+    return tuple(part for part in path.split("/") if part)

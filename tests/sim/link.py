@@ -112,11 +112,21 @@ class Link(asyncio.Protocol):
         if self._is_lost:
             raise ConnectionResetError("lost")
         self._next_id += 1
-        answer = self._waiting[self._next_id] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        answer = self._waiting[self._next_id] = loop.create_future()
         self._transport.write(request_frame(key, version, self._next_id, "sim", body))
-        frame = await asyncio.wait_for(answer, PATIENCE_SECONDS)
+        patience = loop.call_later(PATIENCE_SECONDS, _give_up, answer)  # `wait_for` takes three more turns of the loop
+        try:
+            frame = await answer
+        finally:
+            patience.cancel()
         _, at = parse_response_header(frame, key, version)
         return frame[at:]
+
+
+def _give_up(answer: asyncio.Future[bytes]) -> None:
+    if not answer.done():
+        answer.set_exception(TimeoutError())
 
 
 class Produced(NamedTuple):

@@ -16,7 +16,7 @@ from clarion.cluster import CoordinationStore
 from clarion.cluster.simulated_store import SimulatedService, SimulatedStore, Weather
 from clarion.replication import LoopThreads
 from tests.sim.disk import PowerLoss, SimDisk
-from tests.sim.loop import PROCESS, SimLoop
+from tests.sim.loop import PROCESS, SimLoop, Step
 
 EPOCH_MS = 1_800_000_000_000
 REGISTRY = "/data/registry.db"
@@ -29,7 +29,7 @@ class Process:
         self.host = host
         self.is_running = True
         self.is_frozen = False
-        self.held: list[tuple[Callable[..., None], tuple[object, ...], contextvars.Context]] = []
+        self.held: list[Step] = []  # what was due while it was frozen
         self.context = contextvars.copy_context()
         self.context.run(PROCESS.set, self)
 
@@ -163,13 +163,7 @@ class Machine:
         try:
             await asyncio.sleep(seconds)
         finally:
-            self._thaw(process)
-
-    def _thaw(self, process: Process) -> None:
-        process.is_frozen = False
-        held, process.held = process.held, []
-        for callback, args, context in held:
-            self._loop.call_soon(callback, *args, context=context)
+            self._loop.thaw(process)
 
     def crash_at_operation(self, number: int, how: Callable[[], None]) -> None:
         """Die like that before the disk's so many-th operation from now."""

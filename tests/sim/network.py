@@ -55,7 +55,8 @@ class Network:
         return ours, protocol
 
     def delay(self) -> float:
-        return self.loop.random.uniform(*self.latency_seconds)
+        least, most = self.latency_seconds
+        return least + (most - least) * self.loop.random.random()
 
     # Links between hosts
 
@@ -162,8 +163,11 @@ class End(asyncio.Transport):
 
     def _pieces(self, content: bytes) -> list[bytes]:
         """As they might come out of the other socket."""
-        chance = self._loop.random
-        cuts = sorted(chance.randrange(len(content) + 1) for _ in range(chance.choice((0, 0, 1, 2))))
+        chance = self._loop.random.random
+        kind = chance()
+        if kind < 0.5:
+            return [content]
+        cuts = sorted(int(chance() * (len(content) + 1)) for _ in range(1 if kind < 0.75 else 2))
         return [content[a:b] for a, b in zip([0, *cuts], [*cuts, len(content)], strict=True) if b > a]
 
     def _at_peer(self, happen: Callable[..., None], *args: Any) -> None:
@@ -185,6 +189,10 @@ class End(asyncio.Transport):
     def taken(self, count: int) -> None:
         """The other side has read so many bytes."""
         self._under_way -= count
+        if self._is_paused and self.get_write_buffer_size() <= self._low:
+            self._loop.call_soon(self._go_on, context=self.context)
+
+    def _go_on(self) -> None:
         if self._is_paused and self.get_write_buffer_size() <= self._low and not self._is_gone:
             self._is_paused = False
             self._protocol.resume_writing()
@@ -208,7 +216,7 @@ class End(asyncio.Transport):
             used = self._feed(data)
             if used < len(data):
                 self._arrived.appendleft(data[used:])
-            self._loop.call_soon(self.peer.taken, used, context=self.peer.context)
+            self.peer.taken(used)
 
     def _feed(self, data: bytes) -> int:
         if not isinstance(self._protocol, asyncio.BufferedProtocol):

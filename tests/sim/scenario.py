@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import gc
-import logging
 import random
 import sys
 from collections.abc import Callable
@@ -25,6 +24,7 @@ from tests.sim.clients import Committer, Consumer, Producer, Violation, World, m
 from tests.sim.group_members import classic_group, consumer_group
 from tests.sim.inspector import Inspector
 from tests.sim.link import Link
+from tests.sim.listening import Listening
 from tests.sim.loop import SimLoop
 from tests.sim.machine import Machine
 from tests.sim.network import Network
@@ -163,29 +163,36 @@ class Report:
 
 def run(seed: int, *, keep_lines: bool = False, swarm: Swarm | None = None) -> Report:
     """Live it once."""
-    report = live(Life(seed, swarm, keep_lines))
-    collect_the_dead()
-    return report
+    return live(lambda: Life(seed, swarm, keep_lines))
 
 
-def collect_the_dead() -> None:
-    """What dead processes were doing ends now, and may complain that its loop is gone."""
-    hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
+def live(begin: Callable[[], Life]) -> Report:
+    gc.disable()  # collecting a dead process's coroutines would run their `finally`s in the middle of the life
+    gc.freeze()  # what was there before it, which is most, need not be looked at when it is over
     try:
-        gc.collect()
+        return _lived(begin())
     finally:
-        sys.unraisablehook = hook
+        _collect_the_dead()
+        gc.unfreeze()
+        gc.enable()
 
 
-def live(life: Life) -> Report:
-    gc.collect()
-    gc.disable()  # collecting a dead process's coroutines would run their `finally`s in the middle of another life
-    with _Listening(life.loop):
+def _lived(life: Life) -> Report:
+    with Listening(life.loop):
         try:
             return life.run()
         finally:
             life.bury()
-            gc.enable()
+
+
+def _collect_the_dead() -> None:
+    """What dead processes were doing ends now, and may complain that its loop is gone."""
+    hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
+    try:
+        gc.collect()
+        gc.collect()  # what a `finally` had still referred to
+    finally:
+        sys.unraisablehook = hook
 
 
 class Life:
@@ -464,35 +471,3 @@ def raise_first(tasks: list[asyncio.Task]) -> None:
     for one in tasks:
         if one.done() and not one.cancelled() and one.exception() is not None:
             raise one.exception()
-
-
-class _Listening:
-    """The broker's own journal goes into the trace; an unexpected error in it is a violation."""
-
-    def __init__(self, loop: SimLoop) -> None:
-        self._handler = _Journal(loop)
-        self._logger = logging.getLogger("clarion")
-
-    def __enter__(self) -> None:
-        self._before = (self._logger.level, self._logger.propagate)
-        self._logger.setLevel(logging.INFO)
-        self._logger.propagate = False
-        self._logger.addHandler(self._handler)
-
-    def __exit__(self, *_: object) -> None:
-        self._logger.removeHandler(self._handler)
-        self._logger.level, self._logger.propagate = self._before
-        logging.getLogger("clarion").manager._clear_cache()
-
-
-class _Journal(logging.Handler):
-    def __init__(self, loop: SimLoop) -> None:
-        super().__init__()
-        self._loop = loop
-
-    def emit(self, record: logging.LogRecord) -> None:
-        fields = getattr(record, "clarion_fields", {})
-        self._loop.trace.note("log", record.getMessage(), *(f"{name}={value}" for name, value in fields.items()))
-        error = record.exc_info[1] if record.exc_info else None
-        if isinstance(error, Exception) and not isinstance(error, OSError):
-            self._loop.errors.append(f"{record.getMessage()} {fields}: {error!r}")

@@ -37,7 +37,7 @@ from tests.history import Commit, Committed, Outcome, Send
 from tests.sim.clients import RECORD_MS, Violation
 from tests.sim.cluster import ClusterLife, ClusterSwarm, Host
 from tests.sim.link import LOST, Link
-from tests.sim.scenario import Report, collect_the_dead, live
+from tests.sim.scenario import Report, live
 
 BROKERS = (1, 2, 3)
 LATEST = -1
@@ -56,9 +56,7 @@ class Held(NamedTuple):
 
 def tell(story: Story, **how: Any) -> Report:
     """Let it happen. `how`: see `StoryLife`."""
-    report = live(StoryLife(story, **how))
-    collect_the_dead()
-    return report
+    return live(lambda: StoryLife(story, **how))
 
 
 class StoryLife(ClusterLife):

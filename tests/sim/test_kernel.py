@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from clarion.broker.server import BrokerServer
 from tests.sim.loop import Deadlock, SimLoop
 from tests.sim.machine import Process
 from tests.sim.network import Network
@@ -146,6 +148,38 @@ def test_a_dead_process_does_nothing_more_and_its_peers_hear_of_it():
     assert isinstance(lost, ConnectionResetError)
 
 
+def test_a_frozen_process_does_everything_later_in_its_order_except_what_it_cancels():
+    async def freeze(loop: SimLoop) -> tuple[list[str], list[str]]:
+        process, done = Process(), []
+
+        def first() -> None:
+            done.append("first")
+            third.cancel()
+
+        loop.call_later(1, first, context=process.context)
+        loop.call_later(2, done.append, "second", context=process.context)
+        third = loop.call_later(3, done.append, "third", context=process.context)
+        process.is_frozen = True
+        await asyncio.sleep(10)
+        meanwhile = list(done)
+        loop.thaw(process)
+        await asyncio.sleep(1)
+        return meanwhile, done
+
+    assert live(freeze) == ([], ["first", "second"])
+
+
+def test_timers_of_the_same_time_run_in_the_order_in_which_they_were_set():
+    async def wait(loop: SimLoop) -> list[int]:
+        done: list[int] = []
+        for number in range(50):
+            loop.call_at(1.0, done.append, number)
+        await asyncio.sleep(2)
+        return done
+
+    assert live(wait) == list(range(50))
+
+
 def test_a_cut_link_carries_nothing_in_its_direction_until_it_is_mended():
     async def talk(loop: SimLoop) -> list[bytes]:
         process, server = Process("one"), Collector()
@@ -173,6 +207,14 @@ def test_the_same_seed_lives_the_same_life_again():
         first, second = run(seed), run(seed)
         assert (first.digest, first.events) == (second.digest, second.events)
     assert run(SEEDS[0]).digest != run(SEEDS[1]).digest
+
+
+def test_nothing_of_a_life_is_left_when_it_is_over():
+    """Else a campaign of thousands of them has all their brokers in memory."""
+    before = {id(one): one for one in gc.get_objects() if isinstance(one, BrokerServer)}
+    for seed in SEEDS:
+        run(seed)
+    assert not [one for one in gc.get_objects() if isinstance(one, BrokerServer) and id(one) not in before]
 
 
 @pytest.mark.parametrize("hash_seed", ["0", "1", "777"])
