@@ -69,7 +69,13 @@ class Pair:
             clean=True,
             topic_id=one.topic_id,
         )
-        return Partition(one.tp, one.topic_id, log, one.settings, 0, self.commits, disk, ProducerStates())
+        made = Partition(one.tp, one.topic_id, log, one.settings, 0, self.commits, disk, ProducerStates())
+
+        def save_start() -> None:
+            asyncio.get_running_loop().call_soon(made.note_start_saved, made.start_offset)
+
+        made.membership = Membership(lambda: True, self.agreement, save_start)
+        return made
 
     def follow(self) -> None:
         """From the leader as it is now."""
@@ -78,15 +84,23 @@ class Pair:
 
     async def follow_another(self) -> Partition:
         """A partition beside it, in the same conversation."""
-        await self.node.topic("another")
-        leader = self.node.partition("another")
+        follower = await self.add_replica("another", in_sync=(1, FOLLOWER))
+        self.follow_with(follower)
+        return follower
+
+    async def add_replica(self, name: str, in_sync: tuple[int, ...] = (1,)) -> Partition:
+        """Of a partition beside it; it knows its leader, and does not fetch yet."""
+        await self.node.topic(name)
+        leader = self.node.partition(name)
         leader.membership = self.leader.membership
-        term = Term(1, leader.leader_epoch + 1, (1, FOLLOWER), (1, FOLLOWER), 1)
+        term = Term(1, leader.leader_epoch + 1, (1, FOLLOWER), in_sync, 1)
         leader.lead(term, NOW_MS)
         follower = self.open_follower(leader)
         follower.follow(term)
-        self.fetchers.follow(follower, term.leader, term.leader_epoch)
         return follower
+
+    def follow_with(self, follower: Partition) -> None:
+        self.fetchers.follow(follower, follower.leader, follower.leader_epoch)
 
     def begin_term(self, **changes: Any) -> None:
         before = self.agreement.states[-1]
@@ -115,7 +129,7 @@ async def two_replicas(
     async with running(folder / "leader") as node:
         await node.topic("t", **settings)
         leader, agreement = node.partition("t"), Agreement()
-        leader.membership = Membership(lambda: agreement.has_lease, agreement)
+        leader.membership = Membership(lambda: agreement.has_lease, agreement, lambda: None)
         node.broker.is_broker = lambda who, life, secret: who == FOLLOWER and life >= LIFE and secret == SECRET.decode()
         agreement.states.append(Term(1, leader.leader_epoch + 1, (1, FOLLOWER), in_sync, 1))
         leader.lead(agreement.states[-1], NOW_MS)

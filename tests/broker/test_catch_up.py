@@ -120,7 +120,7 @@ async def alter_rate(pair: Pair, rate: int) -> None:
 
 
 @pytest.mark.uncompiled
-async def test_after_its_first_piece_a_replica_asks_for_small_ones(
+async def test_a_replica_that_is_filled_asks_for_small_pieces_from_its_first_one_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is in sync shares its connection, and waits behind every piece."""
@@ -130,7 +130,23 @@ async def test_after_its_first_piece_a_replica_asks_for_small_ones(
             await pair.node.client.produce({("t", 0): batch(b"x" * 100_000)}, acks=1)
         pair.follow()
         await until(lambda: pair.follower.next_offset == 40)
-        first, *others = [size for size, _ in pauses.of]
-        assert first > catch_up.PIECE_BYTES_MAX
-        assert others
-        assert max(others) <= catch_up.PIECE_BYTES_MAX
+        assert len(pauses.of_large_ones) >= 40 * 100_000 // catch_up.PIECE_BYTES_MAX
+        assert max(size for size, _ in pauses.of) <= catch_up.PIECE_BYTES_MAX
+
+
+@pytest.mark.uncompiled
+async def test_many_that_are_filled_together_ask_for_small_pieces_until_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who got little because others have filled the reply does not have nearly everything."""
+    pauses = Pauses(monkeypatch)
+    async with two_replicas(tmp_path) as pair:
+        names = [f"t{number}" for number in range(6)]
+        replicas = [await pair.add_replica(name) for name in names]
+        for name in names:
+            for _ in range(300):
+                await pair.node.client.produce({(name, 0): batch(b"x" * 3_000)}, acks=1)
+        for replica in replicas:
+            pair.follow_with(replica)
+        await until(lambda: all(one.next_offset == 300 for one in replicas))
+        assert max(size for size, _ in pauses.of) <= catch_up.PIECE_BYTES_MAX

@@ -9,6 +9,7 @@ import pytest
 from clarion.broker import turns, waiting
 from clarion.broker.apis import k09_offset_fetch
 from clarion.broker.turns import PIECE_MS
+from clarion.cluster.coordination import OutcomeUnknownError
 from clarion.groups.records import decode_offset
 from clarion.model.errors import ErrorCode
 from clarion.model.names import OFFSETS_TOPIC
@@ -165,6 +166,18 @@ async def test_without_room_for_the_internal_topic_there_is_no_coordinator_yet(t
         reply = await node.ask(request, version)
         found = reply.coordinators[0] if version >= 4 else reply
         assert (found.error_code, found.port) == (0, node.server.addresses[0].port)
+
+
+@pytest.mark.uncompiled
+async def test_while_the_store_does_not_answer_there_is_no_coordinator_yet(tmp_path, monkeypatch):
+    async def unanswered(*_: object) -> None:
+        raise OutcomeUnknownError("no answer")
+
+    async with running(tmp_path, **QUICK) as node:
+        with monkeypatch.context() as patched:
+            patched.setattr(node.broker.registry, "add", unanswered)
+            assert (await find(node)).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert (await find(node)).error_code == 0
 
 
 async def test_clients_that_ask_again_and_again_on_a_full_disk_do_not_fill_the_log(tmp_path, caplog):

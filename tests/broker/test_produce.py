@@ -429,6 +429,18 @@ async def test_acks_all_is_refused_where_more_replicas_must_be_in_sync_than_ther
         assert (await node.client.produce({T0: one}, acks=1))[T0].error_code == 0
 
 
+async def test_no_batch_passes_the_one_before_it_that_found_too_few_replicas_in_sync(tmp_path):
+    """With several under way, the second may arrive when there are enough again: it must not begin the sequence."""
+    first, second = (batch(b"v", producer_id=3, producer_epoch=0, base_sequence=number) for number in (0, 1))
+    async with running(tmp_path) as node:
+        await node.topic("t", min_insync_replicas="2")
+        assert (await node.client.produce({T0: first}))[T0].error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+        await node.broker.configure_topic("t", lambda topic: {"min.insync.replicas": "1"})
+        code = (await node.client.produce({T0: second}))[T0].error_code
+        assert code == ErrorCode.NOT_ENOUGH_REPLICAS, "a wrong order would have librdkafka begin a new epoch"
+        assert [(await node.client.produce({T0: one}))[T0].base_offset for one in (first, second)] == [0, 1]
+
+
 async def test_min_insync_replicas_counts_from_the_moment_it_is_set(tmp_path):
     """Also for a producer whose requests the broker knows by heart."""
     async with running(tmp_path) as node:

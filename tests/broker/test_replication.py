@@ -281,12 +281,41 @@ async def test_a_quiet_partition_is_not_named_again(tmp_path: Path) -> None:
         assert not session.ready
 
 
+async def test_what_follows_a_batch_that_found_no_leader_waits_for_it(tmp_path: Path) -> None:
+    """Told of a wrong order when the lease is back, librdkafka would double what other partitions have."""
+    batches = [batch(b"%d" % number, producer_id=3, producer_epoch=0, base_sequence=number) for number in range(4)]
+
+    async with two_replicas(tmp_path, **QUICK) as pair:
+
+        async def code(number: int) -> int:
+            return (await pair.node.client.produce({PLACE: batches[number]}))[PLACE].error_code
+
+        for first in (0, 2):  # of a producer that is not known yet, and of one that is
+            pair.agreement.has_lease = False
+            assert await code(first) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            pair.agreement.has_lease = True
+            assert await code(first + 1) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            assert [await code(first), await code(first + 1)] == [ErrorCode.NONE] * 2
+        assert (await pair.node.client.fetch({PLACE: 0})).values() == [b"0", b"1", b"2", b"3"]
+
+
+async def test_also_where_it_came_before_this_broker_led(tmp_path: Path) -> None:
+    first, second = (batch(b"v", producer_id=3, producer_epoch=0, base_sequence=number) for number in (0, 1))
+    async with two_replicas(tmp_path, **QUICK) as pair:
+        client, term = pair.node.client, pair.agreement.states[-1]
+        pair.leader.follow(term._replace(leader=FOLLOWER, leader_epoch=term.leader_epoch + 1))
+        assert (await client.produce({PLACE: first}))[PLACE].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        pair.begin_term(leader_epoch=term.leader_epoch + 2)
+        codes = [(await client.produce({PLACE: one}))[PLACE].error_code for one in (second, first, second)]
+        assert codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NONE, ErrorCode.NONE]
+
+
 async def test_a_coordinator_whose_lease_is_over_answers_nothing(tmp_path: Path) -> None:
     async with running(tmp_path, offsets_partitions=1) as node:
         request = OffsetFetchRequest(group_id="g", topics=None)
         await node.broker.groups.runtime.ensure_topic()
         assert (await node.client.ask(request, 7)).error_code == 0
-        node.partition(OFFSETS_TOPIC).membership = Membership(lambda: False, Agreement())
+        node.partition(OFFSETS_TOPIC).membership = Membership(lambda: False, Agreement(), lambda: None)
         assert (await node.client.ask(request, 7)).error_code == ErrorCode.NOT_COORDINATOR
 
 

@@ -15,6 +15,7 @@ from clarion.broker.config import Durability
 from clarion.broker.share_batches import read_batches, read_headers
 from clarion.model.errors import ErrorCode
 from clarion.wire.batch import CONTROL, MAGIC
+from clarion.wire.checksum import crc32c
 from clarion.wire.messages.topics import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from clarion.wire.records import encode_batch
 from clarion.world import DiskFile
@@ -25,7 +26,7 @@ from tests.broker.share_words import ACCEPT, QUICK, earliest, fetch_codes, joine
 from tests.broker.test_queues import pull
 
 KB = 1024
-BASE_OFFSET_AT, LENGTH_AT, MAGIC_AT, LAST_OFFSET_DELTA_AT = 0, 8, 16, 23
+BASE_OFFSET_AT, LENGTH_AT, MAGIC_AT, ATTRIBUTES_AT, LAST_OFFSET_DELTA_AT, RECORD_COUNT_AT = 0, 8, 16, 21, 23, 57
 
 
 class CountingDisk(StoryDisk):
@@ -122,6 +123,7 @@ async def test_what_a_transaction_has_left_in_the_log_is_for_nobody(tmp_path: Pa
         append(node, 20 * KB)
         marker = encode_batch([(b"\0\0\0\1", b"\0\0\0\0\0\0", (), 1_000)])
         marker[22] |= CONTROL
+        marker[17:21] = pack(">I", crc32c(marker[21:]))
         node.partition().append_own(marker, 1_000)
         append(node, 20 * KB)
         await committed(node, 3)
@@ -251,6 +253,8 @@ def spoil(folder: Path, number: int, at: int, form: str, value: int, *, count: i
         (MAGIC_AT, ">b", 1),
         (LAST_OFFSET_DELTA_AT, ">i", -2),
         (LAST_OFFSET_DELTA_AT, ">i", 2**31 - 1),
+        (ATTRIBUTES_AT, ">h", CONTROL),  # nothing for readers
+        (RECORD_COUNT_AT, ">i", 0),  # likewise
     ],
 )
 async def test_a_header_that_the_disk_has_spoiled_costs_the_queue_no_record_behind_it(
@@ -268,9 +272,26 @@ async def test_a_header_that_the_disk_has_spoiled_costs_the_queue_no_record_behi
             assert fetch_codes(await consumer.ask(max_wait=60_000)) == [ErrorCode.CORRUPT_MESSAGE]
         assert node.partition().is_damaged
         whole = encode_batch([(None, b"%06d" % 1 + b"v" * size, (), 0)])
-        mended = {LENGTH_AT: len(whole) - 12, BASE_OFFSET_AT: 1, MAGIC_AT: MAGIC, LAST_OFFSET_DELTA_AT: 0}
-        spoil(tmp_path, 1, at, form, mended[at], count=6)
+        mended = {LENGTH_AT: len(whole) - 12, BASE_OFFSET_AT: 1, MAGIC_AT: MAGIC, RECORD_COUNT_AT: 1}
+        spoil(tmp_path, 1, at, form, mended.get(at, 0), count=6)
         assert await consumer.fetch() == dict.fromkeys(range(1, 6), 1)
+
+
+@pytest.mark.parametrize("size", [100, 10 * KB])
+async def test_a_batch_that_seems_to_end_early_costs_the_queue_none_of_its_records(tmp_path: Path, size: int) -> None:
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic("t", 1)
+        await earliest(node)
+        now_ms = node.broker.clock.now_ms()
+        for _ in range(3):
+            node.partition().append_own(encode_batch([(None, b"v" * size, (), now_ms)] * 4), now_ms)
+        await committed(node, 12)
+        consumer = await joined(node)
+        spoil(tmp_path, 1, LAST_OFFSET_DELTA_AT, ">i", 1, count=3)  # of its offsets 4 to 7, 6 and 7 would be a gap
+        assert await consumer.fetch() == dict.fromkeys(range(4), 1)
+        assert fetch_codes(await consumer.ask()) == [ErrorCode.CORRUPT_MESSAGE]
+        spoil(tmp_path, 1, LAST_OFFSET_DELTA_AT, ">i", 3, count=3)
+        assert await consumer.fetch() == dict.fromkeys(range(4, 12), 1)
 
 
 async def test_who_waits_while_the_disk_is_bad_does_not_ask_it_again_and_again(tmp_path: Path) -> None:

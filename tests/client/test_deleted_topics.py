@@ -7,11 +7,12 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from confluent_kafka import KafkaError
 
 import clarion
 from clarion.client.broker_links import LedTopic
 from clarion.client.bus import Bus
-from clarion.client.writer import MessageWriter
+from clarion.client.writer import MessageWriter, NewMessage
 from clarion.model.errors import ErrorCode
 from clarion.testing import EmbeddedBroker, embedded
 
@@ -47,6 +48,15 @@ def test_a_topic_that_is_made_anew_is_written_to_by_those_who_wrote_to_the_one_b
             bus.write(topic, b"in between")
         another.create(topic)
     assert bus.write(topic, b"after").offset == 0
+
+
+def test_a_message_that_waits_while_its_topic_is_deleted_is_told_as_that(bus: Bus, topic: str) -> None:
+    """confluent-kafka says of it that its handle was destroyed, sooner or later, as busy as the machine is."""
+    writer = bus._writing()
+    found, on_written = writer.pending(bus._find(topic, None), NewMessage(b"waits"), is_awaited=True)
+    on_written(KafkaError(KafkaError._DESTROY), None)
+    with pytest.raises(clarion.UnknownTopic, match="was deleted"):
+        found.result()
 
 
 async def test_the_loop_goes_on_while_a_topic_that_was_made_anew_is_looked_at(

@@ -28,6 +28,18 @@ def reply(api_key: int, version: int, correlation_id: int, body: bytes) -> bytes
     return reply_head(api_key, version, correlation_id, len(body)) + body
 
 
+def receive(dialogue: Dialogue, data: bytes) -> list[Answer]:
+    """As a socket would have it: no more at once than there is room for."""
+    found: list[Answer] = []
+    while data:
+        room = dialogue.buffer()
+        count = min(len(room), len(data))
+        room[:count] = data[:count]
+        found += dialogue.received(count)
+        data = data[count:]
+    return found
+
+
 def test_a_request_carries_the_id_under_which_its_answer_comes():
     dialogue = Dialogue("us")
     number, frame = dialogue.ask(HEARTBEAT, 4, b"body")
@@ -42,9 +54,40 @@ def test_answers_come_whole_and_in_order_whatever_the_pieces(bodies, cuts):
     numbers = [dialogue.ask(HEARTBEAT, 4, b"")[0] for _ in bodies]
     stream = b"".join(reply(HEARTBEAT, 4, number, body) for number, body in zip(numbers, bodies, strict=True))
     places = sorted({0, len(stream), *(min(cut, len(stream)) for cut in cuts)})
-    found = [answer for a, b in pairwise(places) for answer in dialogue.receive(stream[a:b])]
+    found = [answer for a, b in pairwise(places) for answer in receive(dialogue, stream[a:b])]
     assert [(answer.correlation_id, answer.body) for answer in found] == [*zip(numbers, bodies, strict=True)]
     assert dialogue.unanswered == 0
+
+
+@given(
+    st.lists(st.sampled_from([0, 1, 70, 65_000, 65_530, 65_536, 70_000, 300_000]), max_size=6), st.integers(1, 90_000)
+)
+def test_large_answers_come_whole_between_small_ones(sizes, piece):
+    dialogue = Dialogue("us")
+    numbers = [dialogue.ask(HEARTBEAT, 4, b"")[0] for _ in sizes]
+    bodies = [bytes([number]) * size for number, size in zip(numbers, sizes, strict=True)]
+    stream = b"".join(reply(HEARTBEAT, 4, number, body) for number, body in zip(numbers, bodies, strict=True))
+    found = [answer for at in range(0, len(stream), piece) for answer in receive(dialogue, stream[at : at + piece])]
+    assert [(answer.correlation_id, answer.body) for answer in found] == [*zip(numbers, bodies, strict=True)]
+
+
+def test_memory_of_a_large_answer_is_used_again_when_nobody_looks_at_it():
+    dialogue = Dialogue("us")
+
+    def answered(content: bytes) -> memoryview:
+        number, _ = dialogue.ask(HEARTBEAT, 4, b"")
+        (answer,) = receive(dialogue, reply(HEARTBEAT, 4, number, content * 1_000_000))
+        return answer.body
+
+    kept = answered(b"1")
+    other = answered(b"2")
+    assert kept.obj is not other.obj
+    assert (bytes(kept[:1]), bytes(other[-1:])) == (b"1", b"2")
+    memory = other.obj
+    other.release()
+    del other
+    assert answered(b"3").obj is memory
+    assert bytes(kept[-1:]) == b"1"
 
 
 @pytest.mark.parametrize(
@@ -61,14 +104,14 @@ def test_what_is_no_answer_ends_the_dialogue(stream, reason):
     dialogue = Dialogue("us")
     dialogue.ask(HEARTBEAT, 4, b"")
     with pytest.raises(MalformedError, match=reason):
-        list(dialogue.receive(stream))
+        receive(dialogue, stream)
 
 
 def test_a_frame_that_is_too_large_is_refused_by_its_length_alone():
     dialogue = Dialogue("us", frame_bytes_max=1000)
     dialogue.ask(HEARTBEAT, 4, b"")
     with pytest.raises(MalformedError, match="1001 bytes"):
-        list(dialogue.receive((1001).to_bytes(4, "big")))
+        receive(dialogue, (1001).to_bytes(4, "big"))
 
 
 def test_both_sides_speak_the_newest_version_that_both_know():

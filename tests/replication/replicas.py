@@ -57,7 +57,7 @@ class Replica:
         settings = self.cluster.settings
         log = Log.open(self.disk, f"/data/{TP}", LogConfig.of(settings), now_ms=NOW_MS, clean=clean, topic_id=TOPIC_ID)
         producers = load_producers(self.disk, log, NOW_MS, clean=clean)
-        membership = Membership(lambda: True, self)
+        membership = Membership(lambda: True, self, lambda: None)
         commits = GroupCommit(LoopThreads(self.executor))
         self.partition = Partition(TP, TOPIC_ID, log, settings, 0, commits, self.disk, producers, None, membership)
         self.partition.restore_watermark(0)  # the checkpoint was lost

@@ -19,13 +19,13 @@ def batch(sequence: int, count: int = 1, *, epoch: int = 0, producer: int = 7, o
 
 def written(states: ProducerStates, *headers: BatchHeader) -> None:
     for header in headers:
-        assert states.check(header) is None
+        assert states.check(header, 0) is None
         states.replay(header, 0)
 
 
 def refusal(states: ProducerStates, header: BatchHeader) -> ErrorCode:
     with pytest.raises(KafkaError) as refused:
-        states.check(header)
+        states.check(header, 0)
     return refused.value.code
 
 
@@ -33,7 +33,7 @@ def test_each_of_the_last_five_batches_is_recognised_with_its_offset() -> None:
     states = ProducerStates()
     written(states, *(batch(10 * n, 10, offset=100 * n) for n in range(6)))
     for n in range(1, 6):
-        known = states.check(batch(10 * n, 10))
+        known = states.check(batch(10 * n, 10), 0)
         assert known is not None
         assert known.base_offset == 100 * n
 
@@ -85,10 +85,71 @@ def test_a_silent_producer_is_forgotten_and_a_busy_one_is_not() -> None:
 def test_a_producer_whose_first_batch_could_not_be_written_begins_with_that_one() -> None:
     """With several under way, the second may arrive when there is room again."""
     states = ProducerStates()
-    assert states.check(batch(0, 3)) is None
-    states.refuse(batch(0, 3), 0)
-    assert refusal(states, batch(3)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert states.check(batch(0, 3), 0) is None
+    states.refuse(batch(0, 3), 0, ErrorCode.KAFKA_STORAGE_ERROR)
+    assert refusal(states, batch(3)) is ErrorCode.KAFKA_STORAGE_ERROR
     written(states, batch(0, 3), batch(3))
+
+
+def test_what_comes_behind_a_refused_batch_is_refused_as_that_and_not_as_out_of_order() -> None:
+    """librdkafka begins a new epoch when it hears of a wrong order, and doubles what other partitions may have."""
+    states = ProducerStates()
+    written(states, batch(0, 3))
+    states.refuse(batch(3), 0, ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert refusal(states, batch(4)) is ErrorCode.NOT_ENOUGH_REPLICAS
+    states.refuse(batch(4), 0, ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert refusal(states, batch(5)) is ErrorCode.NOT_ENOUGH_REPLICAS, "all wait for the first"
+    written(states, batch(3), batch(4))
+    assert refusal(states, batch(6)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "nobody refused the one before it"
+
+
+def test_one_that_was_refused_before_the_former_leader_sent_its_predecessor_is_waited_for_as_well() -> None:
+    """The client knew who leads before this broker did, and before it had all that was written."""
+    states = ProducerStates()
+    written(states, batch(0))
+    states.refuse(batch(2), 0, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    states.refuse(batch(3), 0, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    states.replay(batch(1), 0)
+    assert refusal(states, batch(3)) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    states.refuse(batch(0), 0, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert refusal(states, batch(3)) is ErrorCode.NOT_LEADER_OR_FOLLOWER, "what repeats a written one takes no place"
+    written(states, batch(2), batch(3))
+
+
+@pytest.mark.parametrize("then_ms", [3_610_001, 0])
+def test_a_refused_batch_that_does_not_come_again_is_given_up(then_ms: int) -> None:
+    """Also where the clock was set back meanwhile."""
+    states = ProducerStates()
+    written(states, batch(0, 3))
+    states.refuse(batch(3), 3_600_000, ErrorCode.NOT_ENOUGH_REPLICAS)
+    with pytest.raises(KafkaError) as caught:
+        states.check(batch(4), then_ms)
+    assert caught.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_new_epoch_whose_first_batch_was_refused_begins_with_that_one() -> None:
+    states = ProducerStates()
+    written(states, batch(0, 3))
+    states.refuse(batch(0, epoch=1), 0, ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert refusal(states, batch(1, epoch=1)) is ErrorCode.NOT_ENOUGH_REPLICAS
+    written(states, batch(0, epoch=1), batch(1, epoch=1))
+
+
+def test_a_batch_from_before_the_first_one_that_was_refused_may_still_begin() -> None:
+    """It was sent when this broker did not lead yet, and only the one behind it found too few replicas here."""
+    states = ProducerStates()
+    states.refuse(batch(SEQUENCE_MAX, 3), 0, ErrorCode.NOT_ENOUGH_REPLICAS)
+    states.refuse(batch(SEQUENCE_MAX - 1), 0, ErrorCode.KAFKA_STORAGE_ERROR)
+    assert refusal(states, batch(SEQUENCE_MAX, 3)) is ErrorCode.KAFKA_STORAGE_ERROR, "it waits for the earlier one"
+    written(states, batch(SEQUENCE_MAX - 2), batch(SEQUENCE_MAX - 1), batch(SEQUENCE_MAX, 3), batch(2))
+
+
+def test_a_batch_of_an_epoch_that_is_over_takes_no_refusals_place() -> None:
+    states = ProducerStates()
+    written(states, batch(0, epoch=1))
+    states.refuse(batch(1, epoch=1), 0, ErrorCode.NOT_ENOUGH_REPLICAS)
+    states.refuse(batch(0, epoch=0), 0, ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert refusal(states, batch(2, epoch=1)) is ErrorCode.NOT_ENOUGH_REPLICAS
 
 
 # Bounds
@@ -106,7 +167,7 @@ def test_the_longest_idle_producer_is_forgotten_for_a_new_one() -> None:
     some_batch(states, 4)
     assert [one.id for one in states] == [3, 1, 4]
     some_batch(states, 3, 1)
-    states.refuse(batch(5, producer=5), 0)
+    states.refuse(batch(5, producer=5), 0, ErrorCode.KAFKA_STORAGE_ERROR)
     assert [one.id for one in states] == [4, 3, 5], "one that was refused counts too"
 
 

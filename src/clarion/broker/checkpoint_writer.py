@@ -12,6 +12,10 @@ from clarion.broker.threads import in_thread
 from clarion.log.checkpoints import SavedOffsets
 from clarion.log.offset_files import OffsetFiles, Snapshot
 from clarion.replication import Partition
+from clarion.world import event_log
+from clarion.world.tasks import start_task
+
+log = event_log("broker")
 
 
 class CheckpointWriter:
@@ -21,6 +25,8 @@ class CheckpointWriter:
         self._turn = asyncio.Lock()
         self._asked = 0
         self._answered = 0
+        self._is_due = False
+        self._saving: asyncio.Task[None] | None = None  # for those who do not wait
 
     async def save_now(self) -> None:
         """Returns when what is true now is on disk."""
@@ -30,8 +36,30 @@ class CheckpointWriter:
             if self._answered >= number:
                 return
             answered, snapshot = self._asked, self.take()
+            raised = [(one, one.start_offset) for one in self._partitions if one.start_offset > one.saved_start]
             await in_thread(lambda: self._files.save(snapshot))
             self._answered = answered
+            for one, start in raised:
+                one.note_start_saved(start)
+
+    def save_soon(self) -> None:
+        """For whoever does not wait: each partition hears when its start is on disk."""
+        self._is_due = True
+        if self._saving is None or self._saving.done():
+            self._saving = start_task(self._save_due(), "checkpoint")
+
+    async def _save_due(self) -> None:
+        while self._is_due:
+            self._is_due = False
+            try:
+                await self.save_now()
+            except OSError as error:  # the next one that is due anyway has them
+                log.warning("starts_not_saved", reason=str(error))
+
+    async def stop(self) -> None:
+        if self._saving is not None:
+            self._saving.cancel()
+            await asyncio.gather(self._saving, return_exceptions=True)
 
     def save_last(self) -> None:
         """At the end, when nobody else asks. Not in a thread: at a program's end there may be none to have."""

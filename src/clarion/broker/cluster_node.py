@@ -20,6 +20,7 @@ from hmac import compare_digest
 from typing import TYPE_CHECKING, Any, Final
 
 from clarion import replication
+from clarion.broker.checkpoint_writer import CheckpointWriter
 from clarion.broker.config import BrokerConfig
 from clarion.broker.event_topic import EventTopic
 from clarion.broker.lost_leaders import LostLeaders
@@ -80,6 +81,7 @@ class ClusterNode:
         self._following = Following(store, self._show, (settings,), on_failure=on_failure)
         self._controlling: asyncio.Task[None] | None = None
         self._altering: dict[asyncio.Task[None], None] = {}
+        self._checkpoints: CheckpointWriter | None = None  # once it has joined
         self.lost_leaders = LostLeaders()
         self._in_sync = InSyncSets(store, node_id, lambda: registry.image, rules_of)
         self._fetchers: ReplicaFetchers | None = None  # once it has joined
@@ -114,6 +116,7 @@ class ClusterNode:
     async def join(self, membership: BrokerMembership, broker: Broker, endpoints: tuple[Endpoint, ...]) -> None:
         """Be registered, hold what the cluster wants held, lead what it wants led."""
         self._tls = tls_to_brokers(broker.config)
+        self._checkpoints = broker.checkpoints
         unsound = UnsoundReplicas(self._node_id, broker.partitions, self._in_sync, lambda: self._registry.image)
         await unsound.leave()
         await membership.be_drained(broker.config.is_drained)
@@ -216,7 +219,11 @@ class ClusterNode:
 
     @property
     def for_partitions(self) -> replication.Membership:
-        return replication.Membership(self.lease_is_valid, self)
+        return replication.Membership(self.lease_is_valid, self, self._save_starts)
+
+    def _save_starts(self) -> None:
+        if self._checkpoints is not None:
+            self._checkpoints.save_soon()
 
     def lease_is_valid(self) -> bool:
         return self.membership is not None and self.membership.lease_is_valid()

@@ -365,7 +365,7 @@ class BrokerConfig:
         0.25,  # beside it Kafka's clients have three quarters of the loop, and wait a third longer at worst
         Kind.DOUBLE,
         "The share of the event loop's time that the HTTP API may have, over a second; beyond it, requests are "
-        "answered 429.",
+        "answered 429. With 1.0 none is.",
         check=between(0.01, 1.0),
         is_dynamic=True,
     )

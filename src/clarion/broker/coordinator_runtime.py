@@ -16,7 +16,7 @@ from itertools import chain, repeat
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple
 
 from clarion.broker.coordinator_shard import SAID_AGAIN_SECONDS, C, CoordinatorShard, User
-from clarion.cluster import BrokerRegistration, Topic
+from clarion.cluster import BrokerRegistration, StoreError, Topic
 from clarion.cluster.schema import NO_LEADER
 from clarion.groups.placement import partition_for
 from clarion.model.errors import ErrorCode, KafkaError
@@ -129,7 +129,7 @@ class CoordinatorRuntime(Generic[C]):
         topic = self._topic
         try:
             return await self._broker.create_topic(topic.name, topic.partition_count(), topic.settings)
-        except OSError as error:
+        except (OSError, StoreError) as error:
             if self._not_made.allow(self._loop.time()):
                 left_out = self._not_made.take_left_out()
                 log.error("internal_topic_not_made", error=None, topic=topic.name, reason=str(error), **left_out)

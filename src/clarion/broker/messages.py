@@ -57,7 +57,7 @@ async def write_to(
     broker: Broker, partition: Partition, batch: bytearray, *, timeout_ms: int = WRITE_TIMEOUT_MS
 ) -> Appended:
     """The same by the broker itself, which nobody allows anything."""
-    partition.check_in_sync()
+    partition.check_in_sync(memoryview(batch), broker.arrival_ms())
     appended = await _append(broker, partition, memoryview(batch))
     commit = _Commit(broker.waiting_produces, timeout_ms)
     if not partition.when_committed(appended.last_offset, commit.on_commit):

@@ -252,6 +252,7 @@ class BrokerServer:
         report = self._partitions.open_all(topics, offset_files, was_clean=was_clean, deleted=deleted)
         self._checkpoints = CheckpointWriter(offset_files, self._partitions)
         self._taken.push_async_callback(self._close_files)
+        self._taken.push_async_callback(self._checkpoints.stop)
         if self.node is None:
             await self._registry.forget_deleted(deleted)
             await self._registry.forget_unclaimed()

@@ -15,7 +15,7 @@ from clarion.log.slices import FileSlice
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.queues.acquisition import Acquired
 from clarion.replication import Partition
-from clarion.wire.batch import HEADER_BYTES, MAGIC, BatchHeader, read_header
+from clarion.wire.batch import HEADER_BYTES, MAGIC, BatchHeader, has_good_crc, read_header
 
 READ_BYTES_MAX: Final = 1024 * 1024  # at a time, as `max.partition.fetch.bytes`: it is for some hundred records
 _AT_ONCE_BYTES: Final = 256 * 1024  # copied in a few ten microseconds
@@ -104,7 +104,8 @@ async def _read_whole(partition: Partition, slices: list[FileSlice], chain: _Cha
 
 class _Chain:
     """Batches one behind the other. Their sizes and base offsets are under no checksum, and to go by one that the disk
-    has spoiled would be to pass over records that are there: the first that cannot stand where it does ends it."""
+    has spoiled would be to pass over records that are there: the first that cannot stand where it does ends it. The
+    rest of a header is under the batch's checksum, which is compared where it claims to lack records."""
 
     __slots__ = ("_begins_from", "_end", "_follows_gap", "batches", "offset")
 
@@ -128,6 +129,15 @@ class _Chain:
         self._begins_from = self.offset = last + 1
         self.batches.append((first, last, ends, header.is_control or header.record_count == 0))
         return True
+
+    def take_back(self) -> None:
+        """The last one: it is not what it says."""
+        self.batches.pop()
+
+
+def _leaves_out(header: BatchHeader) -> bool:
+    """Whether it says to have nothing for readers at some of its offsets: a marker, or what compaction has left."""
+    return header.is_control or header.record_count != header.last_offset_delta + 1
 
 
 def _check(partition: Partition, slices: list[FileSlice], chain: _Chain) -> None:
@@ -166,9 +176,12 @@ def _split(found: bytes, chain: _Chain) -> None:
     at = 0
     while len(found) - at >= HEADER_BYTES and len(chain.batches) < _BATCHES_MAX:
         header = read_header(found, at)
-        at += header.size_bytes
+        begins, at = at, at + header.size_bytes
         if at > len(found) or not chain.add(header, at):
             break  # cut off by the limit, or damaged
+        if _leaves_out(header) and not has_good_crc(memoryview(found)[begins:at], header):
+            chain.take_back()
+            break
 
 
 def _split_in_files(slices: list[FileSlice], chain: _Chain) -> bool:
@@ -186,6 +199,13 @@ def _split_in_files(slices: list[FileSlice], chain: _Chain) -> bool:
             at += header.size_bytes
             if at > one.length or not chain.add(header, begins + at):
                 return True  # cut off by the limit, or damaged
+            if _leaves_out(header):
+                first = at - header.size_bytes
+                is_whole = at <= seen_from + len(seen)
+                batch = seen[first - seen_from : at - seen_from] if is_whole else _seen(one, first, header.size_bytes)
+                if not batch or not has_good_crc(batch, header):
+                    chain.take_back()
+                    return bool(batch)
             look_bytes = _LOOK_BYTES if header.size_bytes < _LOOK_BYTES else HEADER_BYTES
         begins += one.length
     return True

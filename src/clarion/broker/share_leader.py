@@ -149,7 +149,6 @@ class ShareLeader:
         """What there is for a member now; None if nothing is. One reads at a time, and nobody waits for another."""
         self.use(rules)
         for _ in range(_READS_MAX):
-            self.share.delete_before(self.partition.start_offset)
             offset = self._readable_offset()
             if offset is None or self._is_reading:
                 break
@@ -225,6 +224,7 @@ class ShareLeader:
         """Where there is something that may be for somebody."""
         if self.rules.is_paused:
             return None
+        self.share.delete_before(self.partition.start_offset)
         end = self.partition.high_watermark.offset
         offset = self.share.fetch_offset(self._now_ms(), end)
         return offset if offset is not None and offset < end else None

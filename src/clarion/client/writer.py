@@ -241,9 +241,16 @@ def _failed(error: Any, topic: str, message: NewMessage) -> ClarionError:
             "max.message.bytes",
             failure.code,
         )
-    if isinstance(failure, UnknownTopic):
+    if isinstance(failure, UnknownTopic) or _is_partition_gone(error):
         return deleted_topic(f"write to {topic!r}", topic)
     return failure
+
+
+def _is_partition_gone(error: Any) -> bool:
+    """A message that waits while its topic is deleted ends with this error, as if the library were being closed."""
+    from confluent_kafka import KafkaError
+
+    return bool(error.code() == KafkaError._DESTROY)
 
 
 class WriteBatch:

@@ -57,7 +57,7 @@ class Posted(NamedTuple):
     deadline: float
 
 
-class Channel(asyncio.Protocol):
+class Channel(asyncio.BufferedProtocol):
     def __init__(self, settings: ChannelSettings) -> None:
         self._settings = settings
         self._dialogue = Dialogue(settings.client_id)
@@ -188,9 +188,12 @@ class Channel(asyncio.Protocol):
         if self._lost is not None:
             self._transport.abort()
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._dialogue.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
         try:
-            for answer in self._dialogue.receive(data):
+            for answer in self._dialogue.received(nbytes):
                 posted = self._posted.pop(answer.correlation_id, None)
                 if posted is not None:
                     posted.on_answer(answer.body)

@@ -19,6 +19,8 @@ from clarion.wire.frames import LENGTH_BYTES, parse_response_header, request_fra
 from clarion.world import Randomness
 
 FRAME_BYTES_MAX: Final = 256 * 1024 * 1024  # more than any answer: what was asked for, and one batch beyond it
+_SCRATCH_BYTES: Final = 64 * 1024  # more than nearly every answer
+_SPARE_BYTES_MAX: Final = 2 * 1024 * 1024  # a follower's usual large piece; what stays in memory on each connection
 _CORRELATION_MASK: Final = 0x7FFFFFFF
 _LENGTH = Struct(">i")
 _SOFTWARE: Final = "clarion"
@@ -44,8 +46,10 @@ class Dialogue:
         self._frame_bytes_max = frame_bytes_max
         self._last_id = 0
         self._unanswered: deque[tuple[int, int, int]] = deque()
-        self._arrived = bytearray()
-        self._wanted = LENGTH_BYTES  # bytes without which there is nothing to look at
+        self._scratch = memoryview(bytearray(_SCRATCH_BYTES))  # frames that fit into it are copied from there
+        self._large: memoryview | None = None  # a frame that does not, while it arrives
+        self._spare: bytearray | None = None  # in which the last such frame came
+        self._filled = 0  # of either
 
     @property
     def unanswered(self) -> int:
@@ -57,36 +61,64 @@ class Dialogue:
         self._unanswered.append((self._last_id, api_key, version))
         return self._last_id, request_frame(api_key, version, self._last_id, self._client_id, body)
 
-    def receive(self, data: bytes) -> Iterator[Answer]:
-        """The answers that are complete with these bytes. MalformedError ends the dialogue."""
-        size = len(data) - LENGTH_BYTES
-        if not self._arrived and LENGTH_BYTES <= size <= self._frame_bytes_max and _LENGTH.unpack_from(data)[0] == size:
-            yield self._answer(memoryview(data)[LENGTH_BYTES:])  # exactly one, as usual: it need not be copied
-            return
-        self._arrived += data
-        while len(self._arrived) >= self._wanted:
-            if self._wanted == LENGTH_BYTES:
-                self._wanted += self._frame_size()
-                continue
-            frame = bytes(memoryview(self._arrived)[LENGTH_BYTES : self._wanted])
-            del self._arrived[: self._wanted]
-            self._wanted = LENGTH_BYTES
-            yield self._answer(frame)
+    def buffer(self) -> memoryview:
+        """Where the next bytes are to be written."""
+        return self._scratch[self._filled :] if self._large is None else self._large[self._filled :]
 
-    def _frame_size(self) -> int:
-        (size,) = _LENGTH.unpack_from(self._arrived)
+    def received(self, count: int) -> Iterator[Answer]:
+        """The answers that are complete with so many bytes more. MalformedError ends the dialogue."""
+        self._filled += count
+        if self._large is not None:
+            if self._filled == len(self._large):
+                frame, self._large, self._filled = self._large[LENGTH_BYTES:], None, 0
+                yield self._answer(frame)
+            return
+        at, end = 0, self._filled
+        while end - at >= LENGTH_BYTES:
+            whole = LENGTH_BYTES + self._frame_size(at)
+            if at + whole > end:
+                if whole > _SCRATCH_BYTES:
+                    self._large = self._room_for(whole)
+                break
+            frame = memoryview(bytes(self._scratch[at + LENGTH_BYTES : at + whole]))
+            at += whole
+            yield self._answer(frame)
+        rest = self._scratch if self._large is None else self._large
+        rest[: end - at] = self._scratch[at:end]
+        self._filled = end - at
+
+    def _frame_size(self, at: int) -> int:
+        (size,) = _LENGTH.unpack_from(self._scratch, at)
         if not LENGTH_BYTES <= size <= self._frame_bytes_max:
             raise MalformedError(f"a frame of {size} bytes: the other side does not speak Kafka's protocol")
         return int(size)
 
-    def _answer(self, frame: bytes | memoryview) -> Answer:
+    def _room_for(self, size: int) -> memoryview:
+        """Memory that was used before, where nobody looks at it any more: the first touch of fresh memory takes longer
+        than all else that is done with a large answer."""
+        spare = self._spare
+        if spare is None or len(spare) < size or _is_looked_at(spare):
+            spare = bytearray(size)
+            self._spare = spare if size <= _SPARE_BYTES_MAX else None
+        return memoryview(spare)[:size]
+
+    def _answer(self, frame: memoryview) -> Answer:
         if not self._unanswered:
             raise MalformedError("an answer came that nobody asked for")
         expected, api_key, version = self._unanswered.popleft()
         correlation_id, body_at = parse_response_header(frame, api_key, version)
         if correlation_id != expected:
             raise MalformedError(f"request {correlation_id} was answered where {expected} was the oldest")
-        return Answer(correlation_id, api_key, version, memoryview(frame)[body_at:])
+        return Answer(correlation_id, api_key, version, frame[body_at:])
+
+
+def _is_looked_at(buffer: bytearray) -> bool:
+    """Whether there are views of it: then its size cannot be changed."""
+    try:
+        buffer.append(buffer.pop())
+    except BufferError:
+        return True
+    return False
 
 
 class PeerVersions:

@@ -18,7 +18,9 @@ from collections.abc import Callable
 from typing import Final
 
 PIECE_BYTES_MAX: Final = 256 * 1024  # what is in sync waits behind it, on the same connection
+PIECES_BYTES_MAX: Final = 4 * PIECE_BYTES_MAX  # of all in one reply, for the same reason
 PIECE_BYTES_MIN: Final = 64 * 1024  # who gets less than this at once has nearly everything
+_LAG_UNKNOWN: Final = 1 << 62  # of a replica that has heard nothing from its leader yet
 _WINDOW_SECONDS: Final = 2.0  # between two looks at whether a replica gains
 _FINISHED_SECONDS: Final = 1800.0  # it gains if it would be there by then
 _HOLD_MIN: Final = 1 / 16  # of a pause; less is none
@@ -57,7 +59,7 @@ class Throttle:
 class Filling:
     """One replica that lacks much: whether it gains on its leader."""
 
-    def __init__(self, now: float, lag: int) -> None:
+    def __init__(self, now: float, lag: int = _LAG_UNKNOWN) -> None:
         self._looked_at = now
         self._lag = lag
         self._hold = 1.0  # how much of its pauses it waits

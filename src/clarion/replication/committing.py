@@ -56,9 +56,9 @@ class AppendWatcher(Protocol):
 
 
 class FlushWatcher(Protocol):
-    """Who fetches for a follower: the leader is waiting to hear of a flush."""
+    """Who fetches for a follower: the leader is waiting to hear what is on its disk."""
 
-    def on_flushed(self, partition: Partition) -> None: ...
+    def on_saved(self, partition: Partition) -> None: ...
 
 
 class CommittingPartition(ReadablePartition):
@@ -125,6 +125,13 @@ class CommittingPartition(ReadablePartition):
     def in_sync_count(self) -> int:
         return 0 if self._leader is None else 1 + len(self._leader.in_sync)
 
+    @property
+    def may_lead_next(self) -> frozenset[int]:
+        """Of whom the cluster may choose the next leader, as far as this one knows."""
+        state, leader = self._state, self._leader
+        assert state is not None
+        return frozenset((*state.in_sync, *state.eligible, *(leader.counted if leader is not None else ())))
+
     # Committing
 
     def when_committed(self, last_offset: int, callback: CommitCallback) -> bool:
@@ -185,6 +192,23 @@ class CommittingPartition(ReadablePartition):
         leader = self._leader
         assert leader is not None
         self.membership.in_sync.ask(self._this(), {one: leader.life_of(one) for one in sorted(followers)})
+
+    def _follow_start(self, offset: int) -> None:
+        """The leader's log begins there. That this one does it hears when no crash here brings back what was before."""
+        assert self.membership is not None
+        if offset > self.start_offset:
+            self.raise_start(offset)
+        self.membership.save_starts()
+
+    def note_start_saved(self, offset: int) -> None:
+        self.saved_start = offset
+        if self.flush_watcher is not None:
+            self.flush_watcher.on_saved(self._this())
+
+    def tell_start(self) -> None:
+        """That the log begins later: who follows it hears so at once, and not when it has waited long enough."""
+        self._tell_followers()
+        self._tell_watchers()
 
     def _tell_followers(self) -> None:
         if self.append_watchers:
@@ -274,8 +298,8 @@ class CommittingPartition(ReadablePartition):
             self._snapshot_due_at = self._snapshot_due_from = -1
         if self._leader is not None:
             self._perform(self._leader.on_flushed(self.log.flushed))
-        elif self.flush_watcher is not None:
-            self.flush_watcher.on_flushed(self._this())
+        elif self.flush_watcher is not None and self.settings.is_durable:
+            self.flush_watcher.on_saved(self._this())
         assert self._leader is None or self.log.start_offset <= self.high_watermark.offset, (
             "what readers may not see yet was deleted"
         )

@@ -22,7 +22,7 @@ from uuid import UUID
 from clarion.model.errors import ErrorCode, KafkaError, MalformedError
 from clarion.model.ids import TopicId
 from clarion.net.channel import Channel, ChannelLostError, ChannelUnusableError, LastingChannel
-from clarion.replication.catch_up import PIECE_BYTES_MAX, PIECE_BYTES_MIN, CatchUp, Filling
+from clarion.replication.catch_up import PIECE_BYTES_MAX, PIECE_BYTES_MIN, PIECES_BYTES_MAX, CatchUp, Filling
 from clarion.replication.follower import FETCHES_IN_FLIGHT_MAX, Follower
 from clarion.replication.membership import Identity
 from clarion.replication.partition import Partition
@@ -59,14 +59,14 @@ RateOf = Callable[[Partition], float | None]  # bytes per second, if an operator
 class Followed:
     """One partition of a conversation."""
 
-    __slots__ = ("filling", "follower", "leader_watermark", "partition", "valid_from")
+    __slots__ = ("filling", "follower", "leader_watermark", "partition", "told_start", "valid_from")
 
-    def __init__(self, partition: Partition, follower: Follower, valid_from: int) -> None:
+    def __init__(self, partition: Partition, follower: Follower, valid_from: int, filling: Filling | None) -> None:
         self.partition = partition
         self.follower = follower  # another one means that another term has begun
         self.valid_from = valid_from  # the first request that speaks of the log as it is: replies to others are stale
-        self.leader_watermark = -1
-        self.filling: Filling | None = None  # while it lacks much, and is not in sync
+        self.leader_watermark = self.told_start = -1  # the second: where the leader knows this log to begin
+        self.filling = filling  # while it may lack much, and is not in sync
 
 
 class Conversation:
@@ -107,9 +107,9 @@ class Conversation:
         self._task = self._loop.create_task(self._run())  # which logs its own end
 
     def add(self, partition: Partition, follower: Follower) -> None:
-        key = _key(partition)
-        self._unpause(key)
-        self._followed[key] = Followed(partition, follower, self._number + 1)
+        self._unpause(key := _key(partition))
+        filling = None if self._is_in_sync(partition) else Filling(self._catch_up.elapsed())
+        self._followed[key] = Followed(partition, follower, self._number + 1, filling)
         self._forgotten.pop(key, None)
         partition.flush_watcher = self
         self._change(key)
@@ -141,8 +141,8 @@ class Conversation:
         await asyncio.gather(self._task, return_exceptions=True)
         self._channel.close()
 
-    def on_flushed(self, partition: Partition) -> None:
-        if partition.settings.is_durable and _key(partition) in self._followed:
+    def on_saved(self, partition: Partition) -> None:
+        if _key(partition) in self._followed:
             self._change(_key(partition))
 
     # The conversation
@@ -216,10 +216,12 @@ class Conversation:
             self._forget_session()
         self._number += 1
         asked: dict[UUID, list[AskedPartition]] = {}
+        size_max = _REPLY_BYTES_MAX
         for key in list(self._changed):
             known = self._followed[key]
             try:
                 asked.setdefault(key[0], []).append(self._asked(key[1], known))
+                size_max = size_max if known.filling is None else PIECES_BYTES_MAX
             except OSError as error:  # its epochs cannot be read
                 self._put_off(key, known, error)
         forgotten: dict[UUID, list[int]] = {}
@@ -228,14 +230,15 @@ class Conversation:
         self._named.difference_update(self._forgotten)
         self._named.update(self._changed)
         self._changed, self._forgotten = {}, {}
-        session = (self._session_id, self._session_epoch)
-        request = ReplicaRequest(*identity, *session, MAX_WAIT_MS, 1, _REPLY_BYTES_MAX, asked, forgotten)
-        self._session_epoch = 1 if self._session_epoch == _EPOCH_MAX else self._session_epoch + 1
+        session_id, epoch = self._session_id, self._session_epoch
+        request = ReplicaRequest(*identity, session_id, epoch, MAX_WAIT_MS, 1, size_max, asked, forgotten)
+        self._session_epoch = 1 if epoch == _EPOCH_MAX else epoch + 1
         self._asking.append((self._number, self._catch_up.elapsed()))
         channel.post(FETCH, LAST_VERSION, encode_request(request), partial(self._on_reply, self._number))
 
     def _asked(self, index: int, followed: Followed) -> AskedPartition:
         at = followed.partition.position
+        followed.told_start = at.start_offset
         size = _PARTITION_BYTES_MAX if followed.filling is None else PIECE_BYTES_MAX
         return AskedPartition(
             index, at.leader_epoch, at.next_offset, at.last_epoch, at.start_offset, size, at.flushed_offset
@@ -330,8 +333,8 @@ class Conversation:
     def _pause_of(self, known: Followed, size: int, asked_at: float, began: float) -> float:
         """Of one that is being filled and has written a piece. Others wait for nothing."""
         partition = known.partition
-        if size < PIECE_BYTES_MIN or self._is_in_sync(partition):
-            known.filling = None
+        if (is_in_sync := self._is_in_sync(partition)) or size < PIECE_BYTES_MIN:  # others may have had the reply
+            known.filling = None if is_in_sync else known.filling
             return 0.0
         now, lag = self._catch_up.elapsed(), known.leader_watermark - partition.next_offset
         filling = known.filling = known.filling or Filling(now, lag)
@@ -364,7 +367,7 @@ class Conversation:
         is_new = bool(fetched.records) and partition.append_fetched(fetched.records, now_ms) > 0
         partition.note_leader(fetched.high_watermark, fetched.log_start_offset)
         known.leader_watermark = fetched.high_watermark
-        return is_new
+        return is_new or partition.told_start != known.told_start  # which its own retention may have raised, too
 
     def _pause(self, key: Key, known: Followed, seconds: float) -> None:
         """Out of the session, which would tell of the same trouble at once."""
@@ -384,8 +387,7 @@ class Conversation:
             self._change(key)
 
     def _unpause(self, key: Key) -> None:
-        timer = self._paused.pop(key, None)
-        if timer is not None:
+        if (timer := self._paused.pop(key, None)) is not None:
             timer.cancel()
 
     def _leave_session(self, key: Key) -> None:

@@ -118,6 +118,11 @@ class Leader:
     def min_in_sync(self) -> int:
         return self._min_in_sync
 
+    @property
+    def counted(self) -> frozenset[int]:
+        """Followers for whom is waited: who is going in counts already."""
+        return self.in_sync if self._asked is None else self.in_sync | self._asked
+
     def is_follower(self, replica: int) -> bool:
         return replica in self._followers
 
@@ -250,7 +255,7 @@ class Leader:
         if not self._may_commit:
             return NOTHING
         position = self.flushed if self._is_durable else self.end
-        counted = self.in_sync if self._asked is None else self.in_sync | self._asked
+        counted = self.counted
         if counted:
             held = min([self._held(self._followers[one]) for one in counted])
             position = min(position, self._uncommitted.last_end(held, self.high_watermark))

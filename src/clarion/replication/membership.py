@@ -71,6 +71,7 @@ class Membership(NamedTuple):
 
     lease_is_valid: Callable[[], bool]  # while it is not, another broker may lead what this one believes to
     in_sync: InSyncRequests
+    save_starts: Callable[[], None]  # where logs begin: `note_start_saved` tells when that is on disk
 
 
 class Identity(NamedTuple):

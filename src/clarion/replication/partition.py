@@ -112,7 +112,7 @@ class Partition(AssignedPartition):
 
     def append_prepared(self, batch: memoryview, now_ms: int) -> Appended:
         """The same for what a `preparation` has returned. Meanwhile the topic may have been deleted, or moved."""
-        self.check_leads()
+        self.check_takes(batch, now_ms)
         stamp(batch, self.log.next_offset, self.leader_epoch)
         return self._append_checked(batch, read_header(batch), now_ms)
 
@@ -124,13 +124,13 @@ class Partition(AssignedPartition):
 
     def _append_checked(self, batch: memoryview, header: BatchHeader, now_ms: int) -> Appended:
         if self.membership is not None:
-            self.check_leads()
+            self.check_takes(batch, now_ms)
         self._admit(batch, header, now_ms)
         if header.producer_id >= 0:
             try:
                 known = self.producers.check(header, now_ms)
             except KafkaError as error:
-                known = self._recall(header, error)
+                known = self._recall(header, error, now_ms)
             if known is not None:
                 return self._repeated(known)
         room, size = self._room, len(batch)
@@ -140,25 +140,30 @@ class Partition(AssignedPartition):
         return self._write(batch, header, now_ms)
 
     def _refused_for_room(self, header: BatchHeader, now_ms: int) -> KafkaError:
-        if header.producer_id >= 0:
-            self.producers.refuse(header, now_ms)
+        self.producers.refuse(header, now_ms, ErrorCode.KAFKA_STORAGE_ERROR)
         self._room.refused_bytes = max(self._room.refused_bytes, header.size_bytes)
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self._room.sentence)
 
-    def note_refused(self, batch: memoryview, now_ms: int) -> None:
+    def note_refused(self, batch: memoryview, now_ms: int, code: ErrorCode) -> None:
         """A batch was turned away unread and will come again: none behind it may begin its producer's sequence."""
-        if len(batch) >= HEADER_BYTES and (header := read_header(batch)).producer_id >= 0:
-            self.producers.refuse(header, now_ms)
+        if len(batch) >= HEADER_BYTES and not self.is_gone:
+            self.producers.refuse(read_header(batch), now_ms, code)
 
-    def check_in_sync(self) -> None:
+    def check_takes(self, batch: memoryview, now_ms: int) -> None:
+        """`check_leads` for a batch: where this broker leads a moment later, what is on its way waits for it."""
+        try:
+            self.check_leads()
+        except KafkaError as error:
+            self.note_refused(batch, now_ms, error.code)
+            raise
+
+    def check_in_sync(self, batch: memoryview, now_ms: int) -> None:
         """Before a batch is appended for whom only min.insync.replicas are enough: nothing is written then."""
         if not self.takes_all:
             self.check_leads()
-            raise KafkaError(
-                ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"{self.tp} has {self.in_sync_count} replica in sync; "
-                f"min.insync.replicas is {self._min_in_sync(self._state)}",
-            )
+            code, minimum = ErrorCode.NOT_ENOUGH_REPLICAS, self._min_in_sync(self._state)
+            self.note_refused(batch, now_ms, code)
+            raise KafkaError(code, f"{self.tp} has {self.in_sync_count} in sync; min.insync.replicas is {minimum}")
 
     def _admit(self, batch: memoryview, header: BatchHeader, now_ms: int) -> None:
         check_size(batch, self.tp.topic, self._bytes_max)
@@ -181,7 +186,7 @@ class Partition(AssignedPartition):
                 f"(message.timestamp.before.max.ms)",
             )
 
-    def _recall(self, header: BatchHeader, refusal: KafkaError) -> KnownBatch | None:
+    def _recall(self, header: BatchHeader, refusal: KafkaError, now_ms: int) -> KnownBatch | None:
         """A batch that seems out of order may repeat one that was written before the last restart."""
         producer = self.producers.find(header.producer_id)
         if producer is None or not producer.is_restored or producer.epoch != header.producer_epoch:
@@ -190,7 +195,7 @@ class Partition(AssignedPartition):
             recall_older(self.log, producer)
         except (OSError, DamagedSegment) as error:
             log.warning("producer_not_recalled", partition=self.tp, producer=producer.id, reason=str(error))
-        return self.producers.check(header)
+        return self.producers.check(header, now_ms)
 
     def _repeated(self, known: KnownBatch) -> Appended:
         if self.log.failed is not None and known.last_offset >= self.high_watermark.offset:
@@ -209,8 +214,7 @@ class Partition(AssignedPartition):
             segment = self.log.end.segment
             end = self.log.append(batch, header, now_ms)
         except OSError as error:
-            if header.producer_id >= 0:
-                self.producers.refuse(header, now_ms)
+            self.producers.refuse(header, now_ms, ErrorCode.KAFKA_STORAGE_ERROR)
             raise self._storage_error(error, now_ms) from error
         if header.producer_id >= 0:
             self.producers.replay(header, now_ms)
@@ -285,7 +289,7 @@ class Partition(AssignedPartition):
     def position(self) -> Position:
         """What the next fetch tells the leader."""
         one = self.log
-        return Position(one.next_offset, one.epochs.latest, one.flushed.offset, one.start_offset, self.leader_epoch)
+        return Position(one.next_offset, one.epochs.latest, one.flushed.offset, self.told_start, self.leader_epoch)
 
     def append_fetched(self, records: memoryview, now_ms: int) -> int:
         """Write what the leader sent, as it is; returns how many bytes were new.
@@ -334,8 +338,8 @@ class Partition(AssignedPartition):
         follower = self._followed()
         if follower.on_leader_watermark(high_watermark):
             self._tell_committed(follower.high_watermark)
-        if self.log.start_offset < start_offset <= self.high_watermark.offset:
-            self.log.raise_start(start_offset)
+        if self.told_start < start_offset <= self.high_watermark.offset:
+            self._follow_start(start_offset)
 
     def cut_where_logs_part(self, epoch: int, end_offset: int, now_ms: int) -> None:
         """The leader knows no more of this log than up to there; the next fetch compares again."""

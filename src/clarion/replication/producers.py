@@ -25,7 +25,9 @@ from clarion.model.errors import ErrorCode, KafkaError
 from clarion.wire.batch import BatchHeader
 
 BATCHES_REMEMBERED: Final = 5  # Kafka's: max.in.flight.requests.per.connection of an idempotent producer
+_REFUSED_KEPT_MS: Final = 10_000  # a client tries again within a second; who does not has given the batch up
 _SEQUENCE_MASK: Final = 0x7FFFFFFF
+_SEQUENCES_BEFORE: Final = 1 << 30  # of the circle, half lie before a sequence
 _ALWAYS_REMEMBERED: Final = 100  # by each partition, however many others have invented elsewhere
 FIRST_KEYED_ID: Final = 1 << 61  # ids are given out from 0 on, a thousand at a time: they do not come this far
 KEYED_KEPT_MS: Final = 10 * 60_000  # at least; who repeats a write later than that has given up before
@@ -40,6 +42,18 @@ class KnownBatch(NamedTuple):
     timestamp_ms: int
 
 
+class RefusedBatch(NamedTuple):
+    """One that was turned away for a reason that passes, and will come again."""
+
+    epoch: int
+    sequence: int
+    code: ErrorCode
+    at_ms: int
+
+    def is_waited_for(self, now_ms: int) -> bool:
+        return abs(now_ms - self.at_ms) <= _REFUSED_KEPT_MS  # a clock that goes back keeps none for hours
+
+
 def known_batch(header: BatchHeader) -> KnownBatch:
     return KnownBatch(
         header.base_sequence, header.last_sequence, header.base_offset, header.last_offset, header.max_timestamp
@@ -47,15 +61,42 @@ def known_batch(header: BatchHeader) -> KnownBatch:
 
 
 class Producer:
-    __slots__ = ("batches", "epoch", "first_sequence", "id", "is_restored", "last_timestamp_ms")
+    __slots__ = ("batches", "epoch", "first_sequence", "id", "is_restored", "last_timestamp_ms", "refused")
 
     def __init__(self, producer_id: int, epoch: int, last_timestamp_ms: int) -> None:
         self.id = producer_id
         self.epoch = epoch
         self.last_timestamp_ms = last_timestamp_ms
         self.first_sequence: int | None = None  # while there is no batch: the one that may come, if not any
+        self.refused: RefusedBatch | None = None  # the one that is to come next
         self.is_restored = False  # from a snapshot, which knows the last batch and not the four before it
         self.batches: list[KnownBatch] = []  # of at most five; most have one, and a deque has room for 64
+
+    @property
+    def next_sequence(self) -> int | None:
+        """None: any may begin."""
+        return (self.batches[-1].last_sequence + 1) & _SEQUENCE_MASK if self.batches else self.first_sequence
+
+    def may_begin_earlier(self, sequence: int) -> bool:
+        """Whether nothing is written yet, and it comes before the one that was refused: somebody else, or this broker
+        when it did not lead, had turned it away."""
+        if self.batches or self.first_sequence is None:
+            return False
+        return _is_before(sequence, self.first_sequence)
+
+    def note_refused(self, batch: RefusedBatch) -> None:
+        """Also one whose predecessor is not here yet: it may come from another leader. All wait for the first."""
+        following = self.next_sequence if batch.epoch == self.epoch else 0
+        if following is None or _is_before(batch.sequence, following):
+            return  # it repeats what is written
+        first = self.refused
+        is_second = (
+            first is not None
+            and (first.epoch == batch.epoch and first.is_waited_for(batch.at_ms))
+            and (not _is_before(first.sequence, following) and _is_before(first.sequence, batch.sequence))
+        )
+        if not is_second:
+            self.refused = batch
 
     def note(self, batch: KnownBatch) -> None:
         self.batches.append(batch)
@@ -110,7 +151,7 @@ class ProducerStates:
     def find(self, producer_id: int) -> Producer | None:
         return (self._keyed if producer_id >= FIRST_KEYED_ID else self._producers).get(producer_id)
 
-    def check(self, header: BatchHeader, now_ms: int = 0) -> KnownBatch | None:
+    def check(self, header: BatchHeader, now_ms: int) -> KnownBatch | None:
         """The batch that this one repeats, or None if it may be written; raises if it comes out of order."""
         producer = self.find(header.producer_id)
         if producer is None:
@@ -118,15 +159,16 @@ class ProducerStates:
                 self._check_room_for_key(now_ms)
             return None  # never seen or long forgotten: any sequence may begin, as in Kafka
         if header.producer_epoch != producer.epoch:
-            _check_new_epoch(header, producer)
+            _check_new_epoch(header, producer, now_ms)
             return None
         for known in producer.batches:
             if known.first_sequence == header.base_sequence and known.last_sequence == header.last_sequence:
                 return known
-        expected = producer.first_sequence
-        if producer.batches:
-            expected = (producer.batches[-1].last_sequence + 1) & _SEQUENCE_MASK
+        expected = producer.next_sequence
         if expected is not None and header.base_sequence != expected:
+            if producer.may_begin_earlier(header.base_sequence):
+                return None
+            _check_refused(header, producer, expected, now_ms)
             raise KafkaError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"producer {header.producer_id}: sequence {header.base_sequence} came where {expected} was expected",
@@ -145,15 +187,24 @@ class ProducerStates:
         producer.last_timestamp_ms = now_ms
         producer.note(known_batch(header))
 
-    def refuse(self, header: BatchHeader, now_ms: int) -> None:
-        """A batch could not be written and will come again. The one behind it may be here first, and must not begin.
+    def refuse(self, header: BatchHeader, now_ms: int, code: ErrorCode) -> None:
+        """A batch could not be written and will come again. The one behind it may be here first: it must not begin, and
+        is refused with the same code.
 
         Behind that of an idempotency key there is none: it takes no place from a key whose message was written.
         """
-        if header.producer_id < FIRST_KEYED_ID and header.producer_id not in self._producers:
+        if not 0 <= header.producer_id < FIRST_KEYED_ID:
+            return
+        producer = self._producers.get(header.producer_id)
+        if producer is None:
             producer = Producer(header.producer_id, header.producer_epoch, now_ms)
             producer.first_sequence = header.base_sequence
             self._remember(producer)
+        if header.producer_epoch < producer.epoch:
+            return  # it comes again in vain
+        if header.producer_epoch == producer.epoch and producer.may_begin_earlier(header.base_sequence):
+            producer.first_sequence = header.base_sequence
+        producer.note_refused(RefusedBatch(header.producer_epoch, header.base_sequence, code, now_ms))
 
     def restore(self, producer: Producer) -> None:
         """Remember a producer from a snapshot."""
@@ -222,13 +273,32 @@ class ProducerStates:
         return count
 
 
-def _check_new_epoch(header: BatchHeader, producer: Producer) -> None:
+def _is_before(one: int, other: int) -> bool:
+    return 0 < ((other - one) & _SEQUENCE_MASK) < _SEQUENCES_BEFORE
+
+
+def _check_refused(header: BatchHeader, producer: Producer, expected: int, now_ms: int) -> None:
+    """Behind a batch that we have turned away ourselves nothing is out of order: it comes again, and this one after it.
+    Told of a wrong order, librdkafka would begin a new epoch, and send once more what may be in other partitions."""
+    refused = producer.refused
+    if refused is None or not refused.is_waited_for(now_ms):
+        return
+    if (refused.epoch, refused.sequence) == (header.producer_epoch, expected):
+        raise KafkaError(
+            refused.code,
+            f"producer {header.producer_id}: sequence {expected} was refused and has not come again; "
+            f"{header.base_sequence} waits for it",
+        )
+
+
+def _check_new_epoch(header: BatchHeader, producer: Producer, now_ms: int) -> None:
     if header.producer_epoch < producer.epoch:
         raise KafkaError(
             ErrorCode.INVALID_PRODUCER_EPOCH,
             f"producer {header.producer_id}: epoch {header.producer_epoch} is over, {producer.epoch} has begun",
         )
     if header.base_sequence != 0:
+        _check_refused(header, producer, 0, now_ms)
         raise KafkaError(
             ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
             f"producer {header.producer_id}: a new epoch begins with sequence 0, not {header.base_sequence}",

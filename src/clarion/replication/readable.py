@@ -31,6 +31,7 @@ class ReadablePartition:
         self.log = partition_log
         self.leader_epoch = leader_epoch
         self.high_watermark: LogPosition = partition_log.end
+        self.saved_start = partition_log.start_offset  # as the disk has it
 
     @property
     def start_offset(self) -> int:
@@ -148,6 +149,11 @@ class ReadablePartition:
 
     def swap(self, view: LogView, cleaned: CleanedSegment) -> Swap:
         return Swap(self.log, view, cleaned)
+
+    @property
+    def told_start(self) -> int:
+        """What a leader may believe of where this log begins: it is on disk."""
+        return min(self.saved_start, self.log.start_offset)
 
     def raise_start(self, offset: int) -> None:
         """For readers; `drop_below_start` takes the files. In between the caller may have the new start saved."""

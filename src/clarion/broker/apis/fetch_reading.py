@@ -85,7 +85,7 @@ class FetchReading:
                 to.found.append(one)
                 total += fetched.records_length
                 is_answer = fetched.error_code or fetched.diverging_epoch or fetched.preferred_replica >= 0
-                to.must_tell = to.must_tell or bool(is_answer)
+                to.must_tell = to.must_tell or bool(is_answer) or self._is_deleted_from(asked, fetched)
             elif asked.next_offset >= fetched.high_watermark and not self._lacks_uncommitted(asked):
                 to.quiet.append(asked)
             elif total and budget - total < asked.max_bytes:
@@ -117,6 +117,10 @@ class FetchReading:
     def _is_news(asked: SessionPartition, fetched: PartitionFetched) -> bool:
         """Whether an empty partition has something to tell to a session."""
         return fetched.high_watermark != asked.reported_watermark or fetched.log_start_offset != asked.reported_start
+
+    def _is_deleted_from(self, asked: SessionPartition, fetched: PartitionFetched) -> bool:
+        """Whether a follower does not know yet where the log begins: somebody may wait until it does."""
+        return self._session.replica_id >= 0 and 0 <= asked.reported_start < fetched.log_start_offset
 
     def _read(self, asked: SessionPartition, budget: int, *, is_first: bool) -> Found:
         if self._session.replica_id >= 0:

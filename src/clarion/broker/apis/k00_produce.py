@@ -160,8 +160,9 @@ class Placed:
         try:
             partition = _find(self._broker, self._session, self._header, topic, index)
             batch = _checked(request, records, self._header.api_version)
+            partition.check_takes(batch, self._now_ms)
             if request.acks == ACKS_ALL:
-                partition.check_in_sync()
+                partition.check_in_sync(batch, self._now_ms)
             if partition.preparation is not None or partition.preparing or partition in self._put_off_for:
                 prepared = self._prepare_at_once(partition, batch)
                 if prepared is None:
@@ -243,8 +244,8 @@ class Placed:
     ) -> None:
         try:
             self._broker.preparing.check_room(len(records))
-        except KafkaError:
-            partition.note_refused(records, self._now_ms)
+        except KafkaError as error:
+            partition.note_refused(records, self._now_ms, error.code)
             raise
         self.waiting.append(WaitingBatch(partition, records))
         self._put_off_for.add(partition)
@@ -347,11 +348,12 @@ class RequestTemplate:
 
 
 def _find(broker: Broker, session: Session, header: RequestHeader, topic: ProduceTopic, index: int) -> Partition:
+    """Whether this broker leads it is asked with the batch."""
     if header.api_version >= FIRST_VERSION_WITH_IDS:
         known = topic_to_write_by_id(broker, session.principal, topic.topic_id)
     else:
         known = topic_to_write(broker, session.principal, topic.name)
-    return broker.resolver.partition(known, index)
+    return broker.resolver.replica(known, index)
 
 
 def _checked(request: ProduceRequest, records: memoryview | None, version: int) -> memoryview:

@@ -1,15 +1,16 @@
 """DeleteRecords v0-2: move a partition's start forward; what lies before it is gone for readers at once.
 
-The new start is on disk before it is answered, and before any file goes: no crash brings a deleted record back.
+The new start is on disk before it is answered, and before any file goes: no crash brings a deleted record back. Nor
+does another leader: the followers of which the next one is chosen have to say that they have the new start on disk,
+too, within the request's timeout (REQUEST_TIMED_OUT).
 
 v1 same · v2 flexible.
-
-Left out: the timeout, since there are no followers to wait for.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
 
 from clarion.broker.apis.refusals import REFUSALS, refusal_of
@@ -31,6 +32,9 @@ log = event_log("broker")
 
 ALL_COMMITTED: Final = -1
 NO_WATERMARK: Final = -1
+_LOOK_SECONDS: Final = 0.005  # followers are told at once, and answer within a few milliseconds
+_LOOK_SECONDS_MAX: Final = 0.1  # who has not by then is away, perhaps: others may be waiting for it as well
+_LOOK_SECONDS_EACH: Final = 0.00003  # ten times as long as it takes to look at one
 
 
 async def handle(broker: Broker, request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
@@ -48,6 +52,8 @@ async def handle(broker: Broker, request: DeleteRecordsRequest, context: Request
         topics = [(name, [_unless_refused(result, code) for result in results]) for name, results in topics]
     else:
         await _drop_segments(raised)
+        late = await _unheard(broker, raised, request.timeout, context.has_left)
+        topics = [(name, [late.get((name, one.partition_index), one) for one in results]) for name, results in topics]
     return DeleteRecordsResponse(
         topics=tuple(DeleteRecordsTopicResult(name=name, partitions=tuple(results)) for name, results in topics)
     )
@@ -80,6 +86,42 @@ async def _drop_segments(raised: list[Partition]) -> None:
         except OSError as error:
             log.warning("segments_stay", partition=partition.tp, reason=str(error))
         await asyncio.sleep(0)  # each may rename files
+
+
+async def _unheard(
+    broker: Broker, raised: list[Partition], timeout_ms: int, has_left: Callable[[], bool]
+) -> dict[tuple[str, int], DeleteRecordsPartitionResult]:
+    """Those of which not all in sync have said in time that they know the new start."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + timeout_ms / 1000
+    starts = {one: one.start_offset for one in raised}
+    each, waiting, pause = broker.turns.each, list(starts), _LOOK_SECONDS
+    async for one in each(waiting):
+        one.tell_start()
+    while waiting := [one async for one in each(waiting) if one.is_leader and not _is_known(broker, one, starts[one])]:
+        if loop.time() >= until or has_left():
+            break
+        await asyncio.sleep(min(pause + len(waiting) * _LOOK_SECONDS_EACH, max(0.0, until - loop.time())))
+        pause = min(2 * pause, _LOOK_SECONDS_MAX)
+    timed_out = dict.fromkeys(waiting, ErrorCode.REQUEST_TIMED_OUT)
+    deposed = {one: ErrorCode.NOT_LEADER_OR_FOLLOWER for one in raised if not one.is_leader}
+    return {
+        (one.tp.topic, one.tp.partition): _refused(one.tp.partition, code)
+        for one, code in (timed_out | deposed).items()
+    }
+
+
+def _is_known(broker: Broker, partition: Partition, start: int) -> bool:
+    """To all of which one may lead it next."""
+    if partition.state is None:
+        return True
+    now = asyncio.get_running_loop().time()
+    for one in partition.may_lead_next:
+        if one != broker.node_id:
+            followed = broker.sessions.follower(one, partition.topic_id, partition.tp.partition, now)
+            if followed is None or followed.start_offset < start:
+                return False
+    return True
 
 
 def _refused(index: int, code: ErrorCode) -> DeleteRecordsPartitionResult:

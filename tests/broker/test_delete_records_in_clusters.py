@@ -1,0 +1,137 @@
+"""DeleteRecords in a cluster: what is deleted stays so when another broker leads."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from clarion.broker.apis import k21_delete_records
+from clarion.broker.config import Durability
+from clarion.log.checkpoints import PARTITION_OFFSETS, load_partitions
+from clarion.model.errors import ErrorCode
+from clarion.replication import conversation
+from clarion.replication.partition import Partition
+from clarion.wire.messages.topics import CreatableTopicConfig
+from clarion.world import RealDisk
+from tests.broker.harness import Node, running, until
+from tests.broker.queue_words import write
+from tests.broker.replicas import two_replicas
+from tests.broker.test_cluster import _leads, cluster_of, create, topic
+from tests.broker.test_delete_records import delete
+
+
+def start_at(node: Node) -> int:
+    partition = node.broker.partitions.find(node.broker.image.topics["t"].id, 0)
+    assert partition is not None
+    return partition.start_offset
+
+
+async def test_it_is_answered_when_those_in_sync_know_the_new_start(tmp_path: Path) -> None:
+    async with cluster_of(tmp_path, 3) as cluster:
+        await create(cluster[1], topic("t", assignments=((1, 2, 3),)))
+        await until(lambda: _leads(cluster[1], "t", 0) and len(cluster[1].partition().state.in_sync) == 3)
+        for rounds in (1, 2):
+            await write(cluster[1], *[(None, b"%d" % number) for number in range(5)])
+            assert await delete(cluster[1], 5 * rounds - 1) == (ErrorCode.NONE, 5 * rounds - 1)
+            assert [start_at(cluster[node]) for node in (1, 2, 3)] == [5 * rounds - 1] * 3
+
+
+@pytest.mark.uncompiled
+async def test_followers_that_wait_for_messages_hear_of_the_new_start_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conversation, "MAX_WAIT_MS", 20_000)  # far longer than DeleteRecords may take
+    async with cluster_of(tmp_path, 3) as cluster:
+        await create(cluster[1], topic("t", assignments=((1, 2, 3),)))
+        await until(lambda: _leads(cluster[1], "t", 0) and len(cluster[1].partition().state.in_sync) == 3)
+        await write(cluster[1], (None, b"one"), (None, b"two"))
+        assert await delete(cluster[1], 1) == (ErrorCode.NONE, 1)
+
+
+@pytest.mark.uncompiled
+async def test_that_a_follower_does_not_hear_of_it_in_time_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with cluster_of(tmp_path, 2) as cluster:
+        await create(cluster[1], topic("t", assignments=((1, 2),)))
+        await until(lambda: _leads(cluster[1], "t", 0) and len(cluster[1].partition().state.in_sync) == 2)
+        await write(cluster[1], (None, b"one"), (None, b"two"))
+        with monkeypatch.context() as deaf:
+            deaf.setattr(Partition, "note_leader", lambda *_: None)
+            assert await delete(cluster[1], 1) == (ErrorCode.REQUEST_TIMED_OUT, -1)
+        await write(cluster[1], (None, b"three"))  # with which it hears of the start, too
+        assert await delete(cluster[1], 1) == (ErrorCode.NONE, 1), "asked again"
+        assert start_at(cluster[2]) == 1
+
+
+async def test_a_follower_whose_own_retention_went_further_says_so(tmp_path: Path) -> None:
+    async with cluster_of(tmp_path, 2) as cluster:
+        await create(cluster[1], topic("t", assignments=((1, 2),)))
+        await until(lambda: _leads(cluster[1], "t", 0) and len(cluster[1].partition().state.in_sync) == 2)
+        await write(cluster[1], (None, b"one"), (None, b"two"), (None, b"three"))
+        follower = cluster[2].broker.partitions.find(cluster[2].broker.image.topics["t"].id, 0)
+        assert follower is not None
+        await until(lambda: follower.high_watermark.offset == 3)
+        follower.raise_start(2)
+        assert await delete(cluster[1], 1) == (ErrorCode.NONE, 1)
+        assert await delete(cluster[1], 2) == (ErrorCode.NONE, 2)
+
+
+@pytest.mark.uncompiled
+async def test_who_waits_for_long_looks_seldom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = 0
+
+    def is_known(*_: object) -> bool:
+        nonlocal looks
+        looks += 1
+        return False
+
+    async with running(tmp_path) as node:
+        await node.topic()
+        await write(node, (None, b"one"))
+        monkeypatch.setattr(k21_delete_records, "_is_known", is_known)
+        assert await delete(node, 1) == (ErrorCode.REQUEST_TIMED_OUT, -1)
+    assert looks < 30, "in a second"
+
+
+async def test_what_a_follower_has_said_to_know_outlives_the_crash_of_its_machine(tmp_path: Path) -> None:
+    """Its disk as it was when DeleteRecords was answered: whoever is elected with it has the new start."""
+    async with cluster_of(tmp_path, 2, durability=Durability.FSYNC) as cluster:
+        await create(cluster[1], topic("t", assignments=((1, 2),)))
+        await until(lambda: _leads(cluster[1], "t", 0) and len(cluster[1].partition().state.in_sync) == 2)
+        await write(cluster[1], *[(None, b"%d" % number) for number in range(5)])
+        assert await delete(cluster[1], 4) == (ErrorCode.NONE, 4)
+        saved = load_partitions(RealDisk(), str(Path(cluster[2].broker.config.data_dir) / PARTITION_OFFSETS))
+        assert saved[cluster[2].broker.image.topics["t"].id, 0].start == 4
+
+
+async def test_one_that_may_be_elected_though_it_is_not_in_sync_must_know_it_too(tmp_path: Path) -> None:
+    """Below min.insync.replicas nothing is acknowledged without it: it may lead next, and has not heard."""
+    async with cluster_of(tmp_path, 3) as cluster:
+        two = replace(
+            topic("t", assignments=((1, 2),)), configs=(CreatableTopicConfig(name="min.insync.replicas", value="2"),)
+        )
+        await create(cluster[1], two)
+        await until(lambda: _leads(cluster[1], "t", 0) and len(cluster[1].partition().state.in_sync) == 2)
+        await write(cluster[1], (None, b"one"), (None, b"two"))
+        await cluster.stop(2)
+        await until(lambda: tuple(cluster[1].partition().state.in_sync) == (1,))
+        assert await delete(cluster[1], 1) == (ErrorCode.REQUEST_TIMED_OUT, -1)
+        await cluster.start(2)
+        await until(lambda: len(cluster[1].partition().state.in_sync) == 2)
+        assert await delete(cluster[1], 1) == (ErrorCode.NONE, 1)
+
+
+@pytest.mark.uncompiled
+async def test_one_that_is_on_its_way_into_the_in_sync_set_must_know_it_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with two_replicas(tmp_path) as pair:
+        monkeypatch.setattr(pair.agreement, "ask", lambda _, followers: pair.agreement.seen.append(followers))
+        await write(pair.node, (None, b"one"), (None, b"two"))
+        pair.follow()
+        await until(lambda: bool(pair.agreement.seen))
+        monkeypatch.setattr(pair.follower, "note_leader", lambda *_: None)  # it hears nothing more
+        assert await delete(pair.node, 1) == (ErrorCode.REQUEST_TIMED_OUT, -1)
