@@ -99,8 +99,27 @@ def test_what_comes_behind_a_refused_batch_is_refused_as_that_and_not_as_out_of_
     assert refusal(states, batch(4)) is ErrorCode.NOT_ENOUGH_REPLICAS
     states.refuse(batch(4), 0, ErrorCode.NOT_ENOUGH_REPLICAS)
     assert refusal(states, batch(5)) is ErrorCode.NOT_ENOUGH_REPLICAS, "all wait for the first"
-    written(states, batch(3), batch(4))
-    assert refusal(states, batch(6)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "nobody refused the one before it"
+    written(states, batch(3), batch(4), batch(5))
+    assert refusal(states, batch(7)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "nobody refused the one before it"
+
+
+def test_what_was_refused_behind_a_refused_batch_is_waited_for_when_that_one_has_come() -> None:
+    states = ProducerStates()
+    states.replay(batch(0), 0)
+    states.refuse(batch(1), 0, ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert refusal(states, batch(2)) is ErrorCode.NOT_ENOUGH_REPLICAS
+    states.replay(batch(1), 0)
+    assert refusal(states, batch(3)) is ErrorCode.NOT_ENOUGH_REPLICAS, "2 was turned away here, and is on its way"
+    states.replay(batch(2), 0)
+    assert states.check(batch(3), 0) is None
+
+
+def test_an_old_repetition_does_not_wait_for_what_was_refused() -> None:
+    states = ProducerStates()
+    for sequence in range(10):
+        states.replay(batch(sequence), 0)
+    states.refuse(batch(10), 0, ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert refusal(states, batch(1)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 def test_one_that_was_refused_before_the_former_leader_sent_its_predecessor_is_waited_for_as_well() -> None:
@@ -167,8 +186,36 @@ def test_the_longest_idle_producer_is_forgotten_for_a_new_one() -> None:
     some_batch(states, 4)
     assert [one.id for one in states] == [3, 1, 4]
     some_batch(states, 3, 1)
-    states.refuse(batch(5, producer=5), 0, ErrorCode.KAFKA_STORAGE_ERROR)
-    assert [one.id for one in states] == [4, 3, 5], "one that was refused counts too"
+    assert [one.id for one in states] == [1, 4, 3]
+
+
+def test_producers_that_were_only_refused_take_no_place_from_one_that_has_written() -> None:
+    """Nobody has read what they sent: it costs them nothing to invent ten thousand."""
+    limits = ProducerLimits(in_one_max=3)
+    states = ProducerStates(limits)
+    some_batch(states, 1)
+    for producer in range(2, 5_000):
+        states.refuse(batch(5, producer=producer), 0, ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert states.check(batch(0, producer=1), 0) is not None, "a repeated batch is known"
+    assert refusal(states, batch(6, producer=4_999)) is ErrorCode.NOT_ENOUGH_REPLICAS
+    assert states.check(batch(6, producer=2), 0) is None, "the longest idle of them is forgotten"
+    assert limits.refused_count == 1_000
+    some_batch(states, 4_999, 5)
+    assert (limits.refused_count, limits.count) == (999, 2)
+    states.expire(1)
+    assert (limits.refused_count, limits.count) == (0, 0)
+
+
+def test_those_that_were_refused_are_bounded_over_all_partitions() -> None:
+    limits = ProducerLimits()
+    states = [ProducerStates(limits) for _ in range(30)]
+    for one in states:
+        for producer in range(1_000):
+            one.refuse(batch(5, producer=producer), 0, ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert limits.refused_count == 20_000
+    for one in states:
+        one.forget_all()
+    assert limits.refused_count == 0
 
 
 def test_producers_of_all_partitions_are_bounded_and_each_keeps_some() -> None:

@@ -208,9 +208,8 @@ class Housekeeping:
         now_ms = self._broker.clock.now_ms()
         before_ms = now_ms - self._broker.config.producer_id_expiration_ms
         for partition in list(self._broker.partitions):
-            if len(partition.producers):
-                partition.producers.expire(before_ms)
-                partition.producers.expire_keys(now_ms - KEYED_KEPT_MS)
+            partition.producers.expire(before_ms)
+            partition.producers.expire_keys(now_ms - KEYED_KEPT_MS)
 
 
 def _room_of(disk: Disk, data_dir: str) -> tuple[int, int]:

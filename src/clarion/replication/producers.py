@@ -6,7 +6,9 @@ anything else is out of order. The state is rebuilt from the log: every batch th
 same `replay` after an append and after a restart.
 
 Anybody can invent producer ids, so their number is bounded. The longest idle is forgotten first, in the partition that
-takes a new one: it may then begin with any sequence, as one that was silent for `producer.id.expiration.ms` may.
+takes a new one: it may then begin with any sequence, as one that was silent for `producer.id.expiration.ms` may. Those
+of which no batch is written yet, because it was refused, have a room of their own: nobody has read what they sent, and
+they take no place from one that has written.
 
 Ids from `FIRST_KEYED_ID` on stand for idempotency keys of writes over HTTP (`gateway.idempotency`), each with one batch
 in its life. They have a room of their own, in which they take no place from real producers, and are kept for
@@ -29,6 +31,8 @@ _REFUSED_KEPT_MS: Final = 10_000  # a client tries again within a second; who do
 _SEQUENCE_MASK: Final = 0x7FFFFFFF
 _SEQUENCES_BEFORE: Final = 1 << 30  # of the circle, half lie before a sequence
 _ALWAYS_REMEMBERED: Final = 100  # by each partition, however many others have invented elsewhere
+_REFUSED_IN_ONE_MAX: Final = 1_000  # nothing of them is written: no more clients begin while one trouble lasts
+_REFUSED_IN_ALL_MAX: Final = 20_000
 FIRST_KEYED_ID: Final = 1 << 61  # ids are given out from 0 on, a thousand at a time: they do not come this far
 KEYED_KEPT_MS: Final = 10 * 60_000  # at least; who repeats a write later than that has given up before
 _KEYED_IN_ONE_MAX: Final = 30_000  # 50 a second; a snapshot of so many takes some ten milliseconds of the loop
@@ -68,7 +72,7 @@ class Producer:
         self.epoch = epoch
         self.last_timestamp_ms = last_timestamp_ms
         self.first_sequence: int | None = None  # while there is no batch: the one that may come, if not any
-        self.refused: RefusedBatch | None = None  # the one that is to come next
+        self.refused: list[RefusedBatch] = []  # those that will come again, in order; at most five, as they are sent
         self.is_restored = False  # from a snapshot, which knows the last batch and not the four before it
         self.batches: list[KnownBatch] = []  # of at most five; most have one, and a deque has room for 64
 
@@ -85,18 +89,24 @@ class Producer:
         return _is_before(sequence, self.first_sequence)
 
     def note_refused(self, batch: RefusedBatch) -> None:
-        """Also one whose predecessor is not here yet: it may come from another leader. All wait for the first."""
+        """Also one whose predecessor is not here yet: it may come from another leader."""
         following = self.next_sequence if batch.epoch == self.epoch else 0
         if following is None or _is_before(batch.sequence, following):
             return  # it repeats what is written
-        first = self.refused
-        is_second = (
-            first is not None
-            and (first.epoch == batch.epoch and first.is_waited_for(batch.at_ms))
-            and (not _is_before(first.sequence, following) and _is_before(first.sequence, batch.sequence))
-        )
-        if not is_second:
-            self.refused = batch
+        others = [
+            one
+            for one in self.refused
+            if (one.epoch == batch.epoch and one.sequence != batch.sequence)
+            and (one.is_waited_for(batch.at_ms) and not _is_before(one.sequence, following))
+        ]
+        in_order = sorted([*others, batch], key=lambda one: (one.sequence - following) & _SEQUENCE_MASK)
+        self.refused = in_order[:BATCHES_REMEMBERED]
+
+    def refusal_of(self, epoch: int, sequence: int, now_ms: int) -> RefusedBatch | None:
+        for one in self.refused:
+            if one.epoch == epoch and one.sequence == sequence and one.is_waited_for(now_ms):
+                return one
+        return None
 
     def note(self, batch: KnownBatch) -> None:
         self.batches.append(batch)
@@ -107,7 +117,7 @@ class Producer:
 class ProducerLimits:
     """Shared by all partitions of a broker, which count in it."""
 
-    __slots__ = ("count", "in_all_max", "in_one_max", "keyed_count", "keyed_in_one_max")
+    __slots__ = ("count", "in_all_max", "in_one_max", "keyed_count", "keyed_in_one_max", "refused_count")
 
     def __init__(
         self, in_all_max: int = 200_000, in_one_max: int = 10_000, keyed_in_one_max: int = _KEYED_IN_ONE_MAX
@@ -119,9 +129,13 @@ class ProducerLimits:
         self.keyed_in_one_max = keyed_in_one_max
         self.count = 0
         self.keyed_count = 0
+        self.refused_count = 0
 
     def is_full_for_keys(self, count: int) -> bool:
         return count >= self.keyed_in_one_max or (self.keyed_count >= self.in_all_max and count >= _ALWAYS_REMEMBERED)
+
+    def is_full_for_refused(self, count: int) -> bool:
+        return count >= _REFUSED_IN_ONE_MAX or self.refused_count >= _REFUSED_IN_ALL_MAX
 
     def is_full_for(self, count: int) -> bool:
         """Whether a partition that remembers so many has to forget one before the next."""
@@ -133,6 +147,7 @@ class ProducerStates:
         self._limits = limits or ProducerLimits()
         self._producers: OrderedDict[int, Producer] = OrderedDict()  # the longest idle first
         self._keyed: OrderedDict[int, Producer] = OrderedDict()  # likewise, of idempotency keys
+        self._refused: OrderedDict[int, Producer] = OrderedDict()  # likewise, of which nothing is written yet
         self.has_snapshot = False  # on disk, perhaps an older one: also "nobody" must then be written down
 
     @property
@@ -149,7 +164,9 @@ class ProducerStates:
         return chain(self._producers.values(), self._keyed.values())
 
     def find(self, producer_id: int) -> Producer | None:
-        return (self._keyed if producer_id >= FIRST_KEYED_ID else self._producers).get(producer_id)
+        if producer_id >= FIRST_KEYED_ID:
+            return self._keyed.get(producer_id)
+        return self._producers.get(producer_id) or self._refused.get(producer_id)
 
     def check(self, header: BatchHeader, now_ms: int) -> KnownBatch | None:
         """The batch that this one repeats, or None if it may be written; raises if it comes out of order."""
@@ -179,11 +196,10 @@ class ProducerStates:
         """Remember a batch that is in the log."""
         producer = self.find(header.producer_id)
         if producer is None or producer.epoch != header.producer_epoch:
-            producer = Producer(header.producer_id, header.producer_epoch, now_ms)
-            self._remember(producer)
-        else:
-            room = self._keyed if header.producer_id >= FIRST_KEYED_ID else self._producers
-            room.move_to_end(header.producer_id)
+            known, producer = producer, Producer(header.producer_id, header.producer_epoch, now_ms)
+            if known is not None:
+                producer.refused = known.refused  # of the epoch that begins now
+        self._remember(producer)
         producer.last_timestamp_ms = now_ms
         producer.note(known_batch(header))
 
@@ -195,11 +211,12 @@ class ProducerStates:
         """
         if not 0 <= header.producer_id < FIRST_KEYED_ID:
             return
-        producer = self._producers.get(header.producer_id)
+        producer = self.find(header.producer_id)
         if producer is None:
             producer = Producer(header.producer_id, header.producer_epoch, now_ms)
             producer.first_sequence = header.base_sequence
-            self._remember(producer)
+            if not self._remember_refused(producer):
+                return
         if header.producer_epoch < producer.epoch:
             return  # it comes again in vain
         if header.producer_epoch == producer.epoch and producer.may_begin_earlier(header.base_sequence):
@@ -214,6 +231,8 @@ class ProducerStates:
         if producer.id >= FIRST_KEYED_ID:
             self._remember_key(producer)
             return
+        if self._refused and self._refused.pop(producer.id, None) is not None:
+            self._limits.refused_count -= 1
         known = self._producers
         if known.pop(producer.id, None) is None:
             if self._limits.is_full_for(len(known)):
@@ -221,6 +240,17 @@ class ProducerStates:
                 self._limits.count -= 1
             self._limits.count += 1
         known[producer.id] = producer
+
+    def _remember_refused(self, producer: Producer) -> bool:
+        """False if there is no room: where other partitions have filled it, and this one has none to forget."""
+        if self._limits.is_full_for_refused(len(self._refused)):
+            if not self._refused:
+                return False
+            self._refused.popitem(last=False)
+            self._limits.refused_count -= 1
+        self._limits.refused_count += 1
+        self._refused[producer.id] = producer
+        return True
 
     def _remember_key(self, producer: Producer) -> None:
         if self._keyed.pop(producer.id, None) is None:
@@ -246,8 +276,10 @@ class ProducerStates:
         """The partition is gone."""
         self._limits.count -= len(self._producers)
         self._limits.keyed_count -= len(self._keyed)
+        self._limits.refused_count -= len(self._refused)
         self._producers.clear()
         self._keyed.clear()
+        self._refused.clear()
 
     def last_offsets(self) -> frozenset[int]:
         """Of the batches by which living producers are remembered: compaction keeps these."""
@@ -260,7 +292,7 @@ class ProducerStates:
 
     def restart_times(self, now_ms: int) -> None:
         """The clock was wrong: each counts as having written just now, the longest idle still the first to go."""
-        for producer in self:
+        for producer in chain(self, self._refused.values()):
             producer.last_timestamp_ms = now_ms
 
     def expire(self, before_ms: int) -> int:
@@ -270,6 +302,9 @@ class ProducerStates:
             self._producers.popitem(last=False)
             count += 1
         self._limits.count -= count
+        while self._refused and next(iter(self._refused.values())).last_timestamp_ms < before_ms:
+            self._refused.popitem(last=False)
+            self._limits.refused_count -= 1
         return count
 
 
@@ -280,15 +315,15 @@ def _is_before(one: int, other: int) -> bool:
 def _check_refused(header: BatchHeader, producer: Producer, expected: int, now_ms: int) -> None:
     """Behind a batch that we have turned away ourselves nothing is out of order: it comes again, and this one after it.
     Told of a wrong order, librdkafka would begin a new epoch, and send once more what may be in other partitions."""
-    refused = producer.refused
-    if refused is None or not refused.is_waited_for(now_ms):
+    refused = producer.refusal_of(header.producer_epoch, expected, now_ms)
+    if refused is None or not _is_before(expected, header.base_sequence):
         return
-    if (refused.epoch, refused.sequence) == (header.producer_epoch, expected):
-        raise KafkaError(
-            refused.code,
-            f"producer {header.producer_id}: sequence {expected} was refused and has not come again; "
-            f"{header.base_sequence} waits for it",
-        )
+    producer.note_refused(RefusedBatch(header.producer_epoch, header.base_sequence, refused.code, now_ms))
+    raise KafkaError(
+        refused.code,
+        f"producer {header.producer_id}: sequence {expected} was refused and has not come again; "
+        f"{header.base_sequence} waits for it",
+    )
 
 
 def _check_new_epoch(header: BatchHeader, producer: Producer, now_ms: int) -> None:
