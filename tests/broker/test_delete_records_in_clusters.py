@@ -135,3 +135,22 @@ async def test_one_that_is_on_its_way_into_the_in_sync_set_must_know_it_too(
         await until(lambda: bool(pair.agreement.seen))
         monkeypatch.setattr(pair.follower, "note_leader", lambda *_: None)  # it hears nothing more
         assert await delete(pair.node, 1) == (ErrorCode.REQUEST_TIMED_OUT, -1)
+
+
+@pytest.mark.uncompiled
+async def test_who_led_no_longer_while_it_waited_cannot_say_that_all_know(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if it leads again by then: the records may have been acknowledged to somebody in between."""
+    async with two_replicas(tmp_path) as pair:
+        await write(pair.node, (None, b"one"), (None, b"two"))
+        looks = 0
+
+        def is_known(*_: object) -> bool:
+            nonlocal looks
+            looks += 1
+            pair.leader.is_leader = looks > 1
+            return looks > 2
+
+        monkeypatch.setattr(k21_delete_records, "_is_known", is_known)
+        assert await delete(pair.node, 1) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)

@@ -111,6 +111,23 @@ def test_a_follower_joins_when_it_has_what_the_leader_had_when_its_term_began() 
     assert leader.on_fetch(3, 9, NOW) == (AlterInSync(frozenset({2, 3})),)
 
 
+def test_a_follower_joins_when_its_log_begins_where_records_were_deleted_to() -> None:
+    """It may lead next: what was answered as deleted would be back."""
+    leader = leading(2, in_sync=())
+    leader.on_append(at(5))
+    leader.promise_start(3)
+    assert leader.on_fetch(2, 5, NOW, start_offset=2) == ()
+    assert leader.on_fetch(2, 5, NOW, start_offset=3) == (AlterInSync(frozenset({2})),)
+
+
+def test_a_new_leader_takes_in_nobody_whose_log_begins_before_its_own() -> None:
+    """Its predecessor may have answered a DeleteRecords of which only those in sync have heard."""
+    leader = Leader(at(5), is_durable=False, min_in_sync=1, start_offset=3)
+    leader.set_followers((2, 3), (2,), NOW)
+    assert leader.on_fetch(3, 5, NOW, start_offset=0) == ()
+    assert leader.on_fetch(3, 5, NOW, start_offset=3) == (AlterInSync(frozenset({2, 3})),)
+
+
 def test_the_cluster_hears_in_which_life_a_follower_was_seen() -> None:
     leader = leading(2, 3, in_sync=(2,))
     assert leader.life_of(3) == -1

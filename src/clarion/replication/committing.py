@@ -206,7 +206,9 @@ class CommittingPartition(ReadablePartition):
             self.flush_watcher.on_saved(self._this())
 
     def tell_start(self) -> None:
-        """That the log begins later: who follows it hears so at once, and not when it has waited long enough."""
+        """That the log begins later, for good: who follows it hears so at once, and who has not heard does not join."""
+        if self._leader is not None:
+            self._leader.promise_start(self.start_offset)
         self._tell_followers()
         self._tell_watchers()
 

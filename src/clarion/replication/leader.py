@@ -12,7 +12,8 @@ is durable only what they have flushed counts. It never falls and never passes t
 Who fetches does so in this leader's epoch: the driver has compared epochs and logs before it tells of a fetch.
 
 A follower joins the in-sync set when it has all that is committed, and all that the leader had when its term began: the
-watermark is learned from the term before, and may be older than what that leader has told clients.
+watermark is learned from the term before, and may be older than what that leader has told clients. And its log must
+begin, for good, no earlier than it was promised to whoever deleted records: it may lead next.
 
 While a change of the in-sync set is on its way, who is going in counts already and who is going out still does: the
 next leader is chosen by the old set or by the new one, and has everything committed either way.
@@ -64,6 +65,7 @@ class Progress:
     def __init__(self, now_ms: int) -> None:
         self.next_offset = -1  # until its first fetch
         self.flushed_offset = -1
+        self.start_offset = 0  # where its log begins, as its disk has it
         self.life = NO_LIFE  # the broker epoch in which it said so
         self.caught_up_ms = now_ms  # when it last had everything; a new one gets its time to come
         self.fetched_ms = now_ms
@@ -80,13 +82,16 @@ class Leader:
         flushed: LogPosition | None = None,
         high_watermark: LogPosition | None = None,
         uncommitted: Uncommitted | None = None,
+        start_offset: int = 0,
     ) -> None:
-        """`end`: of the leader's log when its term begins. Unless told otherwise all of it is flushed and committed."""
+        """`end`: of the leader's log when its term begins. Unless told otherwise all of it is flushed and committed.
+        `start_offset`: the log's; an earlier leader may have promised it."""
         self.end = end
         self.flushed = end if flushed is None else flushed
         self.high_watermark = end if high_watermark is None else high_watermark
         self.in_sync: frozenset[int] = frozenset()  # followers; the leader itself always is
         self._epoch_start = end.offset
+        self._promised_start = start_offset
         self._asked: frozenset[int] | None = None  # the set that the cluster has not agreed on yet
         self._has_eligible = False  # others may be elected who are not in sync
         self._followers: dict[int, Progress] = {}
@@ -177,6 +182,10 @@ class Leader:
         self.flushed = max(self.flushed, position)
         return self._commit() if self._is_durable else NOTHING
 
+    def promise_start(self, offset: int) -> None:
+        """Records are deleted for good: no log that begins earlier may lead next."""
+        self._promised_start = max(self._promised_start, offset)
+
     # The others
 
     def set_followers(
@@ -198,9 +207,17 @@ class Leader:
         return self._commit()
 
     def on_fetch(
-        self, replica: int, offset: int, now_ms: int, *, flushed_offset: int = -1, life: int = NO_LIFE
+        self,
+        replica: int,
+        offset: int,
+        now_ms: int,
+        *,
+        flushed_offset: int = -1,
+        start_offset: int = 0,
+        life: int = NO_LIFE,
     ) -> Commands:
-        """`flushed_offset`: what it has on its disk; `life`: the broker epoch in which it says so."""
+        """`flushed_offset`: what it has on its disk; `start_offset`: where that begins; `life`: the broker epoch in
+        which it says so."""
         follower = self._followers[replica]
         assert offset <= self.end.offset, "a follower has what the leader does not"
         if offset >= self.end.offset:
@@ -208,7 +225,7 @@ class Leader:
         elif offset >= follower.leader_end:
             follower.caught_up_ms = max(follower.caught_up_ms, follower.fetched_ms)
         follower.next_offset, follower.fetched_ms, follower.leader_end = offset, now_ms, self.end.offset
-        follower.flushed_offset, follower.life = flushed_offset, life
+        follower.flushed_offset, follower.start_offset, follower.life = flushed_offset, start_offset, life
         commands = self._commit()
         if replica not in self.in_sync and self._asked is None and self._may_join(follower):
             return (*commands, self._ask(self.in_sync | {replica}))
@@ -239,7 +256,8 @@ class Leader:
 
     def _may_join(self, follower: Progress) -> bool:
         held = self._held(follower)
-        return held >= self.high_watermark.offset and held >= self._epoch_start
+        has_all = held >= self.high_watermark.offset and held >= self._epoch_start
+        return has_all and follower.start_offset >= self._promised_start
 
     def _ask(self, followers: frozenset[int]) -> AlterInSync:
         self._asked = followers

@@ -246,7 +246,14 @@ class Partition(AssignedPartition):
     # What followers fetch from here
 
     def on_replica_fetch(
-        self, replica: int, offset: int, now_ms: int, *, flushed_offset: int = -1, life: int = -1
+        self,
+        replica: int,
+        offset: int,
+        now_ms: int,
+        *,
+        flushed_offset: int = -1,
+        start_offset: int = 0,
+        life: int = -1,
     ) -> None:
         """A follower has all before the offset: it fetches in this epoch, and its log agrees with this one."""
         leader = self._leader
@@ -255,7 +262,11 @@ class Partition(AssignedPartition):
             raise KafkaError(
                 ErrorCode.UNKNOWN_LEADER_EPOCH, f"broker {replica} is no replica of {self.tp} as known here"
             )
-        self._perform(leader.on_fetch(replica, offset, now_ms, flushed_offset=flushed_offset, life=life))
+        self._perform(
+            leader.on_fetch(
+                replica, offset, now_ms, flushed_offset=flushed_offset, start_offset=start_offset, life=life
+            )
+        )
 
     def follower_lags(self) -> Iterator[tuple[int, int]]:
         """How many messages each follower lacks: all of them, as long as it has not fetched in this term."""

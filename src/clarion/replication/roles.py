@@ -43,6 +43,7 @@ class AssignedPartition(CommittingPartition):
             flushed=self.log.flushed,
             high_watermark=self.high_watermark,
             uncommitted=self._uncommitted,
+            start_offset=self.start_offset,
         )
         return leader
 

@@ -120,7 +120,7 @@ class FetchReading:
 
     def _is_deleted_from(self, asked: SessionPartition, fetched: PartitionFetched) -> bool:
         """Whether a follower does not know yet where the log begins: somebody may wait until it does."""
-        return self._session.replica_id >= 0 and 0 <= asked.reported_start < fetched.log_start_offset
+        return self._session.replica_id >= 0 and asked.start_offset < fetched.log_start_offset != asked.reported_start
 
     def _read(self, asked: SessionPartition, budget: int, *, is_first: bool) -> Found:
         if self._session.replica_id >= 0:

@@ -96,15 +96,17 @@ async def _unheard(
     until = loop.time() + timeout_ms / 1000
     starts = {one: one.start_offset for one in raised}
     each, waiting, pause = broker.turns.each, list(starts), _LOOK_SECONDS
+    deposed: dict[Partition, ErrorCode] = {}  # for as long as this request: who led meanwhile may have the records yet
     async for one in each(waiting):
         one.tell_start()
-    while waiting := [one async for one in each(waiting) if one.is_leader and not _is_known(broker, one, starts[one])]:
-        if loop.time() >= until or has_left():
+    while waiting := [one async for one in each(waiting) if not _is_known(broker, one, starts[one])]:
+        deposed |= {one: ErrorCode.NOT_LEADER_OR_FOLLOWER for one in waiting if not one.is_leader}
+        waiting = [one for one in waiting if one not in deposed]
+        if not waiting or loop.time() >= until or has_left():
             break
         await asyncio.sleep(min(pause + len(waiting) * _LOOK_SECONDS_EACH, max(0.0, until - loop.time())))
         pause = min(2 * pause, _LOOK_SECONDS_MAX)
     timed_out = dict.fromkeys(waiting, ErrorCode.REQUEST_TIMED_OUT)
-    deposed = {one: ErrorCode.NOT_LEADER_OR_FOLLOWER for one in raised if not one.is_leader}
     return {
         (one.tp.topic, one.tp.partition): _refused(one.tp.partition, code)
         for one, code in (timed_out | deposed).items()
@@ -115,6 +117,8 @@ def _is_known(broker: Broker, partition: Partition, start: int) -> bool:
     """To all of which one may lead it next."""
     if partition.state is None:
         return True
+    if not partition.is_leader:
+        return False
     now = asyncio.get_running_loop().time()
     for one in partition.may_lead_next:
         if one != broker.node_id:

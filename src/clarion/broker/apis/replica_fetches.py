@@ -81,6 +81,7 @@ def _note(broker: Broker, session: FetchSession, asked: SessionPartition, partit
             asked.next_offset,
             broker.clock.now_ms(),
             flushed_offset=asked.flushed_offset,
+            start_offset=asked.start_offset,
             life=session.replica_life,
         )
 
