@@ -41,18 +41,26 @@ class PushJob:
 
 def run(job: PushJob) -> dict[str, float]:
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        _subscribe(job, listening.getsockname()[1])
+        subscribe(job.http_port, f"push-{job.topic}", job.topic, listening.getsockname()[1])
         return asyncio.run(_run(job, listening))
 
 
-def _subscribe(job: PushJob, port: int) -> None:
+def run_backlog(job: PushJob) -> dict[str, float]:
+    """What a topic holds already is pushed as fast as broker and endpoint go."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        subscribe(job.http_port, f"push-{job.topic}", job.topic, listening.getsockname()[1], start="earliest")
+        return asyncio.run(_run_backlog(job, listening))
+
+
+def subscribe(http_port: int, name: str, topic: str, port: int, start: str = "latest") -> None:
     wanted = {
-        "name": f"push-{job.topic}",
-        "topics": [job.topic],
+        "name": name,
+        "topics": [topic],
+        "start": start,
         "push": {"url": f"http://127.0.0.1:{port}/", "allow_private": True},
     }
     asked = urllib.request.Request(
-        f"http://127.0.0.1:{job.http_port}/v1/subscriptions",
+        f"http://127.0.0.1:{http_port}/v1/subscriptions",
         data=json.dumps(wanted).encode(),
         headers={"content-type": "application/json"},
         method="POST",
@@ -109,6 +117,18 @@ async def _run(job: PushJob, listening: socket.socket) -> dict[str, float]:
         "messages": len(took),
         "saturated": float(is_saturated(backlog, job.rate)),
     }
+
+
+async def _run_backlog(job: PushJob, listening: socket.socket) -> dict[str, float]:
+    arrived: dict[int, float] = {}
+    server = await asyncio.get_running_loop().create_server(lambda: _Endpoint(arrived), sock=listening)
+    await _until(lambda: arrived, _FIRST_WITHIN_S)
+    before = len(arrived)
+    with Meter(*job.pids) as meter:
+        await asyncio.sleep(job.seconds)
+        messages = len(arrived) - before
+    server.close()
+    return meter.figures() | {"messages": messages, "messages_per_s": messages / meter.seconds}
 
 
 async def _send(

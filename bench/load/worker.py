@@ -20,6 +20,8 @@ JOBS = {
     "failover": ("bench.load.failover", "FailoverJob", "run"),
     "latency": ("bench.load.latency", "LatencyJob", "run"),
     "push": ("bench.load.push", "PushJob", "run"),
+    "push-backlog": ("bench.load.push", "PushJob", "run_backlog"),
+    "stalled": ("bench.load.stalled", "StalledJob", "run"),
     "http-write": ("bench.load.http", "HttpJob", "run_write"),
     "http-pull": ("bench.load.http", "HttpJob", "run_pull"),
     "idle": ("bench.load.idle", "IdleJob", "run"),
