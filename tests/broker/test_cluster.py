@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from clarion.broker.cluster_node import ClusterNode
 from clarion.broker.config import Durability
 from clarion.cluster.controller import Controller
 from clarion.cluster.membership import DuplicateBrokerError
@@ -193,6 +194,29 @@ async def test_a_deleted_topic_leaves_no_files_on_any_broker_also_on_one_that_wa
     await until(lambda: not any(node.broker.image.deleting for node in three.nodes.values()))
     assert not three[1].broker.image.unclaimed
     assert not three[1].broker.image.removed
+
+
+async def test_a_topic_that_is_deleted_while_a_broker_starts_leaves_nothing_there(
+    three: Cluster, monkeypatch: pytest.MonkeyPatch
+):
+    """Its partitions are open by then. Nobody took them out of service, and a new topic found the folder taken."""
+    await create(three[1], topic("t", assignments=((1, 3),)))
+    before = three[1].broker.image.topics["t"].id
+    await until(lambda: (three.folder / "broker-3" / "t-0").exists())
+    await three.stop(3)
+    join = ClusterNode.join
+
+    async def join_late(self: ClusterNode, *how: Any) -> None:
+        await three[1].broker.delete_topic("t")
+        await join(self, *how)
+
+    monkeypatch.setattr(ClusterNode, "join", join_late)
+    await three.start(3)
+    await until(lambda: not any(node.broker.image.deleting for node in three.nodes.values()))
+    assert three[3].broker.partitions.find(before, 0) is None
+    assert not (three.folder / "broker-3" / "t-0").exists()
+    await create(three[1], topic("t", assignments=((3, 1),)))
+    await until(lambda: _leads(three[3], "t", 0))
 
 
 async def test_a_broker_starts_with_older_files_of_a_topic_that_was_deleted_and_made_again(three: Cluster):

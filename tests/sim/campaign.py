@@ -16,6 +16,7 @@ import os
 import random
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -118,7 +119,13 @@ class Campaign:
 def _live_all(folder: Path, live: Live, seeds: range) -> Tally:
     tally = Tally()
     for seed in seeds:
-        report = live(seed)
+        try:
+            report = live(seed)
+        except Exception:  # nobody expected it, perhaps in the simulation itself: the other seeds go on
+            tally.seeds += 1
+            tally.broken.append(seed)
+            (folder / f"seed-{seed}.txt").write_text(traceback.format_exc())
+            continue
         tally.add(report)
         if not report.is_clean:
             again = live(seed, keep_lines=True)  # a seed's life is always the same: now with all its lines

@@ -247,6 +247,12 @@ class Owners:
     """Which member of one KIP-848 group holds which partition, by what the members were told."""
 
     by_partition: dict[int, str] = field(default_factory=dict)
+    epochs: dict[str, int] = field(default_factory=dict)  # of all members; 0: it is not in the group, or not yet again
+
+    def are_settled(self, partitions: int) -> bool:
+        """Nobody waits for what another has to give up. Who is silent before that is given up for dead."""
+        epochs = set(self.epochs.values())
+        return len(epochs) == 1 and epochs != {0} and len(self.by_partition) == partitions
 
     def take(self, name: str, index: int) -> None:
         holder = self.by_partition.setdefault(index, name)
@@ -265,9 +271,17 @@ class ConsumerMember(Member):
     def __init__(self, world: World, name: str, offsets: Offsets, owners: Owners) -> None:
         super().__init__(world, name, offsets)
         self._owners = owners
-        self._epoch = 0
+        owners.epochs[name] = 0
         self._topic_id: UUID | None = None
         self.member_id = name
+
+    @property
+    def _epoch(self) -> int:
+        return self._owners.epochs[self.name]
+
+    @_epoch.setter
+    def _epoch(self, epoch: int) -> None:
+        self._owners.epochs[self.name] = epoch
 
     async def _take_part(self, link: Link) -> None:
         if self._topic_id is None:
@@ -278,7 +292,7 @@ class ConsumerMember(Member):
             await self._heartbeat(link)
             for index in self._owners.of(self.name):
                 await self._commit(link, index)
-            self.has_work = len(self._owners.by_partition) == self._world.partitions
+            self.has_work = self._owners.are_settled(self._world.partitions)
             if self._world.is_calm and self.has_work:
                 return
             await self._world.pause(*HEARTBEAT_SECONDS)

@@ -45,6 +45,18 @@ def test_broken_seeds_are_written_down_with_what_happened(tmp_path: Path):
     assert "0.1 boot 1 of 7" in text
 
 
+def test_a_seed_that_ends_by_a_mistake_of_ours_ends_no_campaign(tmp_path: Path):
+    def mistaken(seed: int, **_: bool) -> Report:
+        if seed == 3:
+            raise KeyError("nobody has thought of this")
+        return life(seed)
+
+    campaign = Campaign(tmp_path, "v1", first=0, live=mistaken)
+    list(campaign.run(6))
+    assert (campaign.progress.tally.seeds, campaign.progress.tally.broken) == (6, [3])
+    assert "nobody has thought of this" in (tmp_path / "seed-3.txt").read_text()
+
+
 def test_other_code_begins_anew(tmp_path: Path):
     list(Campaign(tmp_path, "v1", first=0, live=life).run(10))
     changed = Campaign(tmp_path, "v2", first=50, live=life)

@@ -7,6 +7,7 @@ import random
 import pytest
 
 from tests.sim.cluster import ClusterSwarm, run_cluster
+from tests.sim.group_members import Owners
 
 # What a dead process was doing is collected after its life, and may complain about it.
 pytestmark = [
@@ -36,3 +37,15 @@ def test_nor_does_one_that_nobody_has_seen_before():
 def test_the_same_seed_lives_the_same_life_again():
     first, second = run_cluster(1), run_cluster(1)
     assert (first.digest, first.events) == (second.digest, second.events)
+
+
+def test_members_go_on_while_one_of_them_waits_for_what_another_gives_up():
+    """Whoever fell silent then was given up for dead, and what he held was given to somebody else."""
+    owners = Owners({0: "a", 1: "a", 2: "b"}, {"a": 6, "b": 7})
+    assert not owners.are_settled(3), "b may be waiting for what a has not given up yet"
+    owners.epochs["a"] = 7
+    assert owners.are_settled(3)
+    owners.give_up("a", kept=frozenset({0}))
+    assert not owners.are_settled(3), "b has not heard yet that it has it"
+    owners.epochs = {"a": 0, "b": 0}
+    assert not owners.are_settled(2)

@@ -193,7 +193,7 @@ class Broker:
                 await self.node.settled()
                 log.info("topic_deleted", topic=name, id=topic.id)
                 return topic
-            retired = self.partitions.retire(topic)
+            retired = self.partitions.retire(topic.id)
             self.tell_change(topic.name, deleted=topic)
             await self.groups.forget_deleted()  # before another one can be made under this name
             # What is under way in threads ends first: it would write into a folder that may soon be another topic's.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Final
 
@@ -79,6 +79,10 @@ class Partitions:
     def __iter__(self) -> Iterator[Partition]:
         for partitions in list(self._held.values()):
             yield from list(partitions.values())
+
+    @property
+    def topic_ids(self) -> Set[TopicId]:
+        return self._held.keys()
 
     def of_topic(self, topic: Topic) -> list[Partition]:
         return list(self._held.get(topic.id, {}).values())
@@ -181,9 +185,9 @@ class Partitions:
             settings.unclean_leader_election_enable,
         )
 
-    def retire(self, topic: Topic) -> list[Partition]:
+    def retire(self, topic_id: TopicId) -> list[Partition]:
         """Take a topic out of service; `remove_files` follows."""
-        retired = list(self._held.pop(topic.id, {}).values())
+        retired = list(self._held.pop(topic_id, {}).values())
         for partition in retired:
             partition.retire(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return retired

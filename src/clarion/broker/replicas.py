@@ -54,7 +54,7 @@ class Replicas:
         self._note_removed = note_removed
         self._image = EMPTY
         self._settled_image = EMPTY
-        self._retired: list[tuple[Topic, list[Partition]]] = []
+        self._retired: list[tuple[TopicId, list[Partition]]] = []
         self._followed: dict[Partition, tuple[int, int]] = {}  # leader and its epoch
         self._coordinated: dict[TopicPartition, int] = {}  # of coordinators' topics, and the epoch of our term
         self._damaged: dict[Partition, int] = {}  # to be filled anew, and their sizes
@@ -68,7 +68,10 @@ class Replicas:
         self.in_sync_expands_total = 0
 
     def start(self, image: ClusterImage) -> None:
+        """What was deleted while this broker started is in the partitions that it has opened, and in no image here."""
         self._kept = self._broker.partitions.damaged_kept()
+        for topic_id in [one for one in self._broker.partitions.topic_ids if one not in image.topics_by_id]:
+            self._retire(topic_id)
         self.on_image(image)
         self._settling = start_task(self._settle_for_ever(), "replicas of this broker")
 
@@ -99,7 +102,7 @@ class Replicas:
         gone = [topic for topic_id, topic in before.topics_by_id.items() if topic_id not in image.topics_by_id]
         changed = [one for one in image.topics_by_id.values() if before.topics_by_id.get(one.id) is not one]
         for topic in gone:
-            self._retire(topic)
+            self._retire(topic.id)
         for topic in changed:
             self._configure(topic, before.topics_by_id.get(topic.id))
         brokers_changed = image.brokers is not before.brokers
@@ -169,8 +172,8 @@ class Replicas:
         is_of_groups = partition.tp.topic == OFFSETS_TOPIC
         return self._broker.groups.runtime if is_of_groups else self._broker.shares.states.runtime
 
-    def _retire(self, topic: Topic) -> None:
-        self._retired.append((topic, self._let_go(self._broker.partitions.retire(topic))))
+    def _retire(self, topic_id: TopicId) -> None:
+        self._retired.append((topic_id, self._let_go(self._broker.partitions.retire(topic_id))))
 
     def _let_go(self, partitions: list[Partition]) -> list[Partition]:
         for partition in partitions:
@@ -217,10 +220,10 @@ class Replicas:
         """Whether all could be done."""
         is_done = True
         retired, self._retired = self._retired, []
-        for topic, partitions in retired:
-            if not await self._remove(topic, partitions):
+        for topic_id, partitions in retired:
+            if not await self._remove(partitions):
                 is_done = False
-                self._retired.append((topic, partitions))
+                self._retired.append((topic_id, partitions))
         if retired:
             await self._broker.groups.forget_deleted()  # where groups are coordinated, before such a name comes again
         is_done = await self._remove_damaged(image) and is_done
@@ -230,7 +233,7 @@ class Replicas:
                 is_done = await self._settle_topic(topic) and is_done
         self._unsettled &= image.topics_by_id.keys()
         self.not_made = {one: why for one, why in self.not_made.items() if one[0] in image.topics_by_id}
-        left = {topic.id for topic, _ in self._retired}
+        left = {topic_id for topic_id, _ in self._retired}
         for topic_id in image.deleting:
             if topic_id not in left and topic_id not in image.topics_by_id:
                 await self._note_removed(topic_id)
@@ -241,7 +244,7 @@ class Replicas:
         wanted = set(topic.held_by(here))
         held = {one.tp.partition for one in partitions.of_topic(topic)}
         surplus = self._let_go(partitions.give_up(topic, held - wanted))
-        is_done = not surplus or await self._remove(topic, surplus)
+        is_done = not surplus or await self._remove(surplus)
         waiting = {one.tp.partition for one in self._damaged if one.topic_id == topic.id}
         missing = sorted(wanted - held - waiting)
         is_done = (not missing or await self._make(topic, missing)) and is_done
@@ -269,14 +272,14 @@ class Replicas:
         place, partitions = (topic.id, partition.tp.partition), self._broker.partitions
         room = partitions.room
         if place in self._kept or room.free_bytes - room.reserve_bytes < self._damaged[partition]:
-            return await self._remove(topic, [partition])
+            return await self._remove([partition])
         await partitions.settle([partition])
         await self._broker.cleaner.settle([partition])
         try:
             self._kept[place] = await in_thread(lambda: partitions.keep_damaged(partition))
         except OSError as error:
             log.error("damaged_not_kept", partition=partition.tp, reason=str(error))
-            return await self._remove(topic, [partition])
+            return await self._remove([partition])
         return True
 
     async def _remove_kept(self, image: ClusterImage) -> None:
@@ -307,20 +310,21 @@ class Replicas:
         now = self._image.topics_by_id.get(topic.id)
         partitions.adopt(topic, made)
         if now is None:  # deleted meanwhile
-            self._retire(topic)
+            self._retire(topic.id)
             self._has_news.set()
         else:
             self._take_roles([now])
             self._broker.resolver.change()
         return True
 
-    async def _remove(self, topic: Topic, retired: list[Partition]) -> bool:
+    async def _remove(self, retired: list[Partition]) -> bool:
         await self._broker.partitions.settle(retired)
         await self._broker.cleaner.settle(retired)
         try:
             await in_thread(lambda: self._broker.partitions.remove_files(retired))
         except OSError as error:
-            log.error("files_of_deleted_stay", topic=topic.name, id=topic.id, reason=str(error))
+            first = retired[0]
+            log.error("files_of_deleted_stay", topic=first.tp.topic, id=first.topic_id, reason=str(error))
             return False
         return True
 
