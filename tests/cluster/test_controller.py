@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from clarion.cluster.controller import Controller
-from clarion.cluster.coordination import CoordinationStore, LeaseId, Put
+from clarion.cluster.coordination import CoordinationStore, Delete, LeaseId, Put
 from clarion.cluster.decisions import Policy
 from clarion.cluster.elections import ElectionRules
 from clarion.cluster.image import ClusterImage
@@ -229,6 +229,40 @@ async def test_a_controller_that_was_replaced_without_noticing_changes_nothing()
         await zombie._decide()
         assert here.partitions[0] == settled
         assert here.service.revision > before
+
+
+async def test_a_controller_that_was_frozen_elects_nobody_whom_it_knows_from_an_earlier_life():
+    """It still is the one. In another life a broker may have lost what it had, and who has everything would be out."""
+    async with world(1, 2, 3) as here:
+        await here.create(on_three(3))
+        frozen = here.control(1)
+        await here.until(lambda: frozen.is_active)
+        here.tasks[1].cancel()
+        await here.leave(3)
+        frozen._key, frozen._image = here.service.entries[CONTROLLER], ClusterImage.of(here.service.range(""))
+        before = here.partitions
+        for number in (2, 1):
+            await here.store.transact((), [Delete(broker_key(number))])
+            await here.join(number)
+        await frozen._decide()
+        assert here.partitions == before
+        frozen._image = ClusterImage.of(here.service.range(""))
+        await frozen._decide()
+        assert (here.partitions[0].leader, here.partitions[0].in_sync) == (1, (1, 2))
+
+
+async def test_what_a_transaction_relies_on_fits_into_it_too():
+    """A hundred brokers hold the partitions of which one is gone: so many compares more."""
+    async with world(*range(1, 100)) as here:
+        held_by = [(at % 97 + 2, at % 97 + 3, 1) for at in range(120)]
+        states = [on_three(one[0], replicas=one, in_sync=one, lives=one) for one in held_by]
+        puts = [Put(partition_key(ORDERS, at), write_partition(one)) for at, one in enumerate(states)]
+        await here.store.transact((), puts)
+        await here.store.transact((), [Put(topic_key("orders"), write_topic(TopicEntry(ORDERS, 120, {}, None)))])
+        controller = here.control(2)
+        await here.until(lambda: controller.is_active)
+        await here.leave(1)
+        await here.until(lambda: all(1 not in one.in_sync for one in here.partitions))
 
 
 async def test_topics_get_the_replicas_they_lack_when_brokers_join():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from uuid import uuid4
 
@@ -44,6 +44,24 @@ class Late(SimulatedStore):
     async def arrive(self) -> TransactionResult:
         assert self.lost is not None
         return await super().transact(*self.lost)
+
+
+class Silent(Late):
+    """Its next transaction is done and not answered; the one after it comes when `meanwhile` has happened."""
+
+    meanwhile: Callable[[], Awaitable[object]] | None = None
+    is_asked_again = False
+
+    async def transact(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> TransactionResult:
+        if self.meanwhile is None:
+            return await super().transact(compares, operations)
+        if not self.is_asked_again:
+            self.is_asked_again = True
+            await super().transact(compares, operations)
+            raise OutcomeUnknownError("no answer")
+        happens, self.meanwhile = self.meanwhile, None
+        await happens()
+        return await super().transact(compares, operations)
 
 
 class Tidy(Late):
@@ -158,6 +176,28 @@ async def test_a_request_that_comes_late_does_not_bring_a_deleted_topic_back(par
         assert not (await store.arrive()).succeeded
         await registry._catch_up()
         assert registry.image.topic("t") is None
+
+
+async def test_a_topic_whose_making_was_not_answered_is_not_made_again_when_others_have_deleted_it():
+    """Nor may it come back with the id that it had. Whoever made it hears that nobody can tell."""
+    async with registries(2, kind=Silent) as (first, second):
+
+        async def come_and_go() -> None:
+            for _ in range(2):  # the second time it is another topic, so that nothing is as it was asked for
+                await second._catch_up()
+                await second.delete("t")
+                await second.forget_deleted(list(second.image.deleting))
+                await second.create("t", 1, {})
+            await second.delete("t")
+            await first._catch_up()
+
+        store = first._store
+        assert isinstance(store, Silent)
+        store.meanwhile = come_and_go
+        with pytest.raises(OutcomeUnknownError):
+            await first.create("t", 1, {})
+        await first._catch_up()
+        assert first.image.topic("t") is None
 
 
 async def test_another_minimum_in_sync_forgets_who_was_eligible_under_the_last_one():

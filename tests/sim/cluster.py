@@ -302,10 +302,11 @@ class ClusterNemesis(Nemesis):
         """A bit flips in the last file of a log. The start notices: it does not believe that the stop was clean."""
         await self._stopped()
         drive = self._machine.drive = self._machine.drive.reopened()
-        logs = [path for path in drive.files() if path.endswith(".log") and drive.size(path)]
-        last = {path.rpartition("/")[0]: path for path in logs}  # names are sorted
-        if self._others_have_everything() and last:
-            path = self._loop.random.choice(list(last.values()))
+        last = {path.rpartition("/")[0]: path for path in drive.files() if path.endswith(".log")}  # names are sorted
+        # Behind one that was sealed at the very end there is an empty one, and the start looks at that alone.
+        written = [path for path in last.values() if drive.size(path)]
+        if self._others_have_everything() and written:
+            path = self._loop.random.choice(written)
             bit = self._covered_bit(drive.content(path))
             drive.flip_bit(path, bit)
             self._loop.trace.note("damage", path, bit)

@@ -33,14 +33,18 @@ async def change(
     compares: Sequence[Compare],
     operations: Sequence[Operation],
     follow: Callable[[Revision], None],
+    *,
+    is_once: bool = False,
 ) -> bool:
     """Whether it was done. If so, `follow` was called with its revision before anybody else had a turn.
 
     Every key that is operated on must be compared: that is what makes asking twice harmless.
+    `is_once`: whoever hears that it was not done would do it anew. Where it may have been done by an attempt without an
+    answer, and undone by somebody else since, it is OutcomeUnknownError then.
     """
     assert {one.key for one in operations} <= {one.key for one in compares}
     # Awaited to its end, also where whoever asked for it is cancelled.
-    return await _to_the_end(asyncio.ensure_future(_change(store, compares, operations, follow)))
+    return await _to_the_end(asyncio.ensure_future(_change(store, compares, operations, follow, is_once)))
 
 
 async def _change(
@@ -48,8 +52,9 @@ async def _change(
     compares: Sequence[Compare],
     operations: Sequence[Operation],
     follow: Callable[[Revision], None],
+    is_once: bool,
 ) -> bool:
-    outcome = await _transact_surely(store, compares, operations)
+    outcome = await _transact_surely(store, compares, operations, is_once)
     if outcome.succeeded:
         follow(outcome.revision)
     return outcome.succeeded
@@ -67,7 +72,7 @@ async def _to_the_end(task: asyncio.Future[bool]) -> bool:
 
 
 async def _transact_surely(
-    store: CoordinationStore, compares: Sequence[Compare], operations: Sequence[Operation]
+    store: CoordinationStore, compares: Sequence[Compare], operations: Sequence[Operation], is_once: bool
 ) -> TransactionResult:
     """Ask until an answer comes. Of the same transaction asked for many times at most one can succeed."""
     is_in_doubt = False  # an attempt had no answer, and may have succeeded
@@ -87,7 +92,10 @@ async def _transact_surely(
             return outcome
         return await _own_outcome(store, operations)
 
-    return await until_answered(attempt)
+    outcome = await until_answered(attempt)
+    if is_once and is_in_doubt and not outcome.succeeded:
+        raise OutcomeUnknownError("it may have been done, and undone since")
+    return outcome
 
 
 async def until_answered(ask: Callable[[], Awaitable[Answer]]) -> Answer:

@@ -1,15 +1,17 @@
 """The cluster manager: one broker at a time decides for all, and everything it writes is fenced.
 
 It is elected by a key in the store that is bound to its lease. Every change that it makes demands that this very key
-is still there, so that one who has been replaced without noticing changes nothing any more. It follows the store by
-watching it; what it decides is in `decisions`.
+is still there, so that one who has been replaced without noticing changes nothing any more. And that those whom it
+leaves in sync are still in the life in which it knew them: one who was frozen decides by what it knew before, and would
+elect a broker that has lost since then what it had. It follows the store by watching it; what it decides is in
+`decisions`.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import aclosing, suppress
 from itertools import islice
 from typing import Final
@@ -42,6 +44,7 @@ from clarion.cluster.decisions import (
     summary,
     unclaimed_topics,
 )
+from clarion.cluster.elections import Alive
 from clarion.cluster.events import ClusterEvent, events_in
 from clarion.cluster.image import ClusterImage
 from clarion.cluster.probes import Probes
@@ -62,7 +65,7 @@ from clarion.world.events import Repeats
 
 log = event_log("cluster")
 
-_AT_ONCE: Final = OPERATIONS_MAX - 1  # one compare is the controller's own key
+_AT_ONCE: Final = OPERATIONS_MAX - 1  # one compare is the controller's own key, in decisions some are of brokers
 _SIDE_BY_SIDE: Final = 8  # transactions: the leaders of a thousand partitions change in the time of two or three
 _PAUSE_SECONDS: Final = 0.2  # before what went wrong is tried anew
 _LOOK_SECONDS: Final = 10.0  # between two looks at how things are when nothing happens: settings may have changed
@@ -261,24 +264,25 @@ class Controller:
 
     async def _apply(self, decisions: Iterable[Decision]) -> bool:
         """Whether there were any. Transactions do not wait for each other: no two are about the same partition."""
-        upcoming = iter(decisions)
+        upcoming, brokers = iter(decisions), self._image.brokers  # as they were seen by whoever decided
         were_any = False
         while together := list(islice(upcoming, _AT_ONCE * _SIDE_BY_SIDE)):
             were_any = True
             try:
                 async with asyncio.TaskGroup() as group:
-                    for at in range(0, len(together), _AT_ONCE):
-                        group.create_task(self._write(together[at : at + _AT_ONCE]))  # its error is raised below
+                    for part in _transactions(together, brokers):
+                        group.create_task(self._write(part, brokers))  # its error is raised below
             except ExceptionGroup as several:
                 raise several.exceptions[0] from None  # what is undone by now is decided again
         return were_any
 
-    async def _write(self, part: list[Decision]) -> None:
+    async def _write(self, part: list[Decision], brokers: Alive) -> None:
         """All of them or none: if one of the partitions was changed meanwhile, the next image will show it."""
         if self._key is None:
             return
         keys = [partition_key(one.topic.id, one.partition) for one in part]
         compares = [Compare(key, one.state.revision) for key, one in zip(keys, part, strict=True)]
+        compares += [Compare(broker_key(one), brokers[one].revision) for one in sorted(_relied_on(part, brokers))]
         puts = [Put(key, write_partition(one.state)) for key, one in zip(keys, part, strict=True)]
         if await change(self._store, [unchanged(self._key), *compares], puts, lambda _: None):
             elected = sum(one.is_election for one in part)
@@ -325,3 +329,22 @@ class Controller:
         self.sentences.append(sentence)
         self._unwritten.append(sentence)
         log.info("cluster_decision", what=sentence)
+
+
+def _transactions(decisions: Iterable[Decision], brokers: Alive) -> Iterator[list[Decision]]:
+    """As many at a time as one transaction holds, with the compares that go with them."""
+    part: list[Decision] = []
+    relied_on: set[int] = set()
+    for one in decisions:
+        its = _relied_on([one], brokers)
+        if part and len(part) + 1 + len(relied_on | its) > _AT_ONCE:
+            yield part
+            part, relied_on = [], set()
+        part.append(one)
+        relied_on |= its
+    yield part
+
+
+def _relied_on(part: Iterable[Decision], brokers: Alive) -> set[int]:
+    """Brokers that are said to hold everything, and of which that is known: the others are not there."""
+    return {replica for one in part for replica in one.state.in_sync if replica in brokers}

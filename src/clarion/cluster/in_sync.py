@@ -44,14 +44,18 @@ class InSyncSets:
         key = partition_key(topic.id, index)
         while (known := await until_answered(lambda: self._store.get(key))) is not None:
             state = read_partition(known.value, known.mod_revision)
-            alive = self._image().brokers if is_served else None
-            without = leave(state, self._rules_of(topic), self._broker_id, alive)
+            alive = self._image().brokers
+            without = leave(state, self._rules_of(topic), self._broker_id, alive if is_served else None)
             if without is None:
                 return None
-            if await change(self._store, [unchanged(known)], [Put(key, write_partition(without))], lambda _: None):
+            # Who is said to be here with everything has to be in the life in which this broker knows it.
+            here = [one for one in (*without.in_sync, *without.eligible) if is_served and one in alive]
+            compares = [unchanged(known), *(Compare(broker_key(one), alive[one].revision) for one in here)]
+            if await change(self._store, compares, [Put(key, write_partition(without))], lambda _: None):
                 partition, now = f"{topic.name}-{index}", list(without.in_sync)
                 log.warning("in_sync_left", partition=partition, broker=self._broker_id, now=now, reason=reason)
                 return without.leader_epoch
+            await asyncio.sleep(_PAUSE_SECONDS)  # until the image shows what was in the way
         return None
 
     async def alter(self, topic_id: TopicId, index: int, partition_epoch: int, followers: Mapping[int, int]) -> None:

@@ -150,7 +150,8 @@ class TopicRegistry:
         """From here on it exists."""
         for _ in range(_ATTEMPTS_MAX):
             with suppress(ConflictError):  # another topic was made meanwhile, or this one
-                return await self._put(topic, range(topic.partition_count), [Put(TOPIC_CHANGES, topic.id.hex.encode())])
+                along = [Put(TOPIC_CHANGES, topic.id.hex.encode())]
+                return await self._put(topic, range(topic.partition_count), along, is_once=True)
             check_new_name(self.image, topic.name)
         raise ConflictError
 
@@ -211,11 +212,11 @@ class TopicRegistry:
         left = self.image.unclaimed
         return [Delete(partition_key(one, index)) for one in topic_ids for index in sorted(left.get(one, ()))]
 
-    async def _put(self, topic: Topic, new: range, along: Sequence[Operation] = ()) -> Topic:
+    async def _put(self, topic: Topic, new: range, along: Sequence[Operation] = (), *, is_once: bool = False) -> Topic:
         """Its new partitions first: with the topic, in the last transaction, all of it is there at once.
 
         A new topic changes the one key that all new topics change: a request that comes late, when an attempt after it
-        has made the topic and somebody has deleted it, does not make it once more.
+        has made the topic and somebody has deleted it, does not make it once more (nor does its maker: `is_once`).
         """
         puts = [Put(partition_key(topic.id, index), write_partition(topic.partitions[index])) for index in new]
         last = [*along, Put(topic_key(topic.name), write_topic(topic.entry))]
@@ -224,7 +225,7 @@ class TopicRegistry:
             if any(self.image.revision_of_partition(topic.id, index) == ABSENT for index in new):
                 raise ConflictError  # it took so long that the cluster has cleaned up behind us
             puts = []
-        await self._change([*puts, *last])
+        await self._change([*puts, *last], is_once=is_once)
         return self.image.topics[topic.name]
 
     def _new_partitions(
@@ -328,14 +329,14 @@ class TopicRegistry:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
         return topic
 
-    async def _change(self, operations: Iterable[Operation]) -> None:
+    async def _change(self, operations: Iterable[Operation], *, is_once: bool = False) -> None:
         """In the store and then in the image; neither if somebody else has changed the same meanwhile.
 
         What has no room in one transaction is done in several, in this order.
         """
         for part in in_transactions(operations):
             compares = [Compare(one.key, self._revision_of(one.key)) for one in part]
-            if not await change(self._store, compares, part, partial(self._follow, part)):
+            if not await change(self._store, compares, part, partial(self._follow, part), is_once=is_once):
                 await self._catch_up()
                 raise ConflictError
             await self._seen()
