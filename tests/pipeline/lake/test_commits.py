@@ -115,6 +115,28 @@ def test_a_batch_that_spans_such_a_hole_is_not_taken_for_known(table: TableOptio
     assert not write(table, messages(2, 5), batch=WriterBatch("three", 0)), "compaction may have left fewer"
 
 
+def test_rows_in_such_a_hole_are_not_taken_for_known_by_the_number_of_their_batch(table: TableOptions) -> None:
+    """The older archive's machine stopped, and the number of its last batch comes again, with the messages after it."""
+    write(table, messages(0, 10), batch=WriterBatch("one", 0))
+    write(table, messages(10, 10), batch=WriterBatch("one", 1))
+    write(table, messages(50, 10), batch=WriterBatch("two", 0))
+    for first, count in ((20, 10), (10, 50)):
+        with pytest.raises(LakeError, match=f"from offset 0 to 60, but not {first} to {first + count - 1}"):
+            write(table, messages(first, count), batch=WriterBatch("one", 1))
+    assert not write(table, messages(10, 10), batch=WriterBatch("one", 1))
+
+
+def test_a_table_that_was_restored_is_not_taken_for_complete(table: TableOptions) -> None:
+    """Older copies of the table and of the checkpoint: the table's log still says what it held once."""
+    for number in range(4):
+        write(table, messages(number * 10, 10), batch=WriterBatch("query", number))
+    opened = delta.open_table(table.location)
+    opened.restore(opened.version() - 2)
+    assert not write(table, messages(0, 10), batch=WriterBatch("query", 0))
+    with pytest.raises(LakeError, match=r"but not 20 to 29, which this batch has: .* deleted from the table"):
+        write(table, messages(20, 10), batch=WriterBatch("query", 2))
+
+
 def test_the_partition_that_a_table_does_not_know_is_the_one_that_is_named(table: TableOptions) -> None:
     write(table, messages(0, 10), batch=WriterBatch("one", 0))
     with pytest.raises(LakeError, match=r"of events \[1\] the table holds nothing, and this batch has 0 to 4"):

@@ -37,8 +37,8 @@ def is_there(
 ) -> bool:
     """Whether the table holds these rows. Rows of which it holds a part are refused: files cannot be cut.
 
-    A span may have holes, where another query has written further on, or rows were deleted: of a batch that the table
-    has not had, its rows are looked for (`has_rows_of`).
+    A span may have holes, where another query has written further on, or rows were deleted, or the table was restored:
+    the rows themselves are looked for (`has_rows_of`), also of a batch whose number is known.
     """
     was_done = is_done(work.batch, version_of)
     if work.overwrite or not work.ranges:
@@ -46,7 +46,7 @@ def is_there(
     spans = [(each, span_of(each.origin)) for each in work.ranges]
     if all(_is_within(each, span) for each, span in spans):
         for each, span in spans:
-            if not was_done and span is not None and not has_rows_of(each):
+            if span is not None and not has_rows_of(each):
                 raise LakeError(_hole(each, span))
         return True
     held = [(each, span) for each, span in spans if span is not None and each.first_offset < span[1]]
