@@ -1,5 +1,6 @@
 """A stream that begins in an archive and goes on in its topic, asked as Spark asks it: no gap, nothing twice."""
 
+import json
 import pickle
 import random
 import time
@@ -316,9 +317,36 @@ def test_the_earliest_is_the_archives_for_a_batch_as_well(
     Archive(bootstrap, unique, path).read_all()
     delete_before(bootstrap, unique, 6)
     options = {"bootstrap.servers": bootstrap, "subscribe": unique, "history": path}
-    reader = HistoryReader(source_settings({**options, "startingOffsets": starting.replace("TOPIC", unique)}))
+    assert offsets_of_batch({**options, "startingOffsets": starting.replace("TOPIC", unique)}) == [*range(10)]
+
+
+def offsets_of_batch(options: dict[str, str]) -> list[int]:
+    reader = HistoryReader(source_settings(options))
     batches = [batch for task in reader.partitions() for batch in reader.read(task)]
-    assert sorted(offset for each in batches for offset in each["offset"].to_pylist()) == [*range(10)]
+    return sorted(offset for each in batches for offset in each["offset"].to_pylist())
+
+
+@pytest.mark.parametrize("what", ["topic", "partition"])
+def test_what_is_not_subscribed_any_more_is_not_read_from_the_archive_either(bootstrap, unique, path, what) -> None:
+    other = f"{unique}-other"
+    create(bootstrap, unique, 2)
+    create(bootstrap, other, 1)
+    for topic, partition in ((unique, 0), (unique, 1), (other, 0)):
+        fill(bootstrap, topic, [b"wanted"] * 4, partition)
+    archive = Archive(bootstrap, f"{unique},{other}", path)
+    archive.step()
+    stream = Stream(bootstrap, f"{unique},{other}", history=path, failOnDataLoss="false")
+    stream.step()
+    assert len(stream.rows) == 12
+    fill(bootstrap, *((other,) if what == "topic" else (unique,)), [b"not wanted"] * 3, 0 if what == "topic" else 1)
+    archive.step()
+    del stream.options["subscribe"]
+    stream.options |= {"subscribe": unique} if what == "topic" else {"assign": json.dumps({unique: [0], other: [0]})}
+    stream.restart()
+    fill(bootstrap, unique, [b"wanted"] * 2, 0)
+    wait_for(stream.step)
+    assert not stream.step()
+    assert [value for *_, value in stream.rows] == [b"wanted"] * 14
 
 
 def test_a_past_begins_at_its_earliest_or_at_an_offset(bootstrap: str, unique: str, path: str) -> None:

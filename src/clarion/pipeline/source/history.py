@@ -16,7 +16,7 @@ brokers have deleted what comes next.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -148,9 +148,12 @@ class SeamMovedError(Exception):
 class Past:
     """What the driver knows of the archive."""
 
-    def __init__(self, location: Location, *, may_be_anothers: bool) -> None:
+    def __init__(
+        self, location: Location, is_subscribed: Callable[[str, int | None], bool], *, may_be_anothers: bool
+    ) -> None:
         check_archive(location)
         self._location = location
+        self._is_subscribed = is_subscribed
         self._may_be_anothers = may_be_anothers
         self._spans: dict[Origin, Span] = {}
         self._asked: set[Origin] = set()
@@ -216,7 +219,9 @@ class Past:
         return files
 
     def _by_partition(self, offsets: StreamOffsets) -> dict[TopicPartition, Span]:
-        return {tp: self._spans[origin] for tp, origin in _origins(offsets).items() if origin in self._spans}
+        """Without what is not subscribed any more: nothing more of it is read, here neither."""
+        origins = {tp: origin for tp, origin in _origins(offsets).items() if self._is_subscribed(*tp)}
+        return {tp: self._spans[origin] for tp, origin in origins.items() if origin in self._spans}
 
 
 def _origins(offsets: StreamOffsets) -> dict[TopicPartition, Origin]:

@@ -147,8 +147,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @cached_property
     def _past(self) -> Past | None:
-        place = self._settings.history
-        return None if place is None else Past(place, may_be_anothers=not self._settings.fail_on_data_loss)
+        settings = self._settings
+        if settings.history is None:
+            return None
+        return Past(settings.history, settings.subscription.covers, may_be_anothers=not settings.fail_on_data_loss)
 
     def _log_starts(self, ranges: Sequence[OffsetRange]) -> dict[TopicPartition, int]:
         """Of a topic that is gone whoever reads it will tell."""
