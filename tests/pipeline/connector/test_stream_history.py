@@ -6,6 +6,7 @@ import random
 import time
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
@@ -324,6 +325,24 @@ def offsets_of_batch(options: dict[str, str]) -> list[int]:
     reader = HistoryReader(source_settings(options))
     batches = [batch for task in reader.partitions() for batch in reader.read(task)]
     return sorted(offset for each in batches for offset in each["offset"].to_pylist())
+
+
+def test_a_log_that_ends_before_its_archive_is_told_to_a_batch_as_well(
+    bootstrap: str, unique: str, path: str, caplog
+) -> None:
+    """It lost its end after that was archived: a batch had all but the archived messages behind the log's end."""
+    create(bootstrap, unique, 1)
+    send(bootstrap, unique, 0, 0, 10)
+    archive = Archive(bootstrap, unique, path)
+    archive.read_all()
+    (known,) = archive.record_batches({}, {**archive.batches[0][1], unique: {**archive.batches[0][1][unique], "0": 5}})
+    lost = known.set_column(known.schema.get_field_index("offset"), "offset", pa.array(range(10, 15), pa.int64()))
+    write(archive.table, lost)
+    options = {"bootstrap.servers": bootstrap, "subscribe": unique, "history": path}
+    with pytest.raises(DataLossError, match="-0: the log ends at 10, before offset 15, where reading goes on"):
+        offsets_of_batch(options)
+    assert offsets_of_batch({**options, "failOnDataLoss": "false"}) == [*range(15)]
+    assert "the log ends at 10, before offset 15" in caplog.text
 
 
 @pytest.mark.parametrize("what", ["topic", "partition"])

@@ -10,6 +10,8 @@ from clarion.pipeline.kafka import offsets as kafka_offsets
 from clarion.pipeline.kafka.client import Client
 from clarion.pipeline.kafka.errors import DataLossError
 from clarion.pipeline.kafka.settings import ClientSettings
+from clarion.pipeline.source.options import source_settings
+from clarion.pipeline.source.reader import BatchReader
 from clarion.pipeline.source.stream_reader import StreamReader
 from tests.pipeline.connector.stream_readers import add_partition, latest, offsets, read
 from tests.pipeline.topics import create, delete, delete_before, fill, numbered
@@ -28,6 +30,21 @@ def test_retention_that_overtook_the_stream_is_told_or_skipped(readers, bootstra
     assert offsets(end, unique) == {"0": 100}
     assert read(lenient, start, end) == numbered(100)[40:]
     assert latest(lenient, start) == end
+
+
+def test_a_batch_that_begins_behind_the_end_of_the_log_is_told(bootstrap, unique, caplog):
+    """Where an archive's table ends, say, and the log has lost its end since."""
+    create(bootstrap, unique)
+    fill(bootstrap, unique, numbered(10))
+    start = json.dumps({unique: {"0": 11}})
+    options = {"bootstrap.servers": bootstrap, "subscribe": unique, "startingOffsets": start}
+    with pytest.raises(DataLossError, match="-0: the log ends at 10, before offset 11, where reading goes on"):
+        BatchReader(source_settings(options)).partitions()
+    lenient = BatchReader(source_settings({**options, "failOnDataLoss": "false"}))
+    assert [row for task in lenient.partitions() for row in lenient.read(task)] == []
+    assert "the log ends at 10, before offset 11" in caplog.text
+    at_its_end = BatchReader(source_settings({**options, "startingOffsets": start.replace("11", "10")}))
+    assert [row for task in at_its_end.partitions() for row in at_its_end.read(task)] == []
 
 
 def test_a_topic_made_again_is_told_or_read_from_its_beginning(readers, bootstrap, unique):

@@ -68,6 +68,8 @@ class HistoryReader(BatchReader):
         if past.files and not past.spans and live and self._settings.fail_on_data_loss:
             raise _of_another_topic(place, {each.topic for each in live})
         live = [self._from_the_archives_start(each, past.spans.get(origin_of(each))) for each in live]
+        ends = {origin: span.next_offset for origin, span in past.spans.items()}
+        live = self._reaching([(each, max(each.start, ends.get(origin_of(each), 0))) for each in live])
         wanted = {key: span for key, span in archived(past.spans, live).items() if span[0] < span[1]}
         tail = [part for each in live for part in outside(each, past.spans.get(origin_of(each)))]
         tasks = max(cores() or 1, -(-len(past.files) // FILES_PER_TASK_MAX))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from clarion.model.ids import TopicPartition
+from clarion.pipeline.kafka.offsets import LATEST, READ_UNCOMMITTED, list_offsets
 from clarion.pipeline.kafka.range_progress import OffsetRange
 from clarion.pipeline.kafka.range_reader import OnLoss, fail_on_loss, read_ranges, warn_on_loss
 from clarion.pipeline.source.bounds import AtOffsets, Earliest, Latest, check_batch
@@ -33,7 +35,7 @@ class BatchReader(DataSourceReader):
         check_batch(self._starting, self._ending)
 
     def partitions(self) -> list[InputPartition]:
-        return task_ranges(self._ranges(), self._settings)
+        return task_ranges(self._reaching([(each, each.start) for each in self._ranges()]), self._settings)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_task(partition, self._settings)
@@ -57,6 +59,19 @@ class BatchReader(DataSourceReader):
         if isinstance(self._ending, AtOffsets):
             end = self._within_the_log(end, resolve(client, Latest(), places, isolation=isolation, option=""))
         return [OffsetRange(tp.topic, topics[tp.topic].topic_id, tp.partition, start[tp], end[tp]) for tp in places]
+
+    def _reaching(self, going_on: Sequence[tuple[OffsetRange, int]]) -> list[OffsetRange]:
+        """Ranges, each with the offset at which reading its log goes on. A log that ends before that has lost its end;
+        what is not committed yet is not lost."""
+        if not isinstance(self._ending, Latest):
+            return [each for each, _ in going_on]
+        short = {TopicPartition(each.topic, each.partition): at for each, at in going_on if each.end < at}
+        latest = dict.fromkeys(short, LATEST)
+        ends = list_offsets(kept_client(self._settings.client), latest, isolation=READ_UNCOMMITTED)
+        for tp, at in short.items():
+            if ends[tp] < at:
+                on_loss(self._settings)(f"{tp}: the log ends at {ends[tp]}, before offset {at}, where reading goes on")
+        return [replace(each, end=max(each.end, at)) for each, at in going_on]
 
     def _within_the_log(self, wanted: Offsets, latest: Offsets) -> Offsets:
         """Waiting for messages that may never come is a stream's business, not a batch's."""
