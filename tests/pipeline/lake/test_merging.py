@@ -3,6 +3,7 @@
 import itertools
 import os
 import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,13 +13,20 @@ from clarion.pipeline.lake import delta
 from clarion.pipeline.lake.commits import WriterBatch
 from clarion.pipeline.lake.compaction import tidy_sometimes
 from clarion.pipeline.lake.errors import LakeError
-from clarion.pipeline.lake.merging import DELETED, merge, ordered
+from clarion.pipeline.lake.merging import DELETED, merge, merge_unseen, ordered
 from clarion.pipeline.lake.options import TableOptions, read_options
 from clarion.pipeline.lake.ranges import Origin, SourceRange
 from clarion.pipeline.lake.tables import MERGED, check_merge
 from clarion.pipeline.table_reference import table
 
 AGE = re.compile(r'"deletionTimestamp":\d+')
+KINDS = [
+    ("user", pa.string()),
+    ("ts", pa.int64()),
+    ("seq", pa.int64()),
+    ("word", pa.string()),
+    (DELETED, pa.bool_()),
+]
 BY_TIME = ordered(("user",), ("ts", "seq"), deletes=True)
 
 
@@ -32,14 +40,7 @@ def row(user: str | None, ts: int | None, seq: int | None, word: str | None = No
 
 
 def send(options: TableOptions, *rows: dict, rule=BY_TIME, batch: WriterBatch | None = None) -> bool:
-    kinds = [
-        ("user", pa.string()),
-        ("ts", pa.int64()),
-        ("seq", pa.int64()),
-        ("word", pa.string()),
-        (DELETED, pa.bool_()),
-    ]
-    return merge(options, pa.Table.from_pylist(list(rows), pa.schema(kinds)), rule, batch=batch)
+    return merge(options, pa.Table.from_pylist(list(rows), pa.schema(KINDS)), rule, batch=batch)
 
 
 def words_in(options: TableOptions) -> dict[str | None, str | None]:
@@ -120,6 +121,28 @@ def test_a_batch_whose_number_is_known_is_merged_if_it_has_messages_that_are_not
     assert not merge(users, again, rule, batch=batch, ranges=[SourceRange(here, 0, 10)])
     assert merge(users, again, rule, batch=batch, ranges=[SourceRange(here, 0, 20)])
     assert not merge(users, again, rule, batch=batch)
+
+
+def test_a_key_that_another_query_deleted_meanwhile_does_not_come_back(users):
+    """Two queries keep one table: while one looks for what the table has not seen, the other goes on."""
+    here = Origin("t", "id", 0)
+    log = [row("ann", 1, 0, "a"), row("ann", 2, 0, deleted=True), row("eve", 3, 0, "e")]
+
+    def play(query: str, first: int, end: int, meanwhile: Callable[[], object] = lambda: None) -> bool:
+        def rows_after(seen: Mapping[Origin, int]) -> pa.Table:
+            newest = {each["user"]: each for each in log[max(first, seen.get(here, 0)) : end]}
+            if not looked:
+                looked.append(meanwhile())
+            return pa.Table.from_pylist(list(newest.values()), pa.schema(KINDS))
+
+        looked: list[object] = []
+        ranges, batch = [SourceRange(here, first, end)], WriterBatch(query, first)
+        return merge_unseen(users, rows_after, BY_TIME, batch=batch, ranges=ranges)
+
+    assert not play("one", 0, 1, lambda: play("other", 0, 1) and play("other", 1, 2))
+    assert words_in(users) == {}
+    assert play("one", 1, 3)
+    assert words_in(users) == {"eve": "e"}
 
 
 def age_removals(options: TableOptions) -> None:

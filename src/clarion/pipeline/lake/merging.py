@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -18,11 +18,20 @@ from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import CommitFailedError
 
 from clarion.pipeline.lake.commits import WriterBatch, is_done, is_held
-from clarion.pipeline.lake.delta import ATTEMPTS_MAX, PAUSE_SECONDS, grown, opened_or_created, span_of, transactions
+from clarion.pipeline.lake.delta import (
+    ATTEMPTS_MAX,
+    PAUSE_SECONDS,
+    grown,
+    next_offset,
+    opened_or_created,
+    span_of,
+    transactions,
+)
 from clarion.pipeline.lake.errors import LakeError, LakeRetryError
+from clarion.pipeline.lake.history import next_offsets
 from clarion.pipeline.lake.location import telling
 from clarion.pipeline.lake.options import TableOptions
-from clarion.pipeline.lake.ranges import SourceRange
+from clarion.pipeline.lake.ranges import Origin, SourceRange
 from clarion.pipeline.lake.schema import fit, nullable
 
 if TYPE_CHECKING:
@@ -81,6 +90,30 @@ def newest_per_key(df: DataFrame, rule: MergeRule) -> DataFrame:
     return df.withColumn(RANK, F.row_number().over(window)).where(F.col(RANK) == 1).drop(RANK)
 
 
+def merge_unseen(
+    options: TableOptions,
+    rows_after: Callable[[Mapping[Origin, int]], pa.Table],
+    rule: MergeRule,
+    *,
+    batch: WriterBatch | None = None,
+    ranges: Sequence[SourceRange] = (),
+) -> bool:
+    """Merge what the table has not seen of these ranges: `rows_after` the offsets that it is told. Finding them takes a
+    while, in which another query may have merged some of them: a key that it deleted since must not come back."""
+    for _ in range(ATTEMPTS_MAX):
+        seen = next_offsets(options.location, [each.origin for each in ranges])
+        rows = rows_after(seen)
+        try:
+            return bool(rows.num_rows) and merge(options, rows, rule, batch=batch, ranges=ranges, seen=seen)
+        except _SeenMoreError:
+            continue
+    raise LakeRetryError(f"{options.path}: another query merged the same messages {ATTEMPTS_MAX} times")
+
+
+class _SeenMoreError(Exception):
+    """The table has seen more than it had when the rows were chosen."""
+
+
 def merge(
     options: TableOptions,
     rows: pa.Table,
@@ -88,8 +121,10 @@ def merge(
     *,
     batch: WriterBatch | None = None,
     ranges: Sequence[SourceRange] = (),
+    seen: Mapping[Origin, int] | None = None,
 ) -> bool:
-    """Merge rows with distinct keys. False: this batch is in the table already."""
+    """Merge rows with distinct keys. False: this batch is in the table already. `seen`: up to where the table had seen
+    the origins of these ranges when the rows were chosen."""
     rows = rows.cast(nullable(rows.schema))
     _check_keys(rows, rule)
     kept = rows.drop_columns(list(rule.leave_out)).schema
@@ -98,6 +133,8 @@ def merge(
             table = grown(opened_or_created(options, kept), options, kept)
             if is_done(batch, table.transaction_version) and is_held(ranges, partial(span_of, table)):
                 return False
+            if seen is not None and any(next_offset(table, each.origin) != seen.get(each.origin) for each in ranges):
+                raise _SeenMoreError
             remembered = CommitProperties(app_transactions=transactions(table, batch, ranges))
             with telling(options.location):
                 _merge(table, rows, rule, kept, remembered)

@@ -24,11 +24,12 @@ from clarion.pipeline.table_reference import TableReference, table
 from clarion.pipeline.topic_reference import TopicReference, topic
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
     from clarion.pipeline.lake.merging import MergeRule
-    from clarion.pipeline.lake.ranges import SourceRange
+    from clarion.pipeline.lake.ranges import Origin, SourceRange
 
 # What crosses the driver with one batch stays small enough to be merged in memory.
 BATCH_MESSAGES_MAX: Final = 1_000_000
@@ -89,20 +90,22 @@ class LatestTarget:
     def write(self, df: DataFrame, run: RunSettings, batch: MicroBatch | None = None) -> None:
         from clarion.pipeline.lake.commits import WriterBatch
         from clarion.pipeline.lake.compaction import tidy_sometimes
-        from clarion.pipeline.lake.merging import merge
+        from clarion.pipeline.lake.merging import merge_unseen
         from clarion.pipeline.lake.options import read_options
         from clarion.pipeline.lake.tables import MERGED
 
+        options = read_options({**MERGED, **self.table.options, "path": self.table.path})
+        named = None if batch is None else WriterBatch(batch.query_id, batch.batch_id)
         df = df.persist()  # looked at twice: for its origins and for its rows
         try:
             ranges = ranges_of(df, self.prefix)
-            rows = newest(unseen(df, self.table, ranges, self.prefix), self.prefix).toArrow()
+
+            def rows_after(seen: Mapping[Origin, int]) -> pa.Table:
+                return newest(unseen(df, seen, ranges, self.prefix), self.prefix).toArrow()
+
+            merge_unseen(options, rows_after, rule(self.prefix), batch=named, ranges=ranges)
         finally:
             df.unpersist()
-        options = read_options({**MERGED, **self.table.options, "path": self.table.path})
-        if rows.num_rows:
-            named = None if batch is None else WriterBatch(batch.query_id, batch.batch_id)
-            merge(options, rows, rule(self.prefix), batch=named, ranges=ranges)
         if batch is not None:
             tidy_sometimes(options, batch.batch_id)
 
@@ -150,13 +153,10 @@ def ranges_of(df: DataFrame, prefix: str) -> list[SourceRange]:
     return sorted(SourceRange(Origin(row[0], row[1] or "", row[2]), row[3], row[4] + 1) for row in found)
 
 
-def unseen(df: DataFrame, target: TableReference, ranges: Sequence[SourceRange], prefix: str) -> DataFrame:
+def unseen(df: DataFrame, seen: Mapping[Origin, int], ranges: Sequence[SourceRange], prefix: str) -> DataFrame:
     """Without the messages that the table has seen: a lost checkpoint must not bring deleted keys back."""
     from pyspark.sql import functions as F
 
-    from clarion.pipeline.lake.history import next_offsets
-
-    seen = next_offsets(target.location, [each.origin for each in ranges])
     topic_name, topic_id, partition, offset = (F.col(f"{prefix}{each}") for each in ORIGIN)
     old: list[Column] = [
         (topic_name == origin.topic)
