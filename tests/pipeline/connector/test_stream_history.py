@@ -4,6 +4,7 @@ import json
 import pickle
 import random
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pyarrow as pa
@@ -327,7 +328,7 @@ def offsets_of_batch(options: dict[str, str]) -> list[int]:
     return sorted(offset for each in batches for offset in each["offset"].to_pylist())
 
 
-def test_a_log_that_ends_before_its_archive_is_told_to_a_batch_as_well(
+def test_a_log_that_ends_before_its_archive_is_told_to_a_batch_and_by_available_now(
     bootstrap: str, unique: str, path: str, caplog
 ) -> None:
     """It lost its end after that was archived: a batch had all but the archived messages behind the log's end."""
@@ -343,6 +344,14 @@ def test_a_log_that_ends_before_its_archive_is_told_to_a_batch_as_well(
         offsets_of_batch(options)
     assert offsets_of_batch({**options, "failOnDataLoss": "false"}) == [*range(15)]
     assert "the log ends at 10, before offset 15" in caplog.text
+    for loss in ("true", "false"):
+        stream = Stream(bootstrap, unique, history=path, failOnDataLoss=loss)
+        told = pytest.raises(DataLossError, match="-0: the log ends at 10, before offset 15")
+        with told if loss == "true" else nullcontext():
+            stream.reader.prepareForTriggerAvailableNow()
+            stream.step()
+            assert not stream.step()
+            assert [offset for _, offset, _ in stream.rows] == [*range(15)]
 
 
 @pytest.mark.parametrize("what", ["topic", "partition"])

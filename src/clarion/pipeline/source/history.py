@@ -165,6 +165,11 @@ class Past:
         self._look_for(offsets)
         return {tp: span.first_offset for tp, span in self._by_partition(offsets).items()}
 
+    def ends(self, offsets: StreamOffsets) -> dict[TopicPartition, int]:
+        """Where the archive ends, per partition that it knows."""
+        self._look_for(offsets)
+        return {tp: span.next_offset for tp, span in self._by_partition(offsets).items()}
+
     def behind(self, offsets: StreamOffsets) -> StreamOffsets:
         """The same place for somebody who has no archive: where it holds the next message, where the archive ends."""
         self._look_for(offsets)

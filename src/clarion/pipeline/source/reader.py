@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from clarion.model.ids import TopicPartition
+from clarion.pipeline.kafka.client import Client
 from clarion.pipeline.kafka.offsets import LATEST, READ_UNCOMMITTED, list_offsets
 from clarion.pipeline.kafka.range_progress import OffsetRange
 from clarion.pipeline.kafka.range_reader import OnLoss, fail_on_loss, read_ranges, warn_on_loss
@@ -61,16 +62,11 @@ class BatchReader(DataSourceReader):
         return [OffsetRange(tp.topic, topics[tp.topic].topic_id, tp.partition, start[tp], end[tp]) for tp in places]
 
     def _reaching(self, going_on: Sequence[tuple[OffsetRange, int]]) -> list[OffsetRange]:
-        """Ranges, each with the offset at which reading its log goes on. A log that ends before that has lost its end;
-        what is not committed yet is not lost."""
+        """Ranges, each with the offset at which reading its log goes on."""
         if not isinstance(self._ending, Latest):
             return [each for each, _ in going_on]
         short = {TopicPartition(each.topic, each.partition): at for each, at in going_on if each.end < at}
-        latest = dict.fromkeys(short, LATEST)
-        ends = list_offsets(kept_client(self._settings.client), latest, isolation=READ_UNCOMMITTED)
-        for tp, at in short.items():
-            if ends[tp] < at:
-                on_loss(self._settings)(f"{tp}: the log ends at {ends[tp]}, before offset {at}, where reading goes on")
+        tell_of_short_logs(kept_client(self._settings.client), short, on_loss(self._settings))
         return [replace(each, end=max(each.end, at)) for each, at in going_on]
 
     def _within_the_log(self, wanted: Offsets, latest: Offsets) -> Offsets:
@@ -83,6 +79,15 @@ class BatchReader(DataSourceReader):
 
 def on_loss(settings: SourceSettings) -> OnLoss:
     return fail_on_loss if settings.fail_on_data_loss else warn_on_loss
+
+
+def tell_of_short_logs(client: Client, going_on: Offsets, lose: OnLoss) -> None:
+    """A log that ends before the offset where reading goes on has lost its end; what is there and not committed yet is
+    not lost."""
+    ends = list_offsets(client, dict.fromkeys(going_on, LATEST), isolation=READ_UNCOMMITTED)
+    for tp, at in going_on.items():
+        if ends[tp] < at:
+            lose(f"{tp}: the log ends at {ends[tp]}, before offset {at}, where reading goes on")
 
 
 def task_ranges(ranges: Sequence[OffsetRange], settings: SourceSettings) -> list[InputPartition]:

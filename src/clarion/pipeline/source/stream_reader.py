@@ -46,7 +46,7 @@ from clarion.pipeline.source.live_topics import LiveTopics
 from clarion.pipeline.source.offsets import Json, StreamOffsets, forward
 from clarion.pipeline.source.options import SourceSettings, TriggerLimits
 from clarion.pipeline.source.positions import check_all_there, find_topics, partitions_of, resolve
-from clarion.pipeline.source.reader import TaskRanges, on_loss, read_task, task_ranges
+from clarion.pipeline.source.reader import TaskRanges, on_loss, read_task, task_ranges, tell_of_short_logs
 
 # A query without news asks again within a hundredth of a second. If it takes longer, it has done something else.
 OTHERS_BUSY_S: Final = 0.05
@@ -83,7 +83,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._initial.to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = self._live.ends_now()
+        self._target = target = self._live.ends_now()
+        if self._past is not None:
+            ends = {tp: end for tp, end in self._past.ends(target).items() if end > target.offsets[tp]}
+            tell_of_short_logs(self._client, ends, self._lose)
+            self._target = forward(target, ends)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         limits = self._settings.limits
