@@ -143,6 +143,21 @@ def test_the_partition_that_a_table_does_not_know_is_the_one_that_is_named(table
         write(table, messages(10, 10), messages(0, 5, partition=1), batch=WriterBatch("one", 0))
 
 
+@pytest.mark.parametrize("column", ["topic", "partition", "offset"])
+def test_rows_that_do_not_say_where_they_come_from_are_refused_and_not_dropped(folder: TableOptions, column) -> None:
+    """Of an outer join, say: between known messages they would be taken for known, too."""
+    rows = messages(0, 3)
+    where = rows.schema.get_field_index(column)
+    field = rows.schema.field(where)
+    write(folder, rows, batch=WriterBatch("query", 0))
+    nowhere = rows.set_column(where, field, pa.array([*rows[column].to_pylist()[:2], None], field.type))
+    with pytest.raises(LakeError, match=f"rows without a value in the column {column} could not be told from"):
+        write(folder, nowhere, batch=WriterBatch("query", 1))
+    names = [name for name in rows.schema.names if name != column]
+    with pytest.raises(LakeError, match=f"sourceColumns names the column {column}, and the rows have value, "):
+        write(folder, rows.select(names), batch=WriterBatch("query", 1))
+
+
 def test_a_topic_made_anew_is_another_origin(table: TableOptions) -> None:
     write(table, messages(0, 10), batch=WriterBatch("query", 0))
 

@@ -81,6 +81,11 @@ def plan(options: TableOptions, incoming: pa.Schema) -> Layout:
         # A vacuum would take its files for those that a dead writer left.
         raise LakeError(f"{options.path}: a plain parquet table, as earlier versions made them; choose another folder")
     check_partition_columns(incoming, partition_by)
+    if missing := [name for name in options.source_columns if name not in incoming.names]:
+        raise LakeError(
+            f"{options.path}: sourceColumns names the column {', '.join(missing)}, and the rows have "
+            f"{', '.join(incoming.names)}"
+        )
     return Layout(
         root=options.location,
         schema=incoming,

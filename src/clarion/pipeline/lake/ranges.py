@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from clarion.pipeline.lake.errors import LakeError
+
 
 class Origin(NamedTuple):
     """One partition of one topic; a topic made anew under the same name has another id, so another origin."""
@@ -34,6 +36,11 @@ class SourceRange(NamedTuple):
 def ranges_of(table: pa.Table, columns: Sequence[str]) -> list[SourceRange]:
     """`columns`: the names of topic, topic id, partition and offset."""
     topic, topic_id, partition, offset = columns
+    if empty := [name for name in (topic, partition, offset) if table[name].null_count]:
+        raise LakeError(
+            f"sourceColumns: rows without a value in the column {', '.join(empty)} could not be told from those that "
+            "the table has; leave them out, or write them into another table"
+        )
     figures = [(offset, what) for what in ("min", "max", "count")]
     found = table.group_by([topic, topic_id, partition]).aggregate(figures)
     return [
