@@ -1,5 +1,6 @@
 """A batch is in a table once and whole, whatever is replayed, raced or killed."""
 
+import json
 import os
 import threading
 from dataclasses import replace
@@ -141,6 +142,22 @@ def test_the_partition_that_a_table_does_not_know_is_the_one_that_is_named(table
     write(table, messages(0, 10), batch=WriterBatch("one", 0))
     with pytest.raises(LakeError, match=r"of events \[1\] the table holds nothing, and this batch has 0 to 4"):
         write(table, messages(10, 10), messages(0, 5, partition=1), batch=WriterBatch("one", 0))
+
+
+@pytest.mark.parametrize("has_bound", [True, False])
+def test_rows_of_a_topic_with_a_long_name_are_known_by_their_origin(folder: TableOptions, has_bound: bool) -> None:
+    """Its name has no upper bound in the statistics of files that earlier versions wrote."""
+    rows = messages(0, 10)
+    where = rows.schema.get_field_index("topic")
+    rows = rows.set_column(where, rows.schema.field(where), pa.array(["long" * 50] * 10))
+    work = staged(folder, rows, batch=WriterBatch("query", 0))
+    (file,) = work.files
+    known = json.loads(file.statistics)
+    if not has_bound:
+        del known["maxValues"]["topic"]
+    delta.commit(folder, replace(work, files=[replace(file, statistics=json.dumps(known))]))
+    assert not write(folder, rows, batch=WriterBatch("query", 0))
+    assert not write(folder, rows.slice(3, 4), batch=WriterBatch("another query", 0))
 
 
 @pytest.mark.parametrize("column", ["topic", "partition", "offset"])
