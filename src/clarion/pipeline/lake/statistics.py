@@ -1,7 +1,9 @@
 """What a parquet file's footer knows about its columns, in the words of Delta's statistics.
 
-Readers skip files by them, so a bound may be loose but never wrong: a long string is cut and its upper bound dropped,
-a timestamp is widened to whole milliseconds, a NaN tells nothing, nor does a time that Python has no word for.
+Readers skip files by them, so a bound may be loose but never wrong: a long string is cut, its upper bound behind all
+that begin alike, a timestamp is widened to whole milliseconds, a NaN tells nothing, nor does a time that Python has no
+word for. Only there is no bound: delta-rs' datasets (DuckDB, pandas) skip a file that has none for a column that they
+look for a value in.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 _TEXT_MAX: Final = 64  # characters of a string bound; more costs log space and skips little
+_LAST_CHARACTER: Final = "\U0010ffff"
 
 
 def columns_with_bounds(schema: pa.Schema) -> list[str]:
@@ -34,7 +37,8 @@ def file_statistics(footer: pq.FileMetaData, columns: Sequence[str]) -> str:
             continue
         nulls[name] = sum(each.null_count for each in found)
         _bounds(name, [each for each in found if each.num_values], lowest, highest)
-    return json.dumps({"numRecords": footer.num_rows, "minValues": lowest, "maxValues": highest, "nullCount": nulls})
+    known = {"numRecords": footer.num_rows, "minValues": lowest, "maxValues": highest, "nullCount": nulls}
+    return json.dumps(known, ensure_ascii=False)  # delta-rs takes an escaped U+20000 for U+10000
 
 
 def _positions(footer: pq.FileMetaData, columns: Sequence[str]) -> list[tuple[int, str]]:
@@ -68,7 +72,10 @@ def _floor(value: Any) -> Any:
 
 def _ceiling(value: Any) -> Any:
     if isinstance(value, str):
-        return value if len(value) <= _TEXT_MAX else None
+        kept = _TEXT_MAX
+        while value[kept : kept + 1] == _LAST_CHARACTER:
+            kept += 1
+        return value if len(value) <= kept else value[:kept] + _LAST_CHARACTER
     if isinstance(value, datetime):
         return _stamp(value + timedelta(microseconds=-value.microsecond % 1000))
     return _plain(value)
