@@ -17,8 +17,9 @@ from clarion.wire.messages.topics import CreatableTopicConfig
 from clarion.world import RealDisk
 from tests.broker.harness import Node, running, until
 from tests.broker.queue_words import write
-from tests.broker.replicas import two_replicas
+from tests.broker.replicas import FOLLOWER, two_replicas
 from tests.broker.test_cluster import _leads, cluster_of, create, topic
+from tests.broker.talk import batch
 from tests.broker.test_delete_records import delete
 
 
@@ -154,3 +155,18 @@ async def test_who_led_no_longer_while_it_waited_cannot_say_that_all_know(
 
         monkeypatch.setattr(k21_delete_records, "_is_known", is_known)
         assert await delete(pair.node, 1) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+
+
+async def test_who_begins_anew_where_a_batch_was_deleted_in_part_gets_all_the_same(tmp_path: Path) -> None:
+    """A new replica, or one whose disk was replaced: the batch is sent whole, and begins before its log."""
+    async with two_replicas(tmp_path, clarion_durability="page-cache") as pair:
+        for first in (0, 10):
+            values = [b"%d" % number for number in range(first, first + 10)]
+            await pair.node.client.produce({("t", 0): batch(*values)}, acks=1)
+        assert await delete(pair.node, 5) == (ErrorCode.NONE, 5)
+        pair.follow()
+        await until(lambda: pair.agreement.states[-1].in_sync == (1, FOLLOWER))
+        assert (pair.follower.start_offset, pair.follower.next_offset) == (5, 20)
+        assert pair.bytes_of(pair.follower) == pair.bytes_of(pair.leader)
+        assert pair.follower.log.epochs.entries == pair.leader.log.epochs.entries
+        assert await delete(pair.node, 15) == (ErrorCode.NONE, 15)

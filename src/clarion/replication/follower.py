@@ -77,11 +77,14 @@ class Follower:
         if self.high_watermark < end:
             self._uncommitted.add(end)
 
-    def on_batch(self, header: BatchHeader, latest_epoch: int) -> bool:
-        """False if the log has it already: two fetches under way may bring the same."""
+    def on_batch(self, header: BatchHeader, latest_epoch: int, *, is_empty: bool = False) -> bool:
+        """False if the log has it already: two fetches under way may bring the same.
+
+        `is_empty`: the log has nothing. It may then begin in the middle of the batch, as the leader's does.
+        """
         if header.next_offset <= self.end.offset:
             return False
-        if header.base_offset < self.end.offset:
+        if header.base_offset < self.end.offset and not is_empty:
             raise _damaged(f"a batch that begins at {header.base_offset} where the log ends at {self.end.offset}")
         if header.leader_epoch > self.leader_epoch or 0 <= header.leader_epoch < latest_epoch:
             raise _damaged(f"a batch of epoch {header.leader_epoch} behind {latest_epoch}, from {self.leader_epoch}")

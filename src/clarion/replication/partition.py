@@ -316,7 +316,8 @@ class Partition(AssignedPartition):
                 raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self.tp}: the leader sent a batch of {size} bytes")
             if len(records) - at < size:
                 break
-            if follower.on_batch(header, self.log.epochs.latest):
+            is_empty = self.log.start_offset == self.log.next_offset
+            if follower.on_batch(header, self.log.epochs.latest, is_empty=is_empty):
                 self._append_fetched(follower, records[at : at + size], header, now_ms)
                 written += size
             at += size
@@ -332,11 +333,16 @@ class Partition(AssignedPartition):
         if len(batch) > self._room.left_bytes:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self._room.sentence)
         self._room.left_bytes -= len(batch)
+        start = self.log.start_offset
+        if header.base_offset < start:  # what was deleted ends in the middle of it: it is there whole, as on the leader
+            self._cut(follower, header.base_offset, now_ms, begins_anew=True)
         try:
             segment = self.log.end.segment
             end = self.log.append(batch, header, now_ms)
         except OSError as error:
             raise self._storage_error(error, now_ms) from error
+        if header.base_offset < start:
+            self.log.raise_start(start)
         if header.producer_id >= 0:
             self.producers.replay(header, now_ms)
         if end.segment != segment:
