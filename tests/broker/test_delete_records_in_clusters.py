@@ -17,7 +17,7 @@ from clarion.wire.messages.topics import CreatableTopicConfig
 from clarion.world import RealDisk
 from tests.broker.harness import Node, running, until
 from tests.broker.queue_words import write
-from tests.broker.replicas import FOLLOWER, two_replicas
+from tests.broker.replicas import FOLLOWER, NOW_MS, two_replicas
 from tests.broker.test_cluster import _leads, cluster_of, create, topic
 from tests.broker.talk import batch
 from tests.broker.test_delete_records import delete
@@ -170,3 +170,26 @@ async def test_who_begins_anew_where_a_batch_was_deleted_in_part_gets_all_the_sa
         assert pair.bytes_of(pair.follower) == pair.bytes_of(pair.leader)
         assert pair.follower.log.epochs.entries == pair.leader.log.epochs.entries
         assert await delete(pair.node, 15) == (ErrorCode.NONE, 15)
+
+
+async def test_who_was_killed_with_more_than_is_committed_learns_where_the_log_begins(tmp_path: Path) -> None:
+    """Its checkpoint has an old watermark, and of what came later it knows no batch's end but the last. While it may
+    not join nothing more is committed: it would wait for that, and the leader for it."""
+    async with two_replicas(tmp_path, in_sync=(1, FOLLOWER), min_insync_replicas="2") as pair:
+        pair.follow()
+        for number in range(4):
+            await pair.node.client.produce({("t", 0): batch(b"%d" % number)}, acks=-1)
+        pair.fetchers.forget(pair.follower)
+        await pair.node.client.produce({("t", 0): batch(b"not committed")}, acks=1)
+        sent = b"".join(one.read() for one in pair.leader.read_as_replica(4, 1 << 20))
+        pair.follower.append_fetched(memoryview(sent), NOW_MS)  # it is killed before it says so
+        now = pair.agreement.states[-1]
+        pair.agreement.states.append(now._replace(in_sync=(1,), partition_epoch=now.partition_epoch + 1))
+        pair.leader.lead(pair.agreement.states[-1], NOW_MS)
+        assert await delete(pair.node, 3) == (ErrorCode.NONE, 3)
+        pair.life += 1
+        pair.follower = pair.open_follower()
+        pair.follower.restore_watermark(1)
+        pair.follow()
+        await until(lambda: pair.agreement.states[-1].in_sync == (1, FOLLOWER))
+        assert (pair.follower.start_offset, pair.leader.high_watermark.offset) == (3, 5)

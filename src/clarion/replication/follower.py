@@ -103,7 +103,9 @@ class Follower:
 
     def on_leader_watermark(self, offset: int) -> bool:
         """Whether more is committed than before."""
-        position = self._uncommitted.last_end(min(offset, self.end.offset), self.high_watermark)
+        return self.on_committed(self._uncommitted.last_end(min(offset, self.end.offset), self.high_watermark))
+
+    def on_committed(self, position: LogPosition) -> bool:
         if position <= self.high_watermark:
             return False
         self.high_watermark = position

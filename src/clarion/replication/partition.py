@@ -14,7 +14,7 @@ from clarion.log.log import Log
 from clarion.log.room import Room
 from clarion.log.slices import FileSlice
 from clarion.model.errors import ErrorCode, KafkaError
-from clarion.model.ids import TopicId, TopicPartition
+from clarion.model.ids import LogPosition, TopicId, TopicPartition
 from clarion.model.topic_settings import TopicSettings
 from clarion.replication.committing import Watcher
 from clarion.replication.follower import Follower, Position
@@ -353,10 +353,19 @@ class Partition(AssignedPartition):
     def note_leader(self, high_watermark: int, start_offset: int) -> None:
         """What the leader says of its log: its start and its watermark are this one's too, as far as it reaches."""
         follower = self._followed()
-        if follower.on_leader_watermark(high_watermark):
+        reached = min(high_watermark, self.log.next_offset)
+        is_new = follower.on_leader_watermark(high_watermark)
+        if follower.high_watermark.offset < start_offset <= reached:
+            is_new = follower.on_committed(self._end_before(reached)) or is_new
+        if is_new:
             self._tell_committed(follower.high_watermark)
         if self.told_start < start_offset <= self.high_watermark.offset:
             self._follow_start(start_offset)
+
+    def _end_before(self, offset: int) -> LogPosition:
+        """Looked for in the log: since the last start it is not known where the batches end that were there then."""
+        place = self.log.position_of(offset)
+        return place._replace(offset=min(place.offset, offset))
 
     def cut_where_logs_part(self, epoch: int, end_offset: int, now_ms: int) -> None:
         """The leader knows no more of this log than up to there; the next fetch compares again."""
