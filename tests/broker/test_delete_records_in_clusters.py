@@ -18,8 +18,8 @@ from clarion.world import RealDisk
 from tests.broker.harness import Node, running, until
 from tests.broker.queue_words import write
 from tests.broker.replicas import FOLLOWER, NOW_MS, two_replicas
-from tests.broker.test_cluster import _leads, cluster_of, create, topic
 from tests.broker.talk import batch
+from tests.broker.test_cluster import _leads, cluster_of, create, topic
 from tests.broker.test_delete_records import delete
 
 

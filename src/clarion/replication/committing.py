@@ -87,6 +87,7 @@ class CommittingPartition(ReadablePartition):
         self.is_gone = False
         self._state: Assignment | None = None
         self._state_epoch = NO_STATE
+        self._empty_at_ms: int | None = None  # when it began to lead with nothing in its log, not long ago
         self._uncommitted = Uncommitted()
         self._leader: Leader | None = None
         self._follower: Follower | None = None

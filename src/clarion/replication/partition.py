@@ -23,7 +23,7 @@ from clarion.replication.leader import FLUSH, TELL_COMMITTED
 from clarion.replication.membership import Membership
 from clarion.replication.preparation import Preparation, check_size, preparation_for
 from clarion.replication.producer_files import load_producers, recall_older
-from clarion.replication.producers import KnownBatch, ProducerStates
+from clarion.replication.producers import FIRST_KEYED_ID, REFUSED_KEPT_MS, KnownBatch, ProducerStates
 from clarion.replication.roles import AssignedPartition
 from clarion.wire.batch import (
     HEADER_BYTES,
@@ -127,6 +127,8 @@ class Partition(AssignedPartition):
             self.check_takes(batch, now_ms)
         self._admit(batch, header, now_ms)
         if header.producer_id >= 0:
+            if self._empty_at_ms is not None and self.membership is not None:
+                self._check_begins(header, now_ms)
             try:
                 known = self.producers.check(header, now_ms)
             except KafkaError as error:
@@ -138,6 +140,21 @@ class Partition(AssignedPartition):
             raise self._refused_for_room(header, now_ms)
         room.left_bytes -= size
         return self._write(batch, header, now_ms)
+
+    def _check_begins(self, header: BatchHeader, now_ms: int) -> None:
+        """Others may have turned away what comes before it, and this broker when it knew nothing of the partition yet:
+        nobody has noted that. Who begins in the middle is asked to come again, once; what lacks comes before it then.
+        """
+        if self._empty_at_ms is None or abs(now_ms - self._empty_at_ms) > REFUSED_KEPT_MS:
+            self._empty_at_ms = None
+            return
+        is_first = header.producer_id < FIRST_KEYED_ID and self.producers.find(header.producer_id) is None
+        if is_first and header.base_sequence:
+            code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            self.producers.refuse(header, now_ms, code)
+            raise KafkaError(
+                code, f"producer {header.producer_id}: {self.tp} is new, and has nothing before {header.base_sequence}"
+            )
 
     def _refused_for_room(self, header: BatchHeader, now_ms: int) -> KafkaError:
         self.producers.refuse(header, now_ms, ErrorCode.KAFKA_STORAGE_ERROR)

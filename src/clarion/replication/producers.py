@@ -27,7 +27,7 @@ from clarion.model.errors import ErrorCode, KafkaError
 from clarion.wire.batch import BatchHeader
 
 BATCHES_REMEMBERED: Final = 5  # Kafka's: max.in.flight.requests.per.connection of an idempotent producer
-_REFUSED_KEPT_MS: Final = 10_000  # a client tries again within a second; who does not has given the batch up
+REFUSED_KEPT_MS: Final = 10_000  # a client tries again within a second; who does not has given the batch up
 _SEQUENCE_MASK: Final = 0x7FFFFFFF
 _SEQUENCES_BEFORE: Final = 1 << 30  # of the circle, half lie before a sequence
 _ALWAYS_REMEMBERED: Final = 100  # by each partition, however many others have invented elsewhere
@@ -55,7 +55,7 @@ class RefusedBatch(NamedTuple):
     at_ms: int
 
     def is_waited_for(self, now_ms: int) -> bool:
-        return abs(now_ms - self.at_ms) <= _REFUSED_KEPT_MS  # a clock that goes back keeps none for hours
+        return abs(now_ms - self.at_ms) <= REFUSED_KEPT_MS  # a clock that goes back keeps none for hours
 
 
 def known_batch(header: BatchHeader) -> KnownBatch:

@@ -24,6 +24,7 @@ class AssignedPartition(CommittingPartition):
         leader = self._leader
         if leader is None or state.leader_epoch != self.leader_epoch:
             leader = self._begin_term(state)
+            self._empty_at_ms = None if self.log.next_offset else now_ms
         self._note(state)
         others = [one for one in state.replicas if one != state.leader]
         in_sync = [one for one in others if one in state.in_sync]
