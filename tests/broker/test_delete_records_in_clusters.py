@@ -193,3 +193,22 @@ async def test_who_was_killed_with_more_than_is_committed_learns_where_the_log_b
         pair.follow()
         await until(lambda: pair.agreement.states[-1].in_sync == (1, FOLLOWER))
         assert (pair.follower.start_offset, pair.leader.high_watermark.offset) == (3, 5)
+
+
+async def test_who_has_begun_anew_further_back_says_what_its_disk_has_since(tmp_path: Path) -> None:
+    """After an election that may lose messages. That an earlier start was on disk says nothing of the present one."""
+    async with two_replicas(tmp_path, in_sync=(1, FOLLOWER)) as pair:
+        pair.follow()
+        await write(pair.node, *[(None, b"%d" % number) for number in range(4)])
+        await until(lambda: pair.follower.high_watermark.offset == 4)
+        pair.follower.raise_start(3)
+        pair.follower.note_start_saved(3)
+        pair.fetchers.forget(pair.follower)
+        pair.follower.begin_anew(0, NOW_MS)
+        saved = pair.follower.membership
+        pair.follower.membership = saved._replace(save_starts=lambda: None)  # its disk takes long
+        pair.follow()
+        await until(lambda: pair.follower.high_watermark.offset == 4)
+        assert await delete(pair.node, 2) == (ErrorCode.REQUEST_TIMED_OUT, -1)
+        pair.follower.note_start_saved(2)
+        assert await delete(pair.node, 2) == (ErrorCode.NONE, 2)

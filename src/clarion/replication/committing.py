@@ -202,7 +202,8 @@ class CommittingPartition(ReadablePartition):
         self.membership.save_starts()
 
     def note_start_saved(self, offset: int) -> None:
-        self.saved_start = offset
+        """Unless the log begins further back by now: then that is not on disk yet."""
+        self.saved_start = min(offset, self.log.start_offset)
         if self.flush_watcher is not None:
             self.flush_watcher.on_saved(self._this())
 

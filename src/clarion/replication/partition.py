@@ -412,6 +412,7 @@ class Partition(AssignedPartition):
         except OSError as error:
             raise self._storage_error(error, now_ms) from error
         finally:
+            self.saved_start = self.told_start  # if it begins further back now, its disk is yet to have that
             follower.on_cut(self.log.end)
             self.high_watermark = follower.high_watermark
         self._load_producers_again(now_ms)
