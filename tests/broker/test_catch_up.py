@@ -150,3 +150,28 @@ async def test_many_that_are_filled_together_ask_for_small_pieces_until_the_end(
             pair.follow_with(replica)
         await until(lambda: all(one.next_offset == 300 for one in replicas))
         assert max(size for size, _ in pauses.of) <= catch_up.PIECE_BYTES_MAX
+
+
+@pytest.mark.uncompiled
+async def test_a_reply_is_small_while_any_of_many_is_filled_whichever_the_request_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that pause leave the session; the others stay in it, and are sent without being named again."""
+    sizes: list[int] = []
+    decode = conversation.decode_reply
+
+    def decode_reply(body: memoryview) -> Any:
+        sizes.append(len(body))
+        return decode(body)
+
+    monkeypatch.setattr(conversation, "decode_reply", decode_reply)
+    async with two_replicas(tmp_path) as pair:
+        names = [f"t{number}" for number in range(24)]
+        replicas = [await pair.add_replica(name) for name in names]
+        for name in names:
+            for _ in range(4):
+                await pair.node.client.produce({(name, 0): batch(b"x" * 200_000)}, acks=1)
+        for replica in replicas:
+            pair.follow_with(replica)
+        await until(lambda: all(one.next_offset == 4 for one in replicas))
+        assert max(sizes) <= 1.1 * catch_up.PIECES_BYTES_MAX, sizes

@@ -23,6 +23,7 @@ from clarion.model.errors import ErrorCode, KafkaError, MalformedError
 from clarion.model.ids import TopicId
 from clarion.net.channel import Channel, ChannelLostError, ChannelUnusableError, LastingChannel
 from clarion.replication.catch_up import PIECE_BYTES_MAX, PIECE_BYTES_MIN, PIECES_BYTES_MAX, CatchUp, Filling
+from clarion.replication.followed import Followed
 from clarion.replication.follower import FETCHES_IN_FLIGHT_MAX, Follower
 from clarion.replication.membership import Identity
 from clarion.replication.partition import Partition
@@ -56,19 +57,6 @@ OnLeader = Callable[[int, bool], None]  # a leader, and whether it has answered,
 RateOf = Callable[[Partition], float | None]  # bytes per second, if an operator holds up its filling
 
 
-class Followed:
-    """One partition of a conversation."""
-
-    __slots__ = ("filling", "follower", "leader_watermark", "partition", "told_start", "valid_from")
-
-    def __init__(self, partition: Partition, follower: Follower, valid_from: int, filling: Filling | None) -> None:
-        self.partition = partition
-        self.follower = follower  # another one means that another term has begun
-        self.valid_from = valid_from  # the first request that speaks of the log as it is: replies to others are stale
-        self.leader_watermark = self.told_start = -1  # the second: where the leader knows this log to begin
-        self.filling = filling  # while it may lack much, and is not in sync
-
-
 class Conversation:
     """With one leader. Implements `committing.FlushWatcher`."""
 
@@ -95,6 +83,7 @@ class Conversation:
         self._forgotten: dict[Key, None] = {}
         self._named: set[Key] = set()  # what the leader's session holds when it has all requests
         self._paused: dict[Key, asyncio.TimerHandle] = {}
+        self._filled: set[Key] = set()  # those that may be being filled: more are than those that a request names
         self._session_id = 0
         self._session_epoch = _FIRST_EPOCH
         self._life = identity().broker_epoch  # in which the session was begun
@@ -110,6 +99,7 @@ class Conversation:
         self._unpause(key := _key(partition))
         filling = None if self._is_in_sync(partition) else Filling(self._catch_up.elapsed())
         self._followed[key] = Followed(partition, follower, self._number + 1, filling)
+        self._filled.add(key)
         self._forgotten.pop(key, None)
         partition.flush_watcher = self
         self._change(key)
@@ -121,6 +111,7 @@ class Conversation:
             if known.partition.flush_watcher is self:
                 known.partition.flush_watcher = None
             self._leave_session(key)
+            self._filled.discard(key)
             self._unpause(key)
             self._say_soon()
 
@@ -216,12 +207,10 @@ class Conversation:
             self._forget_session()
         self._number += 1
         asked: dict[UUID, list[AskedPartition]] = {}
-        size_max = _REPLY_BYTES_MAX
         for key in list(self._changed):
             known = self._followed[key]
             try:
                 asked.setdefault(key[0], []).append(self._asked(key[1], known))
-                size_max = size_max if known.filling is None else PIECES_BYTES_MAX
             except OSError as error:  # its epochs cannot be read
                 self._put_off(key, known, error)
         forgotten: dict[UUID, list[int]] = {}
@@ -230,11 +219,21 @@ class Conversation:
         self._named.difference_update(self._forgotten)
         self._named.update(self._changed)
         self._changed, self._forgotten = {}, {}
+        size_max = PIECES_BYTES_MAX if self._is_filling() else _REPLY_BYTES_MAX
         session_id, epoch = self._session_id, self._session_epoch
         request = ReplicaRequest(*identity, session_id, epoch, MAX_WAIT_MS, 1, size_max, asked, forgotten)
         self._session_epoch = 1 if epoch == _EPOCH_MAX else epoch + 1
         self._asking.append((self._number, self._catch_up.elapsed()))
         channel.post(FETCH, LAST_VERSION, encode_request(request), partial(self._on_reply, self._number))
+
+    def _is_filling(self) -> bool:
+        """Whether the leader's session holds one that lacks much, named now or before."""
+        for key in list(self._filled):
+            if not (known := self._followed.get(key)) or not known.filling or self._is_in_sync(known.partition):
+                self._filled.discard(key)
+            elif key in self._named:
+                return True
+        return False
 
     def _asked(self, index: int, followed: Followed) -> AskedPartition:
         at = followed.partition.position
@@ -338,6 +337,7 @@ class Conversation:
             return 0.0
         now, lag = self._catch_up.elapsed(), known.leader_watermark - partition.next_offset
         filling = known.filling = known.filling or Filling(now, lag)
+        self._filled.add(_key(partition))
         took_seconds = self._catch_up.seconds_of(size, asked_at, began, now)
         return self._catch_up.pause_after(filling, now, size, took_seconds, lag, self._rate_of(partition))
 
