@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from clarion.log.producer_snapshot import save_snapshot, snapshot_offsets
+from clarion.log.producer_snapshot import drop_snapshot, save_snapshot, snapshot_offsets
 from clarion.model.errors import ErrorCode, KafkaError
-from clarion.replication import Partition
+from clarion.replication import Partition, Term
 from clarion.replication.producer_files import producer_entries
 from clarion.world import DiskFile, RealDisk
 from clarion.world.disk import RealFile
@@ -234,6 +234,44 @@ async def test_a_cut_takes_the_snapshots_behind_it_along(tmp_path: Path) -> None
     assert snapshot_offsets(bench.disk, partition.log.folder) == [3]
     partition.log.restart_at(0)
     assert snapshot_offsets(bench.disk, partition.log.folder) == []
+
+
+async def test_a_cut_behind_which_all_snapshots_lie_makes_nobody_forgotten(tmp_path: Path) -> None:
+    """Two are kept, and what is cut may have been rolled twice: who wrote before is in the log alone then."""
+    bench = Bench(tmp_path)
+    partition = bench.partition(segment_bytes="1024")
+    for producer in (7, 8):
+        append(partition, producer=producer, sequence=0, size=900)
+    await flush_all(bench)
+    for sequence in range(1, 5):  # with these it is alone
+        append(partition, producer=8, sequence=sequence, size=900)
+        await flush_all(bench)
+    for offset in snapshot_offsets(bench.disk, partition.log.folder)[:-2]:
+        drop_snapshot(bench.disk, partition.log.folder, offset)
+    follows = Term(2, 9, (1, 2), (2,), 9)
+    partition.follow(follows)
+    partition.cut_where_logs_part(partition.log.epochs.latest, 2, NOW_MS)
+    assert partition.next_offset == 2
+    partition.lead(follows._replace(leader=1, leader_epoch=10, in_sync=(1,), partition_epoch=10))
+    assert after_a_kill(bench, partition).producers.find(7) is not None
+    assert append(partition, producer=7, sequence=0, size=900).base_offset == 0, "a client repeats it"
+
+
+async def test_the_newest_snapshot_of_what_is_committed_is_kept(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    partition = bench.partition(segment_bytes="1024")
+    for sequence in range(3):
+        append(partition, producer=7, sequence=sequence, size=900)
+        await flush_all(bench)
+    committed, *_ = snapshot_offsets(bench.disk, partition.log.folder)
+    partition.high_watermark = partition.log.position_of(committed)
+    partition.lead(Term(1, 4, (1, 2), (1, 2), 4))  # of the other nothing is heard
+    for sequence in range(3, 8):
+        append(partition, producer=7, sequence=sequence, size=900)
+        await flush_all(bench)
+    assert partition.high_watermark.offset == committed
+    found = snapshot_offsets(bench.disk, partition.log.folder)
+    assert (len(found), found[0]) == (3, committed)
 
 
 async def test_after_a_crash_during_quick_rolls_nothing_is_forgotten(tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ class NameSync:
 
 class FlushTicket:
     __slots__ = (
+        "_committed",
         "_files",
         "_folder",
         "_must_save_snapshot",
@@ -77,13 +78,16 @@ class FlushTicket:
         self.snapshot: list[ProducerEntry] | None = None
         self.snapshot_offset = -1
         self.is_snapshot_saved = False
+        self._committed = -1
         self._must_save_snapshot = False
         self._folder = folder
         self._files: list[DiskFile] = [segment.handle() for segment in dirty]
 
-    def take_along(self, offset: int, producers: list[ProducerEntry], *, must_be_saved: bool = False) -> None:
+    def take_along(
+        self, offset: int, producers: list[ProducerEntry], committed: int, *, must_be_saved: bool = False
+    ) -> None:
         """The producers as they are at the offset. `must_be_saved`: the flush counts as failed without them."""
-        self.snapshot, self.snapshot_offset = producers, offset
+        self.snapshot, self.snapshot_offset, self._committed = producers, offset, committed
         self._must_save_snapshot = must_be_saved
 
     def run(self) -> None:
@@ -107,7 +111,8 @@ class FlushTicket:
         if self.snapshot is None:
             return
         try:
-            save_snapshot(self._folder.disk, self._folder.path, self.snapshot_offset, self.snapshot)
+            folder, committed = self._folder, self._committed
+            save_snapshot(folder.disk, folder.path, self.snapshot_offset, self.snapshot, committed=committed)
             self.is_snapshot_saved = True
         except OSError as error:
             if self._must_save_snapshot:

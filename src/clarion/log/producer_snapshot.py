@@ -59,11 +59,17 @@ def decode_snapshot(data: bytes) -> list[ProducerEntry]:
     return [ProducerEntry._make(entry) for entry in _ENTRY.iter_unpack(body[_COUNT.size :])]
 
 
-def save_snapshot(disk: Disk, folder: str, offset: int, entries: Iterable[ProducerEntry]) -> None:
-    """The producers as they are when everything before the offset has been written. The oldest go."""
+def save_snapshot(
+    disk: Disk, folder: str, offset: int, entries: Iterable[ProducerEntry], *, committed: int | None = None
+) -> None:
+    """The producers as they are when everything before the offset has been written. The oldest go, but for the newest
+    of what is `committed`: all behind that may be cut yet."""
     replace_file(disk, _path(folder, offset), encode_snapshot(entries))
-    for old in snapshot_offsets(disk, folder)[:-_KEPT]:
-        remove_if_there(disk, _path(folder, old))
+    offsets = snapshot_offsets(disk, folder)
+    lasting = [one for one in offsets if committed is not None and one <= committed][-1:]
+    for old in offsets[:-_KEPT]:
+        if old not in lasting:
+            remove_if_there(disk, _path(folder, old))
 
 
 def load_latest_snapshot(disk: Disk, folder: str, offset_max: int) -> tuple[int, list[ProducerEntry]] | None:

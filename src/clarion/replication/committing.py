@@ -291,7 +291,8 @@ class CommittingPartition(ReadablePartition):
         ticket = self.log.begin_flush()
         if self._snapshot_due_at >= 0:
             self.producers.has_snapshot = True
-            ticket.take_along(self.log.next_offset, producer_entries(self.producers))
+            committed = self.high_watermark.offset
+            ticket.take_along(self.log.next_offset, producer_entries(self.producers), committed)
         return ticket
 
     def finish_flush(self, ticket: FlushTicket) -> None:
@@ -333,7 +334,8 @@ class CommittingPartition(ReadablePartition):
         ticket = self.log.begin_close()
         if self.log.failed is None and (len(self.producers) or self.producers.has_snapshot):
             ticket = ticket or self.log.begin_flush()
-            ticket.take_along(self.log.next_offset, producer_entries(self.producers), must_be_saved=True)
+            committed = self.high_watermark.offset
+            ticket.take_along(self.log.next_offset, producer_entries(self.producers), committed, must_be_saved=True)
         return ticket
 
     def finish_close(self, ticket: FlushTicket | None) -> None:

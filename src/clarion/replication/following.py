@@ -152,7 +152,8 @@ class FollowingPartition(AssignedPartition):
 
     def _load_producers_again(self, now_ms: int) -> None:
         """As of the log's present end. The next flush saves them: a full disk keeps no follower from going on."""
-        limits, point = self.producers.limits, self.recovery_point
+        # Where it has taken all snapshots along, what the last of them knew is behind the recovery point, too.
+        limits, point = self.producers.limits, 0 if self.producers.has_snapshot else self.recovery_point
         self.producers.forget_all()
         try:
             self.producers = load_producers(
@@ -163,6 +164,8 @@ class FollowingPartition(AssignedPartition):
             raise self._storage_error(error, now_ms) from error
         self._snapshot_due_at = self._snapshot_due_from = -1
         if len(self.producers):
+            if not self.producers.has_snapshot:  # until there is one, a start after a crash reads all of it
+                self._snapshot_due_from = self.log.start.segment
             self._on_roll()
 
     def _followed(self) -> Follower:
