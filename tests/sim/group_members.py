@@ -304,19 +304,21 @@ class ConsumerMember(Member):
 
     async def _heartbeat(self, link: Link) -> None:
         leaves = self._chance.random() < LEAVES and not self._world.is_calm and self._epoch > 0
-        if leaves:
+        epoch = -1 if leaves else self._epoch
+        if leaves:  # from now on, whenever that is heard: the others may not settle meanwhile
             self._owners.give_up(self.name)
+            self._epoch = 0
         owned = TopicPartitions(topic_id=self._topic_id, partitions=self._owners.of(self.name))
         request = ConsumerGroupHeartbeatRequest(
             group_id=self._group,
             member_id=self.member_id,
-            member_epoch=-1 if leaves else self._epoch,
+            member_epoch=epoch,
             rebalance_timeout=REVOCATION_MS,
             subscribed_topic_names=(self._world.topic,),
             topic_partitions=(owned,) if owned.partitions else (),
         )
         answer = await link.ask(request, 1)
-        self._note("heartbeat", self._epoch, answer.error_code, answer.member_epoch, answer.assignment)
+        self._note("heartbeat", epoch, answer.error_code, answer.member_epoch, answer.assignment)
         if leaves or answer.error_code in (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID):
             self._epoch = 0
             self._owners.give_up(self.name)
