@@ -43,7 +43,7 @@ def test_a_batch_that_begins_behind_the_end_of_the_log_is_told(bootstrap, unique
     lenient = BatchReader(source_settings({**options, "failOnDataLoss": "false"}))
     assert [row for task in lenient.partitions() for row in lenient.read(task)] == []
     assert "the log ends at 10, before offset 11" in caplog.text
-    at_its_end = BatchReader(source_settings({**options, "startingOffsets": start.replace("11", "10")}))
+    at_its_end = BatchReader(source_settings({**options, "startingOffsets": json.dumps({unique: {"0": 10}})}))
     assert [row for task in at_its_end.partitions() for row in at_its_end.read(task)] == []
 
 
