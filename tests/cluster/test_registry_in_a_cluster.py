@@ -135,6 +135,22 @@ async def test_fewer_brokers_than_replicas_and_a_factor_that_somebody_asks_for()
         assert [one.replicas for one in assigned.partitions] == [(2, 1), (1, 2)]
 
 
+async def test_while_no_broker_has_a_lease_making_a_topic_is_refused_for_the_moment():
+    """The store was away for longer than their leases, and nobody has joined again yet."""
+    async with registries(1) as (registry,):
+        await registry.create("t", 1, {})
+        await registry._store.transact((), [Delete(broker_key(3))])
+        await registry._catch_up()
+        with pytest.raises(KafkaError, match="not there") as refused:
+            registry.draft("u", 1, {}, 2, [(2, 3)])
+        assert refused.value.code is ErrorCode.REQUEST_TIMED_OUT
+        await registry._store.transact((), [Delete(broker_key(1)), Delete(broker_key(2))])
+        await registry._catch_up()
+        for draft in (lambda: registry.draft("u", 1, {}), lambda: registry.draft_grown("t", 2)):
+            with pytest.raises(KafkaError, match="not there"):
+                draft()
+
+
 async def test_a_topic_whose_partitions_were_removed_while_it_was_made_has_all_of_them():
     async with registries(1, kind=Tidy) as (registry,):
         topic = await registry.create("large", 300, {})

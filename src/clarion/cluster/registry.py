@@ -245,6 +245,9 @@ class TopicRegistry:
             here = (self._node_id,)
             return (PartitionState(self._node_id, self.broker_epoch, here, here),) * count
         image = self.image
+        if not image.brokers.keys() >= {one for replicas in assignments or () for one in replicas} or not image.brokers:
+            # Their leases have ended, since the store was asked for who may hold it or while it was away.
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the brokers that should hold it are not there; try again")
         if assignments is None:
             staying = [one for one in image.brokers.values() if not one.is_leaving]
             racks = {one.id: one.rack for one in staying or image.brokers.values()}
