@@ -46,6 +46,20 @@ def test_keys_headers_and_times_are_kept(clarion, topic):
     assert datetime.fromisoformat(message["time"]) == moment
 
 
+def test_a_line_whose_answer_was_lost_is_sent_again_and_written_once():
+    with embedded(topics={"orders": 1}) as broker, broker.faults.drop_replies("Produce", times=2) as lost:
+        sent = Shell(broker.bootstrap)("produce", "orders", stdin=b"one\ntwo")
+        assert sent.status == 0, sent.err
+        assert lost.hits == 2
+        assert [message.value for message in broker.messages("orders")] == [b"one", b"two"]
+
+
+@pytest.mark.parametrize("setting", ["acks=1", "retries=0", "max.in.flight=10", "enable.idempotence=false"])
+def test_settings_that_do_not_go_together_with_idempotence_are_taken_as_they_are(clarion, topic, setting):
+    sent = clarion("-X", setting, "produce", topic, stdin=b"one")
+    assert sent.status == 0, sent.err
+
+
 def test_a_topic_is_copied_byte_for_byte_through_json(clarion, topic, tmp_path):
     source = [
         {

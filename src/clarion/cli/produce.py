@@ -30,6 +30,18 @@ _ACKS = ("0", "1", "all")
 _SILENCE_SECONDS_MAX = 3.0  # a slow broker answers sooner than this, and nobody likes to wait longer for a word
 _LOOK_SECONDS_MAX = 3.0  # for the answer to what may be wrong
 _FLUSH_SECONDS_MAX = 310.0  # a little more than message.timeout.ms, after which every message has failed by itself
+# librdkafka refuses some values of these together with idempotence: who sets one of them gets what was asked for.
+_AT_ODDS = frozenset(
+    {
+        "acks",
+        "request.required.acks",
+        "retries",
+        "message.send.max.retries",
+        "max.in.flight",
+        "max.in.flight.requests.per.connection",
+        "queuing.strategy",
+    }
+)
 _LINE_BYTES_MAX = 128 * 1024 * 1024  # a "line" longer than the largest frame is a binary file, not a message
 
 
@@ -73,7 +85,8 @@ def produce(
 ) -> None:
     """Send lines to a topic and say how many arrived.
 
-    A topic that does not exist is made, where the broker allows it.
+    A topic that does not exist is made, where the broker allows it. With --acks all, what is sent again because an
+    answer was lost is written once, and in order.
 
     Examples:
 
@@ -95,6 +108,7 @@ def produce(
             "linger.ms": 5,
             "message.max.bytes": 100_000_000,  # the topic's own limit decides
             "allow.auto.create.topics": False,  # it is there by now; one that is deleted meanwhile stays so
+            "enable.idempotence": acks == "all" and not _AT_ODDS.intersection(link.settings),
         }
         run = Run(link.producer(settings), link, topic)
         _send_all(run, source, read, rate)
