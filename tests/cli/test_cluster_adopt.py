@@ -96,6 +96,35 @@ def test_what_is_no_single_broker_or_runs_is_refused(tmp_path: Path):
     assert "is there already" in again.one_line_error()
 
 
+@pytest.mark.parametrize("has_store_elsewhere", [False, True])
+def test_a_single_broker_does_not_start_with_what_was_adopted_and_leaves_it_as_it_is(
+    tmp_path: Path, has_store_elsewhere: bool
+):
+    data = tmp_path / "data"
+    fill(data)
+    adopt(data, *(("--cluster", f"file:{tmp_path / 'store'}") if has_store_elsewhere else ()))
+    folder = data if has_store_elsewhere else data / "broker-1"
+    alone = Shell(None)("serve", "--data-dir", str(folder), "--listen", "127.0.0.1:0")
+    assert "belongs to a broker of a cluster" in alone.one_line_error()
+    assert not (folder / "registry.db").exists(), "with it, the cluster's broker would not start any more"
+    if not has_store_elsewhere:
+        with cluster(brokers=3, data_dir=data) as brokers:
+            check(brokers)
+
+
+def test_an_empty_registry_is_not_adopted(tmp_path: Path):
+    data = tmp_path / "data"
+    fill(data)
+    (data / "registry.db").unlink()
+    for left in data.glob("registry.db-*"):
+        left.unlink()
+    (data / "registry.db").touch()
+    before = sorted(os.listdir(data))
+    refused = Shell(None)("cluster", "adopt", "--data-dir", str(data))
+    assert "its registry is empty" in refused.one_line_error(1)
+    assert sorted(os.listdir(data)) == before, "nothing was changed"
+
+
 def subscribe(data: Path) -> Subscription:
     catalog = CatalogDatabase(str(data / "catalog.db"))
     saved = catalog.save(Subscription(name="billing", topics=("orders",)), 0)

@@ -20,7 +20,6 @@ from clarion.cli.units import plural
 if TYPE_CHECKING:
     from clarion.cluster import ClusterImage
 
-_ADOPTED: Final = ".adopted"  # behind the name of a registry that counts no longer
 _FIRST: Final = "broker-1"
 
 
@@ -80,10 +79,10 @@ def _node_of(folder: str) -> int:
 
 
 def _registry_in(folder: str) -> str:
-    from clarion.log.data_directory import REGISTRY_FILE
+    from clarion.log.data_directory import ADOPTED, REGISTRY_FILE
 
     path = os.path.join(folder, REGISTRY_FILE)
-    places = (path, path + _ADOPTED, os.path.join(folder, _FIRST, REGISTRY_FILE + _ADOPTED))  # the latter: interrupted
+    places = (path, path + ADOPTED, os.path.join(folder, _FIRST, REGISTRY_FILE + ADOPTED))  # the latter: interrupted
     found = next((one for one in places if os.path.exists(one)), None)
     if found is None:
         raise CliError(f"{folder} has no registry: it is not the folder of a single broker")
@@ -138,20 +137,21 @@ def _move_catalog(folder: str, address: str) -> None:
 
 async def _copy(folder: str, registry: str, address: str, node_id: int) -> ClusterImage:
     from clarion.cluster import SqliteStore, StoreError
-    from clarion.cluster.adoption import adopt_registry
+    from clarion.cluster.adoption import adopt_registry, check_source
     from clarion.cluster.opening import InvalidAddressError, check_address, open_store
 
     try:
         check_address(address)
-        target = await open_store(address, _ignore)
+        source = await SqliteStore.open(registry, _ignore)
         try:
-            source = await SqliteStore.open(registry, _ignore)
+            await check_source(source)
+            target = await open_store(address, _ignore)
             try:
                 return await adopt_registry(source, target, node_id)
             finally:
-                await source.close()
+                await target.close()
         finally:
-            await target.close()
+            await source.close()
     except (StoreError, OSError, InvalidAddressError) as error:
         raise CliError(f"{folder} cannot be adopted: {error}") from error
 
@@ -161,14 +161,14 @@ def _ignore(_error: Exception) -> None:
 
 
 def _put_registry_aside(folder: str) -> None:
-    from clarion.log.data_directory import REGISTRY_FILE
+    from clarion.log.data_directory import ADOPTED, REGISTRY_FILE
 
     path = os.path.join(folder, REGISTRY_FILE)
     if os.path.exists(path):
-        os.rename(path, path + _ADOPTED)
+        os.rename(path, path + ADOPTED)
     for left in (f"{path}-wal", f"{path}-shm"):  # a closed database has none
         if os.path.exists(left):
-            os.rename(left, left.replace(path, path + _ADOPTED))
+            os.rename(left, left.replace(path, path + ADOPTED))
     _sync(folder)
 
 

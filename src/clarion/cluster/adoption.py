@@ -29,6 +29,16 @@ class NotEmptyError(StoreError):
     """There is a cluster already."""
 
 
+class NoClusterError(StoreError):
+    """The registry is new, or not a broker's: there is nothing in it that could be adopted."""
+
+
+async def check_source(source: CoordinationStore) -> None:
+    """Before anything is made of it. NoClusterError."""
+    if await source.get(CLUSTER_ID) is None:
+        raise NoClusterError("its registry is empty; put the right one in its place")
+
+
 async def adopt_registry(source: CoordinationStore, target: CoordinationStore, node_id: int) -> ClusterImage:
     """Returns what was copied. NotEmptyError: the target is another cluster's."""
     content = await source.range("")

@@ -24,6 +24,7 @@ _MEMBER: Final = "cluster"
 _DIRECTORY: Final = "directory.id"  # Kafka's name for it
 _LAST_LIFE: Final = "clarion.broker.epoch"  # of the last life of a cluster's broker that was begun with this folder
 REGISTRY_FILE: Final = "registry.db"  # of a broker that is alone
+ADOPTED: Final = ".adopted"  # behind the name of a registry that a cluster has taken over
 STORE_FOLDER: Final = "cluster"  # of several brokers that one process started: the store that they share
 
 
@@ -81,11 +82,16 @@ class Claim:
         """A broker of a cluster does not go on alone: what the others hold and decide it would not know."""
         if self._disk.exists(os.path.join(self._folder, STORE_FOLDER, REGISTRY_FILE)):
             raise WrongFolderError(f"{self._folder} holds the brokers of a cluster: start them with --brokers")
-        if (self._written() or {}).get(_MEMBERSHIP) == _MEMBER:
+        if (self._written() or {}).get(_MEMBERSHIP) == _MEMBER or self._is_adopted():
             raise WrongFolderError(
                 f"{self._folder} belongs to a broker of a cluster: start it with the cluster's --cluster, or with "
                 "--brokers and the data directory above it"
             )
+
+    def _is_adopted(self) -> bool:
+        """By a cluster with which it has not started yet."""
+        registry = os.path.join(self._folder, REGISTRY_FILE)
+        return self._disk.exists(registry + ADOPTED) and not self._disk.exists(registry)
 
     def check_member(self) -> None:
         """What a single broker holds is in no cluster's registry: it has to be taken over first."""
