@@ -137,6 +137,7 @@ def test_a_drained_broker_gets_nothing_new_until_that_is_undone():
         assert clarion("topic", "create", "after", "--partitions", "6").status == 0
         assert all(3 not in one.replicas for one in brokers._image(1).topics["after"].partitions)
         assert clarion("cluster", "rebalance", "--dry-run").out == "nothing has to move\n"
+        assert _drained(clarion) == {1: False, 2: False, 3: True}
         brokers.kill(3)
         brokers.start(3)
         brokers.wait_for(lambda: 3 in brokers._image(1).brokers)
@@ -146,6 +147,13 @@ def test_a_drained_broker_gets_nothing_new_until_that_is_undone():
         brokers.wait_for(lambda: not brokers._image(1).brokers[3].is_leaving)
         assert clarion("topic", "create", "last", "--partitions", "6").status == 0
         assert any(3 in one.replicas for one in brokers._image(1).topics["last"].partitions)
+        assert _drained(clarion) == {1: False, 2: False, 3: False}
+        with brokers[2].faults.delay("DescribeConfigs", 20):
+            assert _drained(clarion) == {1: False, 2: None, 3: False}
+
+
+def _drained(clarion: Shell) -> dict[int, bool | None]:
+    return {one["id"]: one["drained"] for one in json.loads(clarion("cluster", "brokers", "--json").out)}
 
 
 def test_a_broker_is_drained_where_every_listener_wants_tls(tmp_path: Path):

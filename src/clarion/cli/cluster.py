@@ -133,7 +133,11 @@ def sentences(view: ClusterView) -> list[str]:
 @commands.command()
 def brokers(context: typer.Context, bootstrap: BootstrapOption = None, as_json: JsonOption = False) -> None:
     """List the brokers that are there, and what each of them has."""
-    view = look(Link.of(context, bootstrap))
+    from clarion.cli.cluster_moves import drained_or_unknown
+
+    link = Link.of(context, bootstrap)
+    view = look(link)
+    drained = drained_or_unknown(link, view)
     leads = Counter(one.leader for one in view.partitions)
     holds = Counter(replica for one in view.partitions for replica in one.replicas)
     in_sync = Counter(replica for one in view.partitions for replica in one.in_sync)
@@ -144,6 +148,7 @@ def brokers(context: typer.Context, bootstrap: BootstrapOption = None, as_json: 
             "leads": leads[one["id"]],
             "replicas": holds[one["id"]],
             "in_sync": in_sync[one["id"]],
+            "drained": drained[one["id"]],
         }
         for one in view.brokers
     ]
@@ -155,6 +160,7 @@ def brokers(context: typer.Context, bootstrap: BootstrapOption = None, as_json: 
         Column("leads", "LEADS", count_text, right=True),
         Column("replicas", "REPLICAS", count_text, right=True),
         Column("in_sync", "IN SYNC", count_text, right=True),
+        Column("drained", "DRAINED", lambda one: "?" if one is None else "yes" if one else ""),
     ]
     show_rows(rows, columns, as_json=as_json, none="no brokers")
 

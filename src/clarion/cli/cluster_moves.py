@@ -29,6 +29,7 @@ Answer = TypeVar("Answer")
 _AT_ONCE: Final = 500  # moves in one request
 _LOOK_SECONDS: Final = 0.5
 _DRAINED: Final = "clarion.drained"
+_ANSWER_SECONDS_MAX: Final = 3.0  # of a broker that is well: milliseconds
 _LEADERS_SECONDS_MAX: Final = 30.0  # a replica that was filled is in sync at once; one whose broker is away, never
 _ELECT: Final = 43
 _REASSIGN: Final = 45
@@ -120,11 +121,32 @@ def drain(
 
 def _drained(link: Link, view: ClusterView) -> set[int]:
     """Brokers that shall hold nothing."""
+    answers = _settings_of_brokers(link, view)
+    told = {number: result_of(one, link, f"asking broker {number}") for number, one in answers.items()}
+    return {number for number, settings in told.items() if _is_drained(settings)}
+
+
+def drained_or_unknown(link: Link, view: ClusterView) -> dict[int, bool | None]:
+    """By broker; None of one that does not answer at once, as it is with one that is frozen."""
+    from confluent_kafka import KafkaException
+
+    told: dict[int, bool | None] = {}
+    for number, answer in _settings_of_brokers(link, view, request_timeout=_ANSWER_SECONDS_MAX).items():
+        try:
+            told[number] = _is_drained(answer.result())
+        except KafkaException:
+            told[number] = None
+    return told
+
+
+def _settings_of_brokers(link: Link, view: ClusterView, **how: float) -> dict[int, Any]:
     kind, admin = admin_api().ConfigResource.Type.BROKER, link.admin()
     asked = {one["id"]: admin_api().ConfigResource(kind, str(one["id"])) for one in view.brokers}
-    answers = {number: admin.describe_configs([one])[one] for number, one in asked.items()}  # each is asked itself
-    told = {number: result_of(one, link, f"asking broker {number}") for number, one in answers.items()}
-    return {number for number, settings in told.items() if _DRAINED in settings and settings[_DRAINED].value == "true"}
+    return {number: admin.describe_configs([one], **how)[one] for number, one in asked.items()}  # each is asked itself
+
+
+def _is_drained(settings: Mapping[str, Any]) -> bool:
+    return _DRAINED in settings and settings[_DRAINED].value == "true"
 
 
 def _set_drained(link: Link, broker: int, is_drained: bool) -> None:
