@@ -1,12 +1,13 @@
 """`make cluster`: three brokers of one cluster on this machine, in a temporary folder that goes with them.
 
 Where etcd is installed (Debian's `etcd-server`) the brokers agree through a real one, started here; elsewhere through
-the store that `clarion serve --brokers` has itself. What dies is started anew. Ctrl-C, or the end of the terminal, ends
-everything.
+the store that `clarion serve --brokers` has itself. What dies is started anew, also the supervisor of the brokers.
+Ctrl-C, or the end of the terminal, ends everything.
 """
 
 from __future__ import annotations
 
+import argparse
 import shutil
 import signal
 import socket
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -24,6 +26,7 @@ LOOK_SECONDS = 0.2
 
 
 def main() -> int:
+    argparse.ArgumentParser(prog="make cluster", description=__doc__).parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with ExitStack() as taken:
         folder = Path(taken.enter_context(tempfile.TemporaryDirectory(prefix="clarion-cluster-")))
@@ -33,11 +36,24 @@ def main() -> int:
         else:
             print("no etcd here (apt-get install etcd-server): the brokers share a store of their own", flush=True)
         clarion = Path(sys.executable).with_name("clarion")
-        brokers = taken.enter_context(running([str(clarion), "serve", *words]))
         try:
-            return brokers.wait()
+            return serve([str(clarion), "serve", *words])
         except KeyboardInterrupt:
             return 0
+
+
+def serve(words: list[str]) -> int:
+    """Until it ends by itself. Its brokers end without it, and hold their folders until they have stopped."""
+    patience_until = 0.0
+    while True:
+        with running(words) as supervisor:
+            code = supervisor.wait()
+        if code < 0:
+            print("clarion serve died and is started anew", flush=True)
+            patience_until = time.monotonic() + STOP_SECONDS
+        elif code == 0 or time.monotonic() > patience_until:
+            return code
+        time.sleep(LOOK_SECONDS)
 
 
 @contextmanager
