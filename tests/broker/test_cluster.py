@@ -13,11 +13,13 @@ import pytest
 
 from clarion.broker.cluster_node import ClusterNode
 from clarion.broker.config import Durability
+from clarion.broker.replicas import Replicas
 from clarion.cluster.controller import Controller
 from clarion.cluster.membership import DuplicateBrokerError
 from clarion.log.data_directory import WrongFolderError
 from clarion.model.errors import ErrorCode
 from clarion.model.names import OFFSETS_TOPIC
+from clarion.replication import Partition
 from clarion.wire.messages.metadata import DescribeClusterRequest, FindCoordinatorRequest, MetadataRequest
 from clarion.wire.messages.topics import (
     CreatableReplicaAssignment,
@@ -217,6 +219,41 @@ async def test_a_topic_that_is_deleted_while_a_broker_starts_leaves_nothing_ther
     assert not (three.folder / "broker-3" / "t-0").exists()
     await create(three[1], topic("t", assignments=((3, 1),)))
     await until(lambda: _leads(three[3], "t", 0))
+
+
+async def test_a_topic_that_is_deleted_while_files_of_another_go_is_not_made_again(
+    three: Cluster, monkeypatch: pytest.MonkeyPatch
+):
+    """Its files would go twice, and the second time a new topic of its name has its own in that place."""
+    for name in ("first", "second"):
+        await create(three[1], topic(name, assignments=((1, 3),)))
+    await until(lambda: (three.folder / "broker-3" / "second-0").exists())
+    await three.stop(3)
+    join, remove = ClusterNode.join, Replicas._remove
+
+    async def join_late(self: ClusterNode, *how: Any) -> None:
+        await three[1].broker.delete_topic("first")
+        await join(self, *how)
+
+    async def remove_late(self: Replicas, retired: list[Partition]) -> bool:
+        if self._broker.node_id == 3:
+            monkeypatch.setattr(Replicas, "_remove", remove)
+            await three[1].broker.delete_topic("second")
+            await until(lambda: "second" not in self._broker.image.topics)
+        return await remove(self, retired)
+
+    with monkeypatch.context() as starting:
+        starting.setattr(ClusterNode, "join", join_late)
+        monkeypatch.setattr(Replicas, "_remove", remove_late)
+        await three.start(3)
+    await until(lambda: not any(node.broker.image.deleting for node in three.nodes.values()))
+    for name in ("second", "third"):  # with every topic that is made it would be tried anew
+        await create(three[1], topic(name, assignments=((3, 1),)))
+        await until(lambda name=name: _leads(three[3], name, 0))
+        await three[3].broker.node.settled()
+    written = await three[3].client.produce({("second", 0): batch(b"here")})
+    assert written["second", 0].error_code == ErrorCode.NONE
+    assert list((three.folder / "broker-3" / "second-0").glob("*.log"))
 
 
 async def test_a_broker_starts_with_older_files_of_a_topic_that_was_deleted_and_made_again(three: Cluster):

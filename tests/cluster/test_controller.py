@@ -382,6 +382,17 @@ async def test_lost_and_late_answers_of_the_store_leave_one_controller_and_right
         )
 
 
+async def test_how_long_elections_took_counts_from_the_news_that_called_for_them():
+    """A store that takes twenty milliseconds to answer."""
+    async with world(1, 2, 3, weather=Weather((0.01, 0.01))) as here:
+        await here.create(on_three(3))
+        controller = here.control(1)
+        await here.until(lambda: controller.is_active)
+        await here.leave(3)
+        await here.until(lambda: controller.elections_total == 1)
+        assert controller.election_seconds_total >= 0.01
+
+
 class Refusing(SimulatedStore):
     """Refuses so many transactions, as a server that is being restarted does."""
 

@@ -230,7 +230,9 @@ class Replicas:
         await self._remove_kept(image)
         for topic in image.topics_by_id.values():
             if topic.id in self._unsettled or self._settled_image.topics_by_id.get(topic.id) is not topic:
-                is_done = await self._settle_topic(topic) and is_done
+                now = self._image.topics_by_id.get(topic.id)
+                # Of one that was deleted meanwhile the files are about to go, and must not be made again.
+                is_done = (now is None or await self._settle_topic(now)) and is_done
         self._unsettled &= image.topics_by_id.keys()
         self.not_made = {one: why for one, why in self.not_made.items() if one[0] in image.topics_by_id}
         left = {topic_id for topic_id, _ in self._retired}

@@ -57,15 +57,23 @@ def settle_leftovers(
 
 
 def remove_folders(disk: Disk, data_dir: str, partitions: Iterable[tuple[TopicPartition, TopicId]]) -> None:
-    """Rename first: a crash in the middle leaves a name that says what to do."""
+    """Rename first: a crash in the middle leaves a name that says what to do.
+
+    Asked again after an error it passes over what is gone, and leaves alone what another topic of that name has there.
+    """
     doomed = []
     for tp, topic_id in partitions:
-        path = os.path.join(data_dir, _new_name(tp, topic_id, _DELETED))
-        disk.rename(os.path.join(data_dir, str(tp)), path)
-        doomed.append(path)
+        path = os.path.join(data_dir, str(tp))
+        renamed = os.path.join(data_dir, _new_name(tp, topic_id, _DELETED))
+        if disk.exists(path) and _topic_id(disk, path) in (None, topic_id):
+            if disk.exists(renamed):
+                disk.remove_folder(renamed)
+            disk.rename(path, renamed)
+        doomed.append(renamed)
     disk.sync_folder(data_dir)
-    for path in doomed:
-        disk.remove_folder(path)
+    for renamed in doomed:
+        if disk.exists(renamed):
+            disk.remove_folder(renamed)
 
 
 def keep_damaged(disk: Disk, data_dir: str, tp: TopicPartition, topic_id: TopicId) -> str:
