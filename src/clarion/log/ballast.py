@@ -16,7 +16,7 @@ log = event_log("log")
 
 NAME: Final = "ballast"
 BYTES: Final = 1 << 20  # the store's note of a deleted topic takes 40 KB, and the start of every partition 30 bytes
-_SHARE_OF_RESERVE: Final = 4  # no more than this part of it, on a small disk
+_SHARE_OF_RESERVE: Final = 2  # no more than this part of it, on a small disk: checkpoints may take some of it first
 
 
 class Ballast:
