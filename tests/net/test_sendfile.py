@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -41,19 +42,25 @@ class TwoFaced:
         return None if self._real is None else self._real.fileno()
 
 
-async def answered_in_one_turn(part: Slice, read: Callable[[int], Awaitable[list[bytes]]]) -> list[bytes]:
-    """What each of several waiting readers gets when their replies are made ready one after the other."""
+async def answered_in_one_turn(
+    part: Slice, read: Callable[[int], Awaitable[list[bytes]]], tail: bytes = b""
+) -> list[bytes]:
+    """What each of several waiting readers gets when their replies are made ready one after the other.
+
+    The kernel takes the whole of a reply to eager ones at once.
+    """
     waiting: list[PendingReply] = []
 
     def service(connection: Connection, frame: memoryview) -> PendingReply:
         waiting.append(PendingReply(connection))
         return waiting[-1]
 
-    async with serving(service) as (_, port):
+    limits = replace(LIMITS, send_buffer_bytes=2 * CHUNK_BYTES) if read is eager_readers else LIMITS
+    async with serving(service, limits) as (_, port):
         reading = asyncio.ensure_future(read(port))
         await until(lambda: len(waiting) == READERS)
         for one in waiting:
-            one.resolve([LENGTH.pack(part.length), part])
+            one.resolve([LENGTH.pack(part.length + len(tail)), part, *([tail] if tail else [])])
         return await reading
 
 
@@ -124,6 +131,34 @@ async def test_readers_that_take_little_at_a_time_get_every_byte(tmp_path: Path,
     file = RealDisk().open(str(tmp_path / "log"))
     got = await answered_in_one_turn(Slice(file, position, len(content) - position), lazy_readers)
     assert all(one == content[position:] for one in got)
+
+
+async def test_a_small_chunk_leaves_with_all_of_its_reply_in_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each further one would wake a reader for a few bytes."""
+    file, tail, calls = TwoFaced(None), b"the reply's last bytes", []
+    real = os.writev
+
+    def counted(fd: int, buffers: tuple[bytes | memoryview, ...]) -> int:
+        calls.append(sum(map(len, buffers)))
+        return real(fd, buffers)
+
+    monkeypatch.setattr(os, "writev", counted)
+    size = SENDFILE_BYTES_MIN // 4
+    got = await answered_in_one_turn(Slice(file, 0, size), eager_readers, tail)  # type: ignore[arg-type]
+    assert got == [b"A" * size + tail] * READERS
+    assert calls == [LENGTH.size + size + len(tail)] * READERS
+    assert file.reads == 1, "readers of one turn share what was read"
+
+
+@pytest.mark.parametrize("size", [SENDFILE_BYTES_MIN - 1, CHUNK_BYTES + 1])
+async def test_a_reply_that_does_not_fit_the_socket_arrives_whole_with_its_last_bytes(
+    tmp_path: Path, size: int
+) -> None:
+    content = (bytes(range(251)) * (size // 251 + 1))[:size]
+    (tmp_path / "log").write_bytes(content)
+    file = RealDisk().open(str(tmp_path / "log"))
+    got = await answered_in_one_turn(Slice(file, 0, size), lazy_readers, b"the reply's last bytes")
+    assert all(one == content + b"the reply's last bytes" for one in got)
 
 
 @pytest.mark.parametrize("asked", [-1, 64 * 1024])

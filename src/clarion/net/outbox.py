@@ -30,7 +30,7 @@ log = event_log("net")
 CHUNK_BYTES: Final = 512 * 1024  # of a file per send: the most that a slow reader's reply occupies in our memory
 PIECE_BYTES: Final = 64 * 1024  # of a chunk that does not fit the socket, while memory is short
 SMALL_PART_BYTES: Final = 16 * 1024  # smaller file parts are read and joined with their header: one send for all
-SENDFILE_BYTES_MIN: Final = 32 * 1024  # less is copied as soon as its header and the file are sent by two calls
+SENDFILE_BYTES_MIN: Final = 256 * 1024  # less is copied: one call for all of a reply, which wakes its reader once
 _COPIED_INSTEAD: Final = (errno.EAGAIN, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)  # full, or not with these files
 PROBE_BYTES: Final = 8 * 1024  # copied while the socket is full: when they have gone, the kernel can send again
 WRITE_HIGH_WATER: Final = 6 * 1024  # less than that, so that what does not leave at once pauses us
@@ -158,11 +158,11 @@ class Outbox:
                 return
             if not view:
                 raise AssertionError(f"{part.file.path} ends before a reply's last byte")
-            unsent = self._send_now(head, view)
             position += len(view)
+            unsent = self._send_now(head, view, ends_part=position == end)
             head = b""
             if unsent:
-                if self._server.budget.is_short and len(view) >= len(unsent) > PIECE_BYTES:
+                if self._holds_little(length) and len(view) >= len(unsent) > PIECE_BYTES:
                     position -= len(unsent) - PIECE_BYTES
                     unsent = unsent[:PIECE_BYTES]
                 self.write(unsent)
@@ -197,13 +197,20 @@ class Outbox:
         self.sent_total += sent
         return sent
 
-    def _send_now(self, head: bytes, data: memoryview) -> bytes:
-        """Straight into the socket, while nothing else waits in the transport; returns what is left."""
+    def _holds_little(self, length: int) -> bool:
+        """Of what a client does not take: the rest of a small chunk is soon read again."""
+        return length < SENDFILE_BYTES_MIN or self._server.budget.is_short
+
+    def _send_now(self, head: bytes, data: memoryview, *, ends_part: bool) -> bytes:
+        """Straight into the socket, while nothing else waits in the transport; returns what is left of these two.
+
+        The reply's last bytes go with it, where they are next: each send wakes a reader that sleeps.
+        """
         if not self._is_socket_free():
             return head + data
-        fd: int = self._socket_fd  # type: ignore[assignment]
+        tail = self.parts[0] if ends_part and len(self.parts) == 1 and isinstance(self.parts[0], bytes) else b""
         try:
-            sent = os.writev(fd, (head, data)) if head else os.write(fd, data)
+            sent = os.writev(self._socket_fd, (head, data, tail))  # type: ignore[arg-type]
         except BlockingIOError:
             return head + data
         except OSError:
@@ -212,7 +219,10 @@ class Outbox:
         self.sent_total += sent
         if sent < len(head):
             return head[sent:] + data
-        return bytes(data[sent - len(head) :])
+        sent -= len(head)
+        if sent > len(data):
+            self.parts[0] = tail[sent - len(data) :]
+        return bytes(data[sent:])
 
     def _put_back(self, part: FilePart, position: int, end: int) -> None:
         self.parts.appendleft(RestOfFile(part, position, end - position))
