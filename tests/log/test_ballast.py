@@ -40,7 +40,7 @@ def test_a_small_disk_has_a_small_one_and_without_a_reserve_there_is_none(disk: 
     Ballast(disk, "/data").make(1 << 40, 0)
     assert not disk.exists("/data/ballast")
     Ballast(disk, "/data").make(1 << 40, 4000)
-    assert disk.size("/data/ballast") == 1000
+    assert disk.size("/data/ballast") == 2000
 
 
 def test_one_that_an_earlier_life_made_can_be_given_up(disk: SimDisk) -> None:
