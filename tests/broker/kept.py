@@ -1,9 +1,15 @@
 """A broker whose clock stands where the story puts it, and whose housekeeping happens when the story says so."""
 
+import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
+from clarion.broker import cleaning
+from clarion.broker.housekeeping import Housekeeping
 from clarion.testing.clock import ShiftedClock
 from clarion.world import RealDisk
 from tests.broker import group_words
@@ -68,3 +74,35 @@ async def settle(node: Node) -> None:
 async def commit(node: Node, group: str, offset: int) -> None:
     await group_words.find(node, group)
     assert await group_words.commit(node, offset, group) == 0
+
+
+class Gate:
+    """Stands in the way of a cleaning thread until the story opens it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._open = threading.Event()
+        self.is_reached = threading.Event()
+        give_way = cleaning.let_others_run
+
+        def wait() -> None:
+            self.is_reached.set()
+            assert self._open.wait(20)
+            give_way()
+
+        monkeypatch.setattr(cleaning, "let_others_run", wait)
+
+    def open(self) -> None:
+        self._open.set()
+
+
+@asynccontextmanager
+async def halfway_through_compaction(house: Housekeeping, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
+    """The block happens while the cleaning thread waits in the middle of its work."""
+    gate = Gate(monkeypatch)
+    compacting = asyncio.ensure_future(house.compact())
+    await until(gate.is_reached.is_set)
+    try:
+        yield
+    finally:
+        gate.open()
+        await compacting

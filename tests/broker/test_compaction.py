@@ -1,16 +1,10 @@
 """Keys are compacted in a running broker, whatever else happens to their topic meanwhile."""
 
 import asyncio
-import threading
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
-import pytest
-
-from clarion.broker import cleaning
 from clarion.model.names import OFFSETS_TOPIC
 from tests.broker.harness import Node, until
-from tests.broker.kept import Kept, commit, keeping, settle
+from tests.broker.kept import Gate, Kept, commit, halfway_through_compaction, keeping, settle
 
 # Compaction
 
@@ -68,25 +62,6 @@ async def test_a_topic_that_is_being_loaded_is_not_compacted(tmp_path, clock):
         assert partition.log.size_bytes < size
 
 
-class Gate:
-    """Stands in the way of a cleaning thread until the story opens it."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._open = threading.Event()
-        self.is_reached = threading.Event()
-        give_way = cleaning.let_others_run
-
-        def wait() -> None:
-            self.is_reached.set()
-            assert self._open.wait(20)
-            give_way()
-
-        monkeypatch.setattr(cleaning, "let_others_run", wait)
-
-    def open(self) -> None:
-        self._open.set()
-
-
 async def dirty(node: Node, kept: Kept) -> None:
     await node.topic(cleanup_policy="compact,delete", segment_bytes="1024", min_cleanable_dirty_ratio="0.01")
     for number in range(8):
@@ -95,24 +70,11 @@ async def dirty(node: Node, kept: Kept) -> None:
     await settle(node)
 
 
-@asynccontextmanager
-async def halfway_through_compaction(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
-    """The block happens while the cleaning thread waits in the middle of its work."""
-    gate = Gate(monkeypatch)
-    compacting = asyncio.ensure_future(kept.house.compact())
-    await until(gate.is_reached.is_set)
-    try:
-        yield
-    finally:
-        gate.open()
-        await compacting
-
-
 async def test_records_deleted_during_a_compaction_do_not_come_back(tmp_path, clock, monkeypatch):
     async with keeping(tmp_path, clock) as node:
         kept = Kept(node, clock)
         await dirty(node, kept)
-        async with halfway_through_compaction(kept, monkeypatch):
+        async with halfway_through_compaction(kept.house, monkeypatch):
             node.partition().log.advance_start(6)
         assert node.partition().start_offset == 6
         assert [value[:1] for value in await kept.read()] == [b"6", b"7"]
@@ -124,7 +86,7 @@ async def test_a_topic_that_is_compacted_no_longer_keeps_what_it_has(tmp_path, c
     async with keeping(tmp_path, clock) as node:
         kept = Kept(node, clock)
         await dirty(node, kept)
-        async with halfway_through_compaction(kept, monkeypatch):
+        async with halfway_through_compaction(kept.house, monkeypatch):
             await node.broker.configure_topic("t", lambda topic: {**topic.overrides, "cleanup.policy": "delete"})
         assert len(await kept.read()) == 8
         assert not list((tmp_path / "t-0").glob("*.cleaned"))
@@ -134,7 +96,7 @@ async def test_a_topic_can_be_deleted_and_made_again_in_the_middle_of_its_compac
     async with keeping(tmp_path, clock) as node:
         kept = Kept(node, clock)
         await dirty(node, kept)
-        async with halfway_through_compaction(kept, monkeypatch):
+        async with halfway_through_compaction(kept.house, monkeypatch):
             deleting = asyncio.ensure_future(node.broker.delete_topic("t"))
             await asyncio.sleep(0.02)
             assert not deleting.done()

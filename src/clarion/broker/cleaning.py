@@ -220,23 +220,28 @@ class Cleaner:
     # Compaction
 
     async def compact(self, partition: Partition, now_ms: int, *, by_time: bool = True) -> None:
-        """`by_time`: whether the clock can be trusted with tombstones whose time is over."""
+        """`by_time`: whether the clock can be trusted with tombstones whose time is over.
+
+        They stay as well while a replica is not in sync: it may have an older value of their keys, and would bring it
+        back for good if it were never sent the tombstone.
+        """
         if not self._may_touch(partition) or not partition.settings.is_compacted:
             return
         state = self._states.setdefault(partition, CleanerState())
-        if not self._is_clean(partition, state, now_ms, by_time):
-            await self._alone(partition, "compaction", self._compact(partition, state, now_ms, by_time))
+        drops_tombstones = by_time and partition.is_fully_in_sync
+        if not self._is_clean(partition, state, now_ms, drops_tombstones):
+            await self._alone(partition, "compaction", self._compact(partition, state, now_ms, drops_tombstones))
 
     @staticmethod
-    def _is_clean(partition: Partition, state: CleanerState, now_ms: int, by_time: bool) -> bool:
+    def _is_clean(partition: Partition, state: CleanerState, now_ms: int, drops_tombstones: bool) -> bool:
         """Whether a look cannot find anything to do: no sealed segment is dirty, and nothing falls due by time."""
         end = partition.end
         may_roll = end.position > 0 and partition.settings.max_compaction_lag_ms <= now_ms
-        is_horizon_due = by_time and state.next_horizon_ms is not None and state.next_horizon_ms <= now_ms
+        is_horizon_due = drops_tombstones and state.next_horizon_ms is not None and state.next_horizon_ms <= now_ms
         has_dirty = partition.segment_count > 1 and state.first_dirty < end.segment
         return not (may_roll or is_horizon_due or has_dirty)
 
-    async def _compact(self, partition: Partition, state: CleanerState, now_ms: int, by_time: bool) -> None:
+    async def _compact(self, partition: Partition, state: CleanerState, now_ms: int, drops_tombstones: bool) -> None:
         view, settings, limit = partition.view(), partition.settings, partition.high_watermark
         plan = await in_thread(
             lambda: plan_compaction(
@@ -245,7 +250,7 @@ class Cleaner:
                 now_ms,
                 first_dirty=state.first_dirty,
                 limit=limit,
-                next_horizon_ms=state.next_horizon_ms if by_time else None,
+                next_horizon_ms=state.next_horizon_ms if drops_tombstones else None,
             )
         )
         if plan.roll and self._is_alive(partition):
@@ -262,20 +267,24 @@ class Cleaner:
             now_ms,
             result,
             keep_last_offsets=partition.producers.last_offsets(),
-            drops_tombstones=by_time,
+            drops_tombstones=drops_tombstones,
             give_way=partial(self._give_way, partition),
         )
-        if await self._swap_all(partition, view, rewritten) and result.is_done:
+        if await self._swap_all(partition, view, rewritten, drops_tombstones) and result.is_done:
             state.first_dirty, state.next_horizon_ms = result.next_dirty, result.next_horizon_ms
             self.compaction_saved_bytes_total += max(0, result.bytes_read - result.bytes_written)
             log.info("compacted", partition=partition.tp, why=plan.reason, dropped=result.records_dropped)
 
-    async def _swap_all(self, partition: Partition, view: LogView, rewritten: Iterator[CleanedSegment]) -> bool:
-        """False if the log has moved on meanwhile; the next look begins anew then."""
+    async def _swap_all(
+        self, partition: Partition, view: LogView, rewritten: Iterator[CleanedSegment], drops_tombstones: bool
+    ) -> bool:
+        """False if the log has moved on meanwhile, or a replica was added that is now filled from it; the next look
+        begins anew then."""
         while (cleaned := await in_thread(partial(next, rewritten, None))) is not None:
             if not self._is_alive(partition):
                 return False
-            if not await self._swap(partition, view, cleaned, is_wanted=partition.settings.is_compacted):
+            may_drop = partition.is_fully_in_sync or not drops_tombstones
+            if not await self._swap(partition, view, cleaned, is_wanted=partition.settings.is_compacted and may_drop):
                 return False
         return True
 

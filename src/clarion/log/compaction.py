@@ -168,9 +168,9 @@ def compact(
     """Rewrite group after group of segments. Each one that is yielded must be swapped in before the next is asked for.
 
     `keep_last_offsets`: the last offsets of batches by which living producers are remembered. `drops_tombstones`: not
-    while the clock cannot be trusted, however long their time seems to be over. An OSError or DamagedSegment ends the
-    run; what was swapped in until then is sound. `give_way` is called for every batch: without it the thread would keep
-    the interpreter's lock for milliseconds, and the loop waiting.
+    while the clock cannot be trusted, however long their time seems to be over, nor while a replica may lack them. An
+    OSError or DamagedSegment ends the run; what was swapped in until then is sound. `give_way` is called for every
+    batch: without it the thread would keep the interpreter's lock for milliseconds, and the loop waiting.
     """
     keys, reach = _map_keys(view.disk, plan, map_bytes_max, result, give_way)
     filter = BatchFilter(

@@ -127,6 +127,16 @@ class CommittingPartition(ReadablePartition):
         return 0 if self._leader is None else 1 + len(self._leader.in_sync)
 
     @property
+    def is_fully_in_sync(self) -> bool:
+        """Every replica has what is committed here, as far as this one knows. A node that is alone is all of them."""
+        if self.membership is None:
+            return True
+        state = self._state
+        if state is None or self.leader == NOBODY or not self.membership.lease_is_valid():
+            return False
+        return set(state.in_sync) == set(state.replicas)
+
+    @property
     def may_lead_next(self) -> frozenset[int]:
         """Of whom the cluster may choose the next leader, as far as this one knows."""
         state, leader = self._state, self._leader
