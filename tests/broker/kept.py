@@ -77,16 +77,18 @@ async def commit(node: Node, group: str, offset: int) -> None:
 
 
 class Gate:
-    """Stands in the way of a cleaning thread until the story opens it."""
+    """Stands in the way of a cleaning thread, once it has seen so many batches, until the story opens it."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, batches: int = 0) -> None:
         self._open = threading.Event()
         self.is_reached = threading.Event()
         give_way = cleaning.let_others_run
+        before = iter(range(batches))
 
         def wait() -> None:
-            self.is_reached.set()
-            assert self._open.wait(20)
+            if next(before, None) is None:
+                self.is_reached.set()
+                assert self._open.wait(20)
             give_way()
 
         monkeypatch.setattr(cleaning, "let_others_run", wait)
@@ -96,9 +98,11 @@ class Gate:
 
 
 @asynccontextmanager
-async def halfway_through_compaction(house: Housekeeping, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
-    """The block happens while the cleaning thread waits in the middle of its work."""
-    gate = Gate(monkeypatch)
+async def halfway_through_compaction(
+    house: Housekeeping, monkeypatch: pytest.MonkeyPatch, batches: int = 0
+) -> AsyncIterator[None]:
+    """The block happens while the cleaning thread waits in the middle of its work, behind so many batches."""
+    gate = Gate(monkeypatch, batches)
     compacting = asyncio.ensure_future(house.compact())
     await until(gate.is_reached.is_set)
     try:

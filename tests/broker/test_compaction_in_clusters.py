@@ -1,12 +1,20 @@
-"""What is deleted by key stays deleted in a cluster: no replica keeps an older value without ever hearing of that."""
+"""Compaction and retention in a cluster, where replicas are away, are added, and logs are cut.
+
+What is deleted by key stays deleted: no replica keeps an older value without ever hearing of that.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from clarion.broker.cleaner_state import CleanerState
 from clarion.replication import Partition
+from clarion.wire.batch import stamp
 from clarion.wire.records import decode_batch
 from tests.broker.harness import until
 from tests.broker.kept import halfway_through_compaction, settle
@@ -77,3 +85,87 @@ async def test_a_tombstone_does_not_go_in_a_run_during_which_a_replica_is_added(
         async with halfway_through_compaction(pair.node.server.housekeeping, monkeypatch):
             pair.begin_term(in_sync=(1,))
         assert (b"k", None) in records_of(pair, pair.leader)
+
+
+def begin_anew(pair: Pair, **changes: Any) -> None:
+    """An election that loses messages: the log that led follows now, and has nothing that its leader has."""
+    now = pair.agreement.states[-1]
+    changes = {"leader": FOLLOWER, "leader_epoch": now.leader_epoch + 1, "partition_epoch": 9, **changes}
+    pair.agreement.states.append(now._replace(**changes))
+    pair.leader.follow(pair.agreement.states[-1])
+    assert pair.leader.begin_anew(0, NOW_MS)
+
+
+def from_their_leader(pair: Pair, offset: int, key: bytes, value: bytes | None) -> None:
+    """What the log that now follows is sent."""
+    sent = bytearray(batch(value, at=NOW_MS, keys=[key]))
+    stamp(memoryview(sent), offset, pair.agreement.states[-1].leader_epoch)
+    pair.leader.append_fetched(memoryview(sent), NOW_MS)
+    pair.leader.note_leader(offset + 1, 0)
+
+
+async def test_a_log_that_began_anew_is_cleaned_from_its_beginning(tmp_path: Path) -> None:
+    """Up to some offset it had been cleaned; what is there now has not. A tombstone there has an older value yet."""
+    async with two_replicas(tmp_path, in_sync=(1,), **COMPACTED) as pair:
+        for number in range(6):
+            await write(pair, b"%d" % number, b"v")
+        await compact(pair)
+        begin_anew(pair, in_sync=(1, FOLLOWER))
+        for offset, (key, value) in enumerate([(b"k", b"old"), (b"k", None), *[(b"f", b"")] * 10]):
+            from_their_leader(pair, offset, key, value)
+            pair.leader.roll(NOW_MS)
+        for _ in range(3):
+            pair.leader.flush_soon()
+            await settle(pair.node)
+            await pair.node.server.housekeeping.compact()
+            left = [(key, value) for key, value in records_of(pair, pair.leader) if key == b"k"]
+            assert left != [(b"k", b"old")], "its tombstone has gone, and it has not"
+        assert left == []
+
+
+async def test_what_was_cleaned_before_a_cut_does_not_take_the_place_of_what_came_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an election that loses messages others may stand at their offsets, in files of the same size."""
+    async with two_replicas(tmp_path, in_sync=(1,), **COMPACTED) as pair:
+        for value in (b"mine-1", b"mine-2"):
+            await write(pair, b"k", value)
+            pair.leader.roll(NOW_MS)
+        pair.leader.flush_soon()
+        await settle(pair.node)
+        mapped_and_written = 3  # of two that are read twice; the second is in memory then
+        async with halfway_through_compaction(pair.node.server.housekeeping, monkeypatch, mapped_and_written):
+            begin_anew(pair)
+            for offset, value in enumerate((b"theirs", b"latest")):
+                from_their_leader(pair, offset, b"k", value)
+                pair.leader.roll(NOW_MS)
+        assert (b"k", b"latest") in records_of(pair, pair.leader)
+        assert {value for _, value in records_of(pair, pair.leader)} <= {b"theirs", b"latest"}
+
+
+async def test_what_retention_decided_before_a_cut_takes_nothing_of_what_came_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"retention_ms": "1", "clarion_retention_grace_ms": "0", "clarion_durability": "page-cache"}
+    async with two_replicas(tmp_path, in_sync=(1,), **settings) as pair:
+        for _ in range(4):
+            await write(pair, b"k", b"mine")
+            pair.leader.roll(NOW_MS)
+        is_looking, may_end, look = threading.Event(), threading.Event(), CleanerState.look
+
+        def slow_look(*args: Any) -> Any:
+            decided = look(*args)
+            is_looking.set()
+            assert may_end.wait(20)
+            return decided
+
+        monkeypatch.setattr(CleanerState, "look", slow_look)
+        retaining = asyncio.ensure_future(pair.node.server.housekeeping.retain())
+        await until(is_looking.is_set)
+        begin_anew(pair)
+        for offset in range(4):
+            from_their_leader(pair, offset, b"k", b"theirs")
+        may_end.set()
+        await retaining
+        assert pair.leader.start_offset == 0
+        assert len(records_of(pair, pair.leader)) == 4

@@ -11,6 +11,7 @@ import pytest
 from clarion.log.cleaned import CleanedFile
 from clarion.log.dump import DumpedBatch, dump_segment
 from clarion.log.log import Log
+from clarion.log.swap import Swap
 from clarion.log.views import view_of
 from clarion.wire.batch import read_header
 from tests.log.batches import append, open_log, read_all
@@ -180,3 +181,22 @@ def test_a_dump_names_every_batch_and_the_damaged_ones() -> None:
     assert dumped[0].codec == "none"
     disk.open(path).write([b"!"], dumped[1].position + 70)
     assert [one.is_good for one in dump_segment(disk, path) if isinstance(one, DumpedBatch)] == [True, False, True]
+
+
+def test_a_swap_that_was_announced_before_a_cut_does_not_come_back_with_a_crash() -> None:
+    """It would take the place of what was written there since."""
+    disk = lasting_disk()
+    log, written = prepared(disk)
+    with CleanedFile(disk, log.folder, 0, 150) as cleaned:
+        cleaned.append(read_header(written[1]), written[1])
+        swap = Swap(log, view_of(log), cleaned.finish([0, 3]))
+    swap.announce()
+    log.restart_at(0)
+    later = [append(log, size=200) for _ in range(12)]
+    log.flush()
+    assert not swap.is_possible
+    for seed in range(10):
+        found = open_log(disk.power_loss(random.Random(seed)), clean=False)
+        assert list(found.batches(0)) == later
+    swap.withdraw()
+    assert list(log.batches(0)) == later

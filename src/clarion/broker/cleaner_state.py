@@ -34,13 +34,13 @@ class CleanerState:
     __slots__ = (
         "arrivals",
         "damage",
-        "first_dirty",
         "held_by",
         "held_bytes",
         "idle_mark",
         "next_horizon_ms",
         "noticed",
         "seen_next_offset",
+        "truncations",
         "unreadable",
     )
 
@@ -51,10 +51,17 @@ class CleanerState:
         self.idle_mark: IdleMark | None = None
         self.held_by: tuple[str, ...] = ()  # without whom more would go
         self.held_bytes = 0  # what is there because of them
-        self.first_dirty = 0
         self.next_horizon_ms: int | None = None
         self.seen_next_offset = -1  # where the log ended at the last sweep
         self.unreadable: set[int] = set()  # base offsets of batches that could not be read
+        self.truncations = 0  # of the log that all this is about
+
+    def follow_cuts(self, truncations: int) -> None:
+        """Since the log was cut others may be at the offsets of what earlier looks saw."""
+        if truncations != self.truncations:
+            self.truncations, self.idle_mark = truncations, None
+            self.unreadable = set()  # a thread may have the one before
+            self.restart_times()
 
     def restart_times(self) -> None:
         """The clock was wrong: what earlier looks saw they saw at another time."""

@@ -79,6 +79,11 @@ class Cleaner:
         if busy := [self._busy[one] for one in partitions if one in self._busy]:
             await asyncio.wait(busy)
 
+    def _state_of(self, partition: Partition) -> CleanerState:
+        state = self._states.setdefault(partition, CleanerState())
+        state.follow_cuts(partition.truncations)
+        return state
+
     def stop_soon(self) -> None:
         """What takes long in a thread ends at its next step."""
         self._is_stopping = True
@@ -104,7 +109,7 @@ class Cleaner:
         """
         if not self._may_touch(partition):
             return False
-        state = self._states.setdefault(partition, CleanerState())
+        state = self._state_of(partition)
         await self._remove_deleted(partition, now_ms, at_once)
         state.arrivals.note(partition.next_offset, now_ms, partition.settings.retention_grace_ms)
         is_decided = needs is not None and partition.settings.is_deleted
@@ -156,9 +161,9 @@ class Cleaner:
         limit, arrivals = partition.high_watermark.offset, state.arrivals
 
         def is_void() -> bool:
-            """By now other settings hold, and somebody has been told so; or the clock was wrong."""
+            """By now other settings hold, and somebody has been told so; or the clock was wrong; or the log was cut."""
             is_other = partition.settings is not settings or state.arrivals is not arrivals
-            return is_other or not self._is_alive(partition)
+            return is_other or partition.truncations != view.truncations or not self._is_alive(partition)
 
         plan, first_timestamp = await in_thread(lambda: state.look(view, settings, needs, now_ms, limit, by_time))
         if whole_files and len(view.segments) > 1 and plan.new_start_offset < view.segments[1].base_offset:
@@ -227,7 +232,7 @@ class Cleaner:
         """
         if not self._may_touch(partition) or not partition.settings.is_compacted:
             return
-        state = self._states.setdefault(partition, CleanerState())
+        state = self._state_of(partition)
         drops_tombstones = by_time and partition.is_fully_in_sync
         if not self._is_clean(partition, state, now_ms, drops_tombstones):
             await self._alone(partition, "compaction", self._compact(partition, state, now_ms, drops_tombstones))
@@ -238,7 +243,7 @@ class Cleaner:
         end = partition.end
         may_roll = end.position > 0 and partition.settings.max_compaction_lag_ms <= now_ms
         is_horizon_due = drops_tombstones and state.next_horizon_ms is not None and state.next_horizon_ms <= now_ms
-        has_dirty = partition.segment_count > 1 and state.first_dirty < end.segment
+        has_dirty = partition.segment_count > 1 and partition.cleaned_to < end.segment
         return not (may_roll or is_horizon_due or has_dirty)
 
     async def _compact(self, partition: Partition, state: CleanerState, now_ms: int, drops_tombstones: bool) -> None:
@@ -248,7 +253,7 @@ class Cleaner:
                 view,
                 settings,
                 now_ms,
-                first_dirty=state.first_dirty,
+                first_dirty=partition.cleaned_to,
                 limit=limit,
                 next_horizon_ms=state.next_horizon_ms if drops_tombstones else None,
             )
@@ -271,7 +276,8 @@ class Cleaner:
             give_way=partial(self._give_way, partition),
         )
         if await self._swap_all(partition, view, rewritten, drops_tombstones) and result.is_done:
-            state.first_dirty, state.next_horizon_ms = result.next_dirty, result.next_horizon_ms
+            partition.note_cleaned(view, result.next_dirty)
+            state.next_horizon_ms = result.next_horizon_ms
             self.compaction_saved_bytes_total += max(0, result.bytes_read - result.bytes_written)
             log.info("compacted", partition=partition.tp, why=plan.reason, dropped=result.records_dropped)
 

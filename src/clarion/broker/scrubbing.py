@@ -103,7 +103,7 @@ class Scrubber:
         try:
             await in_thread(lambda: _advance(_checked_batches(view, now), segment.size + 1))
         except DamagedSegment as again:
-            if not partition.is_gone:
+            if not partition.is_gone and partition.truncations == view.truncations:
                 self.damaged_total += 1
                 partition.note_damage(f"{again}; found by looking at files that nobody has written to for long")
         except OSError as error:

@@ -28,7 +28,8 @@ class FlushableLog(ReadableLog):
         super().__init__(folder, config, topic_id, opened, start_offset)
         self.failed: OSError | None = None
         self.flushed = self.end
-        self._truncations = 0
+        self.truncations = 0  # a view of before the last one is a view of another log
+        self.cleaned_to = 0  # by compaction since it was opened; 0 is always safe
         self._is_new = False
         self._unsynced_paths: list[str] = []
         self._names_under_way: NameSync | None = None  # in the flush that began last
@@ -37,7 +38,7 @@ class FlushableLog(ReadableLog):
         """In the loop. Then `ticket.run()` in a thread, then `finish_flush` in the loop, if run raised nothing."""
         if self.failed is not None:
             raise self._offline()
-        ticket = FlushTicket(self._folder, self.end, self._segments.dirty_since(self.flushed), self._truncations)
+        ticket = FlushTicket(self._folder, self.end, self._segments.dirty_since(self.flushed), self.truncations)
         ticket.cuts = self._segments.cuts
         ticket.paths = list(self._unsynced_paths)
         if self._folder.has_unsynced_names:
@@ -58,7 +59,7 @@ class FlushableLog(ReadableLog):
             self._epoch_file.mark_saved(ticket.epoch_changes)
         if ticket.paths:
             self._unsynced_paths = [path for path in self._unsynced_paths if path not in ticket.paths]
-        if ticket.truncations == self._truncations:
+        if ticket.truncations == self.truncations:
             self._segments.mark_synced(ticket.sizes, ticket.cuts)
             self.flushed = max(self.flushed, ticket.end)
             self._folder.files.trim()

@@ -32,6 +32,7 @@ from clarion.log.producer_snapshot import drop_snapshots
 from clarion.log.recovery import Opened, RecoveryReport, open_clean, recover
 from clarion.log.segments import create
 from clarion.log.slices import FileSlice
+from clarion.log.views import LogView
 from clarion.model.ids import LogPosition
 from clarion.wire.batch import BatchHeader
 from clarion.world import NO_DESCRIPTOR, Buffer, Disk, event_log
@@ -215,13 +216,14 @@ class Log(FlushableLog):
         if offset <= self._segments.first.base_offset:
             self.restart_at(max(offset, 0), now_ms)
             return
-        self._truncations += 1
+        self._begin_cut()
         with self._failing():
             self._segments.truncate_to(offset, now_ms)
         active = self._segments.active
         self._set_end(active.last_offset + 1 if active.size else active.base_offset)
         self.start_offset = min(self.start_offset, self.next_offset)
         self.flushed = min(self.flushed, self.end)
+        self.cleaned_to = min(self.cleaned_to, self.next_offset)
         self.epochs.truncate_to(self.next_offset)
         with self._failing():
             self._epoch_file.save()
@@ -231,16 +233,35 @@ class Log(FlushableLog):
         """Drop everything and begin anew at the offset."""
         if self.failed is not None:
             raise self._offline()
-        self._truncations += 1
+        self._begin_cut()
         with self._failing():
             self._segments.restart_at(offset, now_ms)
         self.start_offset = offset
         self._set_end(offset)
         self.flushed = self.end
+        self.cleaned_to = 0
         self.epochs.clear()
         with self._failing():
             self._epoch_file.save()
             drop_snapshots(self._folder.disk, self.folder, above=offset)
+
+    def _begin_cut(self) -> None:
+        """What was worked out from the log as it was takes the place of nothing that comes, at the next start neither.
+
+        A thread may be giving a .cleaned file its next name, .swap, so they are looked for in this order.
+        """
+        self.truncations += 1
+        disk = self._folder.disk
+        with self._failing():
+            for suffix in (".cleaned", ".swap"):
+                for name in disk.names(self.folder):
+                    if name.endswith(suffix):
+                        remove_if_there(disk, f"{self.folder}/{name}")
+
+    def note_cleaned(self, view: LogView, offset: int) -> None:
+        """Compaction has put all keys up to there into maps, working from this view."""
+        if view.truncations == self.truncations:
+            self.cleaned_to = offset
 
     def advance_start(self, offset: int, now_ms: int = 0) -> None:
         """Nothing before the offset is readable any longer. Segments that lie before it whole become .deleted files."""

@@ -23,13 +23,16 @@ class Swap:
         """`cleaned` was made from the view of the log."""
         self._log = log
         self._folder: Folder = view.home
+        self._truncations_before = view.truncations
         self._sizes_before = {segment.base_offset: segment.size for segment in view.segments}
         self._cleaned = cleaned
         self._names: NameSync | None = None
 
     @property
     def is_possible(self) -> bool:
-        """In the loop: whether the log still has what the segment was made of."""
+        """In the loop: whether the log still has what the segment was made of, and no others of the same sizes."""
+        if self._log.truncations != self._truncations_before:
+            return False
         now = {segment.base_offset: segment.size for segment in self._log.segments[:-1]}
         return all(now.get(base) == self._sizes_before[base] for base in self._cleaned.replaces)
 

@@ -36,6 +36,7 @@ class LogView(NamedTuple):
     next_offset: int
     start_position: int
     segments: tuple[SegmentView, ...]  # never empty; the last one is active
+    truncations: int  # that the log had seen: after another one it is no longer this log
 
     @property
     def disk(self) -> Disk:
@@ -65,6 +66,7 @@ def view_of(log: Log) -> LogView:
             SegmentView(segment.base_offset, bound, segment.path, segment.size, segment.appended_ms)
             for segment, bound in zip(found, bounds, strict=True)
         ),
+        truncations=log.truncations,
     )
 
 

@@ -151,6 +151,19 @@ class ReadablePartition:
         return Swap(self.log, view, cleaned)
 
     @property
+    def cleaned_to(self) -> int:
+        """Compaction has seen all keys up to there, and nothing of it has been cut since."""
+        return self.log.cleaned_to
+
+    def note_cleaned(self, view: LogView, offset: int) -> None:
+        self.log.note_cleaned(view, offset)
+
+    @property
+    def truncations(self) -> int:
+        """How often its end was cut: a view of before is one of another log."""
+        return self.log.truncations
+
+    @property
     def told_start(self) -> int:
         """What a leader may believe of where this log begins: it is on disk."""
         return min(self.saved_start, self.log.start_offset)
