@@ -96,7 +96,7 @@ async def test_a_stream_is_not_sent_past_messages_without_a_time_behind_old_ones
 async def test_a_queue_that_begins_an_hour_ago_begins_there_also_when_the_clock_has_jumped(tmp_path, clock):
     async with keeping(tmp_path, clock) as node:
         await node.topic()
-        await subscribe(node, start="by_duration:PT1H")
         await write(node, (b"old", clock.now_ms() - 2 * HOUR * 1000), (b"young", clock.now_ms()))
         await jump(Kept(node, clock))
+        await subscribe(node, start="by_duration:PT1H")
         assert await (await joined(node)).fetch(max_wait=60_000) == {1: 1}

@@ -121,15 +121,6 @@ async def test_a_seek_reads_again_or_passes_over_when_nobody_reads(tmp_path: Pat
             await actions.seek("billing", Seek(offsets={TopicPartition("other", 0): 0}), ANONYMOUS)
 
 
-async def test_before_the_first_reader_a_seek_is_where_it_begins(tmp_path: Path):
-    async with running(tmp_path, **QUICK) as node:
-        actions = await queue(node, b"a")
-        await actions.seek("billing", Seek.latest(), ANONYMOUS)
-        assert node.broker.subscriptions.known("billing").start == "latest"
-        with pytest.raises(KafkaError, match="nobody has read"):
-            await actions.seek("billing", Seek(timestamp=NOW), ANONYMOUS)
-
-
 async def test_a_purge_passes_over_all_that_waits(tmp_path: Path):
     async with running(tmp_path, **QUICK) as node:
         actions = await queue(node, b"a", b"b")

@@ -57,6 +57,17 @@ async def test_messages_are_pushed_and_acknowledged(tmp_path: Path) -> None:
         assert place.values == [b'"later"']
 
 
+async def test_what_is_written_as_soon_as_there_is_the_subscription_is_pushed_also_from_the_latest_on(
+    tmp_path: Path,
+) -> None:
+    async with endpoint() as place, pushing(tmp_path) as node:
+        await write(node, b'"before"')
+        await subscribe(node, place.push(), start="latest")
+        await write(node, b'"after"')
+        await until(lambda: place.received)
+        assert place.values == [b'"after"']
+
+
 async def test_a_message_that_fails_comes_again_under_the_same_id(tmp_path: Path) -> None:
     async with endpoint() as place, pushing(tmp_path) as node:
         fails_first(place, times=2)

@@ -53,16 +53,17 @@ class NeedsFound:
         if not partition.is_leader:
             return None  # the leader asks, decides, and tells where its log starts
         needs = [Need.of_subscription(one, self._position(one, partition)) for one in subscriptions]
-        committed = _in_log(self.committed.get(tp, {}), partition)
+        committed = self._committed_in(partition)
         needs += [Need.of_holding_group(one, committed.get(one)) for one in settings.retention_hold_groups]
         if settings.is_by_subscriptions:
             needs += self._of_groups(partition, {need.holder for need in needs})
         return needs
 
     def _position(self, subscription: Subscription, partition: Partition) -> int | None:
-        if subscription.is_queue:
-            return self._shares_of(partition).get(subscription.name)
-        return _in_log(self.committed.get(partition.tp, {}), partition).get(subscription.name)
+        of_all = self._shares_of(partition) if subscription.is_queue else self._committed_in(partition)
+        if subscription.name in of_all or subscription.begins is None:
+            return of_all.get(subscription.name)
+        return _known(subscription.begins.of(partition.topic_id, partition.tp.partition), partition)
 
     def _groups_in(self, topic: str) -> set[str]:
         if topic not in self._groups:
@@ -73,9 +74,12 @@ class NeedsFound:
     def _shares_of(self, partition: Partition) -> Mapping[str, int | None]:
         return _in_log(self.shares.get((partition.topic_id, partition.tp.partition), {}), partition)
 
+    def _committed_in(self, partition: Partition) -> Mapping[str, int | None]:
+        return _in_log(self.committed.get(partition.tp, {}), partition)
+
     def _of_groups(self, partition: Partition, named: set[str]) -> list[Need]:
         """A group that has committed in another partition of the topic alone reads this one too: it is behind there."""
-        committed = _in_log(self.committed.get(partition.tp, {}), partition)
+        committed = self._committed_in(partition)
         readers = {group: committed.get(group) for group in self._groups_in(partition.tp.topic)}
         known = (*readers.items(), *self._shares_of(partition).items())
         needs = [Need.of_group(group_id, offset) for group_id, offset in known if group_id not in named]
@@ -89,7 +93,11 @@ class NeedsFound:
 def _in_log(positions: Mapping[str, int], partition: Partition) -> dict[str, int | None]:
     """A position behind the log's end is of messages that are lost, by a power cut or a backup that was put back. Those
     that come in their places nobody has read yet."""
-    return {reader: at if at <= partition.next_offset else None for reader, at in positions.items()}
+    return {reader: _known(at, partition) for reader, at in positions.items()}
+
+
+def _known(at: int | None, partition: Partition) -> int | None:
+    return at if at is not None and at <= partition.next_offset else None
 
 
 class RetentionNeeds:

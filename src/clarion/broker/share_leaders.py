@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
 from clarion.broker.apis.k02_list_offsets import search_time
-from clarion.broker.queue_rules import rules_of
+from clarion.broker.queue_rules import QueueRules, rules_of
 from clarion.broker.share_leader import ShareLeader, for_clients
 from clarion.broker.share_states import ShareStates
 from clarion.model.errors import ErrorCode, KafkaError
@@ -99,7 +99,7 @@ class ShareLeaders:
             state = await self._read_state(key, partition)
             start = state.start_offset
             if start == UNINITIALIZED:
-                start = await first_offset(self._broker, partition, rules.start)
+                start = await self._first_offset(key, partition, rules)
             if key not in self._loading:
                 raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "its state began anew while it was read")
         except KafkaError as error:
@@ -114,6 +114,13 @@ class ShareLeaders:
         self._leaders[key] = leader
         log.info("share_partition_loaded", share=str(key), start=share.start_offset, next=share.next_offset)
         return leader
+
+    async def _first_offset(self, key: ShareKey, partition: Partition, rules: QueueRules) -> int:
+        begins = None if rules.subscription is None else rules.subscription.begins
+        if begins is None:
+            return await first_offset(self._broker, partition, rules.start)
+        at = begins.at(key.topic_id, key.partition)
+        return min(max(at, partition.start_offset), partition.high_watermark.offset)
 
     async def _read_state(self, key: ShareKey, partition: Partition) -> StateReply:
         """A power cut may have taken messages whose acknowledgements are on disk, or an older log was put back. Others

@@ -20,7 +20,7 @@ from clarion.broker.share_batches import READ_BYTES_MAX, read_batches
 from clarion.broker.threads import in_thread
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import TopicPartition
-from clarion.model.seeking import EARLIEST, LATEST, Seek
+from clarion.model.seeking import Seek
 from clarion.model.subscription import Subscription
 from clarion.queues.runs import RecordState
 from clarion.replication import Partition
@@ -132,7 +132,7 @@ class SubscriptionActions:
             topic = self._broker.resolver.topic(who, Operation.READ, place.topic)
             partition = self._broker.partitions.find(topic.id, place.partition)
             if partition is not None and partition.is_leader and len(found) < messages_max:
-                found += await self._peek_into(looks[place], partition, messages_max - len(found))
+                found += await self._peek_into(one, looks[place], partition, messages_max - len(found))
         return found
 
     async def _find(self, name: str, who: Principal) -> tuple[Subscription | None, GroupFacts]:
@@ -162,10 +162,10 @@ class SubscriptionActions:
         self, one: Subscription | None, look: QueueLook, place: TopicPartition, start: int, end: int
     ) -> dict[str, Any]:
         position, done, leader = look
-        first = max(position, start)
+        begins = self._begins(one, place) if position == UNKNOWN and start != UNKNOWN else position
+        first = max(begins, start)
         held = {} if leader is None else _held(leader)
-        begins_at_start = one is not None and one.start == "earliest" and start != UNKNOWN  # its first reader will
-        is_known = (position != UNKNOWN or begins_at_start) and end != UNKNOWN
+        is_known = begins != UNKNOWN and end != UNKNOWN
         return {
             "topic": place.topic,
             "partition": place.partition,
@@ -177,6 +177,12 @@ class SubscriptionActions:
             "oldest_ms": await self._oldest_ms(place, first) if is_known and first < end else None,
         }
 
+    def _begins(self, one: Subscription | None, place: TopicPartition) -> int:
+        """Where its first reader will; UNKNOWN: that is for the reader to decide."""
+        if one is None or (one.begins is None and one.start != "earliest"):
+            return UNKNOWN
+        return 0 if one.begins is None else one.begins.at(self._broker.image.topics[place.topic].id, place.partition)
+
     async def _oldest_ms(self, place: TopicPartition, offset: int) -> int | None:
         """When the message was written; None where another broker has it."""
         partition = self._broker.partitions.find(self._broker.image.topics[place.topic].id, place.partition)
@@ -185,9 +191,12 @@ class SubscriptionActions:
         found = await _records(partition, offset, 1)
         return found[0].timestamp if found else None
 
-    async def _peek_into(self, look: QueueLook, partition: Partition, count: int) -> list[Peeked]:
+    async def _peek_into(
+        self, one: Subscription | None, look: QueueLook, partition: Partition, count: int
+    ) -> list[Peeked]:
         runs = [] if look.leader is None else look.leader.share.runs()
-        at, found = max(look.position, partition.start_offset), list[Peeked]()
+        begins = look.position if look.position != UNKNOWN else self._begins(one, partition.tp)
+        at, found = max(begins, partition.start_offset), list[Peeked]()
         for _ in range(_READS_MAX):
             records = await _records(partition, at, count)
             for record in records:
@@ -224,9 +233,9 @@ class SubscriptionActions:
             raise self._in_use(name)
         offsets = await self._wanted(to, self._places(one, facts), who)
         if not facts.exists:
-            if one is not None and one.is_queue and await self._broker.queues.move(name, offsets):
-                return offsets
-            return await self._seek_before_the_first_reader(one, to, offsets, who)
+            if not (one is not None and one.is_queue and await self._broker.queues.move(name, offsets)):
+                await self._broker.subscriptions.begin_at(name, offsets)  # nobody has read from it yet
+            return offsets
         if facts.kind == SHARE:
             await self._alter(name, offsets, who)
         else:
@@ -290,20 +299,6 @@ class SubscriptionActions:
         assert to.timestamp is not None
         found = await self._looks.offsets_at(places, to.timestamp, who)
         return {place: ends[place] if offset == UNKNOWN else offset for place, offset in found.items() if place in ends}
-
-    async def _seek_before_the_first_reader(
-        self, one: Subscription | None, to: Seek, offsets: dict[TopicPartition, int], who: Principal
-    ) -> dict[TopicPartition, int]:
-        """There is no position to change yet; where it begins is a rule."""
-        assert one is not None
-        if to.timestamp not in (EARLIEST, LATEST):
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST,
-                f"nobody has read from {one.name!r} yet: it can be put to earliest or latest, or given another start",
-            )
-        start = "earliest" if to.timestamp == EARLIEST else "latest"
-        await self._broker.subscriptions.update(one.name, {"start": start}, who)
-        return offsets
 
     async def _alter(self, name: str, offsets: Mapping[TopicPartition, int], who: Principal) -> None:
         topics = tuple(

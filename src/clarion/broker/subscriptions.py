@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from clarion.broker.authorizer import Operation, Principal
 from clarion.broker.config import SQLITE_CATALOG, BrokerConfig
+from clarion.broker.subscribed_topics import reads
+from clarion.broker.subscription_starts import SubscriptionStarts
 from clarion.catalog.access import CATALOG_FILE, OpenCatalog
 from clarion.catalog.content import (
     NO_REVISION,
@@ -30,9 +32,10 @@ from clarion.catalog.content import (
 )
 from clarion.cluster import CoordinationStore
 from clarion.consumers.filters import compile_filter
-from clarion.groups.subscriptions import check_regex, matches_regex
+from clarion.groups.subscriptions import check_regex
+from clarion.model.beginnings import Beginnings
 from clarion.model.errors import ErrorCode, KafkaError
-from clarion.model.names import is_internal
+from clarion.model.ids import TopicPartition
 from clarion.model.push_endpoint import SECRET_PREFIX
 from clarion.model.setting_changes import AlterOperation, Edit, SettingChange
 from clarion.model.subscription import Subscription, check_subscription_name
@@ -77,6 +80,7 @@ class Subscriptions:
         self.is_away = False
         self._listeners: list[OnChange] = []
         self._changing = asyncio.Lock()
+        self._starts = SubscriptionStarts(broker)
         self._following: asyncio.Task[None] | None = None
 
     # Reading
@@ -103,7 +107,7 @@ class Subscriptions:
         if found is None:
             if len(self._by_topic) >= _TOPICS_REMEMBERED_MAX:
                 self._by_topic.clear()
-            found = self._by_topic[topic] = [one for one in self.all() if _reads(one, topic)]
+            found = self._by_topic[topic] = [one for one in self.all() if reads(one, topic)]
         return found
 
     def topics_of(self, subscription: Subscription) -> list[str]:
@@ -170,6 +174,7 @@ class Subscriptions:
                 made = replace(
                     self._with_secret(subscription), created_ms=self._broker.clock.now_ms(), revision=NO_REVISION
                 )
+                made = await self._starts.of_new(made, who)
                 present = await self._save(made, NO_REVISION)
                 log.info("subscription_created", subscription=present.name, mode=present.mode, by=who.name)
             elif not subscription.is_same(present):
@@ -194,10 +199,19 @@ class Subscriptions:
                 await self._tell_group(before)  # a broker that ended in between may not have
                 return before
             self._check_topics(after)
+            after = await self._starts.of_changed(before, after, who)
             saved = await self._save(after, before.revision)
             log.info("subscription_changed", subscription=name, fields=sorted(changes), by=who.name)
             await self._tell_group(saved)
             return saved
+
+    async def begin_at(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Its first reader is yet to come, and begins there."""
+        async with self._changing:
+            await self._look()
+            before = self.known(name)
+            moved = (before.begins or Beginnings({})).moved(self._starts.by_topic_id(offsets))
+            await self._save(replace(before, begins=moved), before.revision)
 
     async def suspend(self, name: str, who: Principal) -> None:
         """It is about to be deleted: nothing is delivered any more, on no broker."""
@@ -313,6 +327,7 @@ class Subscriptions:
         if self._following is not None:
             self._following.cancel()
             await asyncio.gather(self._following, return_exceptions=True)
+        self._starts.close()
         if self._catalog is not None:
             await self._catalog.close()
 
@@ -367,18 +382,6 @@ class Subscriptions:
         if self.is_away:
             self.is_away = False
             log.info("catalog_back")
-
-
-def _reads(subscription: Subscription, topic: str) -> bool:
-    """A pattern does not mean the broker's own topics, nor what the subscription itself has given up."""
-    if subscription.pattern is None:
-        return topic in subscription.topics
-    if is_internal(topic) or topic == subscription.dead_letters:
-        return False
-    try:
-        return matches_regex(subscription.pattern, topic)
-    except KafkaError:  # it was checked when it was made; somebody else has written this one
-        return False
 
 
 def _exists(asked: Subscription, present: Subscription) -> KafkaError:

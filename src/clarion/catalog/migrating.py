@@ -13,7 +13,7 @@ from clarion.catalog.content import CatalogUnusableError
 if TYPE_CHECKING:
     from alembic.config import Config
 
-NEWEST: Final = "0001"
+NEWEST: Final = "0002"
 _LOCK: Final = 0x436C6172696F6E  # "Clarion": of several brokers that start at once, one migrates and the others wait
 _FOLDER: Final = os.path.join(os.path.dirname(__file__), "migrations")
 

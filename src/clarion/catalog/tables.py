@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Integer, MetaData, Table, Text
 
+from clarion.model.beginnings import Beginnings
 from clarion.model.subscription import PushEndpoint, Subscription
 
 METADATA: Final = MetaData()
@@ -47,6 +48,7 @@ subscriptions = Table(
     _needed("created_ms", BigInteger),
     _needed("revision", BigInteger),
     _needed("guarantee", Text),
+    Column("begins", Text),  # offsets by topic id and partition, as JSON
 )
 endpoints = Table(
     "endpoints",
@@ -64,7 +66,8 @@ endpoints = Table(
 
 def subscription_row(subscription: Subscription) -> dict[str, Any]:
     row = {one.name: getattr(subscription, one.name) for one in fields(Subscription) if one.name != "push"}
-    return {**row, "topics": json.dumps(subscription.topics)}
+    begins = None if subscription.begins is None else subscription.begins.to_text()
+    return {**row, "topics": json.dumps(subscription.topics), "begins": begins}
 
 
 def endpoint_row(name: str, endpoint: PushEndpoint) -> dict[str, Any]:
@@ -74,7 +77,8 @@ def endpoint_row(name: str, endpoint: PushEndpoint) -> dict[str, Any]:
 
 def read_subscription(row: Mapping[str, Any], endpoint: Mapping[str, Any] | None) -> Subscription:
     """ValueError where somebody else has written what is not JSON."""
-    found = Subscription(**{**row, "topics": tuple(json.loads(row["topics"]))})
+    begins = None if row["begins"] is None else Beginnings.from_text(row["begins"])
+    found = Subscription(**{**row, "topics": tuple(json.loads(row["topics"])), "begins": begins})
     if endpoint is None:
         return found
     values = {name: value for name, value in endpoint.items() if name != "subscription"}

@@ -9,10 +9,11 @@ there is checked at the door (`from_json`), and an error says what to write inst
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from clarion.model.beginnings import Beginnings
 from clarion.model.durations import is_duration, parse_duration_ms, write_duration
 from clarion.model.group_settings import reset_duration_ms
 from clarion.model.json_fields import JsonFields, check_bounds, check_choice, refused
@@ -59,6 +60,7 @@ class Subscription:
     created_ms: int = 0
     revision: int = 0  # of the catalog, when it was last changed
     guarantee: str = AT_LEAST_ONCE
+    begins: Beginnings | None = field(default=None, hash=False)  # None: by `start`, when its first reader comes
 
     @property
     def is_queue(self) -> bool:
@@ -79,7 +81,7 @@ class Subscription:
         told = self.to_json(with_secret=True)
         if told["push"] is not None:
             del told["push"]["secret"]
-        return {name: value for name, value in told.items() if name not in ("created", "revision", "paused")}
+        return {name: value for name, value in told.items() if name not in _HAPPENED}
 
     def is_same(self, present: Subscription) -> bool:
         """Whether the same is asked for as there is."""
@@ -164,7 +166,9 @@ class Subscription:
     # As a plain dict
 
     def to_json(self, *, with_secret: bool = False) -> dict[str, Any]:
-        return {
+        """`with_secret`: whole, for another broker or the catalog; else as people see it."""
+        inside = {"begins": self.begins.to_text()} if with_secret and self.begins is not None else {}
+        return inside | {
             "name": self.name,
             "topics": list(self.topics),
             "pattern": self.pattern,
@@ -212,6 +216,7 @@ class Subscription:
             created_ms=found.moment("created"),
             revision=found.number("revision", 0),
             guarantee=found.text("guarantee") or AT_LEAST_ONCE,
+            begins=_read_beginnings(found),
         )
         found.check_all_known()
         subscription.check()
@@ -219,8 +224,8 @@ class Subscription:
 
     def changed(self, changes: Mapping[str, Any]) -> Subscription:
         """With these fields of its JSON in place of its own; an endpoint whose secrets are not said keeps its own."""
-        for name in ("name", "created", "revision"):
-            if name in changes and changes[name] != self.to_json()[name]:
+        for name in ("name", "created", "revision", "begins"):
+            if name in changes and changes[name] != self.to_json().get(name):
                 raise refused(f"{name} cannot be changed; create another subscription")
         after = Subscription.from_json({**self.to_json(with_secret=True), **changes})
         if after.push is not None and self.push is not None:
@@ -247,6 +252,14 @@ def _read_retention(found: JsonFields) -> int | None:
 def _read_endpoint(found: JsonFields) -> PushEndpoint | None:
     value = found.get("push")
     return None if value is None else PushEndpoint.from_json(value)
+
+
+def _read_beginnings(found: JsonFields) -> Beginnings | None:
+    text = found.text("begins")
+    try:
+        return None if text is None else Beginnings.from_text(text)
+    except ValueError as error:
+        raise refused(f"begins: {error}") from None
 
 
 def _read_start(text: str) -> str:
@@ -296,6 +309,8 @@ _KAFKAS_BOUNDS: Final = {
     "share.delivery.count.limit": (2, 10),
     "share.partition.max.record.locks": (100, 10_000),
 }
+
+_HAPPENED: Final = frozenset(("created", "revision", "paused", "begins"))
 
 FIELD_NAMES: Final = frozenset(Subscription(name="any").to_json())
 """What a subscription's JSON may have."""

@@ -1,0 +1,101 @@
+"""Where a subscription begins is decided when it is made, not when its first reader comes: what is written in between
+is for it, however long nobody reads.
+
+A `start` of "earliest" needs no decision. For any other the leaders of its partitions are asked, before the
+subscription exists; where one of them does not answer there is none. Kafka's own groups decide as Kafka does, when
+they first read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from clarion.broker.authorizer import Principal
+from clarion.broker.group_facts import UNKNOWN, GroupLooks
+from clarion.broker.kafka_calls import KafkaCalls
+from clarion.broker.subscribed_topics import topics_read_by
+from clarion.model.beginnings import Beginnings
+from clarion.model.errors import ErrorCode, KafkaError
+from clarion.model.group_settings import reset_duration_ms
+from clarion.model.ids import TopicId, TopicPartition
+from clarion.model.subscription import Subscription
+from clarion.wire.messages.offsets import OffsetFetchResponseTopic
+
+if TYPE_CHECKING:
+    from clarion.broker.broker import Broker
+
+
+class SubscriptionStarts:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._calls = KafkaCalls(broker)
+        self._looks = GroupLooks(broker, self._calls)
+
+    def close(self) -> None:
+        self._calls.close()
+
+    async def of_new(self, subscription: Subscription, who: Principal) -> Subscription:
+        topics = await topics_read_by(self._broker, subscription)
+        return replace(subscription, begins=await self._decided(subscription, topics, who))
+
+    async def of_changed(self, before: Subscription, after: Subscription, who: Principal) -> Subscription:
+        """Another `start` is decided anew; topics that it did not read before begin now, all others stay."""
+        if after.start != before.start:
+            return await self.of_new(after, who)
+        if before.begins is None:
+            return after
+        present = set(await topics_read_by(self._broker, before))
+        added = [name for name in await topics_read_by(self._broker, after) if name not in present]
+        decided = await self._decided(after, added, who)
+        return after if decided is None else replace(after, begins=before.begins.moved(decided.offsets))
+
+    async def _decided(self, subscription: Subscription, topics: Iterable[str], who: Principal) -> Beginnings | None:
+        if subscription.start == "earliest":
+            return None
+        places = self._looks.partitions_of(topics)
+        ends = await self._looks.ends(places, who)
+        found = ends
+        if subscription.start != "latest":
+            since_ms = self._broker.clock_trust.early_ms() - reset_duration_ms(subscription.start)
+            told = await self._looks.offsets_at(places, since_ms, who)
+            found = {place: ends[place] if at == UNKNOWN else at for place, at in told.items() if place in ends}
+        for place in places:
+            if place not in found:
+                raise KafkaError(
+                    ErrorCode.LEADER_NOT_AVAILABLE,
+                    f"{subscription.name!r} begins where {place} ends, and its leader does not say that now; try again",
+                )
+        return Beginnings(self.by_topic_id(found))
+
+    def by_topic_id(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicId, dict[int, int]]:
+        found: dict[TopicId, dict[int, int]] = {}
+        for place, offset in offsets.items():
+            found.setdefault(self._broker.image.topics[place.topic].id, {})[place.partition] = offset
+        return found
+
+
+def begun(
+    broker: Broker, group_id: str, topics: tuple[OffsetFetchResponseTopic, ...]
+) -> tuple[OffsetFetchResponseTopic, ...]:
+    """Of a stream: where its readers are that have not committed anything yet."""
+    subscription = broker.subscriptions.get(group_id)
+    if subscription is None or subscription.is_queue or subscription.begins is None:
+        return topics
+    found = []
+    for one in topics:
+        topic = broker.image.topic(one.name)
+        offsets = {} if topic is None else subscription.begins.offsets.get(topic.id, {})
+        found.append(
+            replace(
+                one,
+                partitions=tuple(
+                    replace(part, committed_offset=offsets.get(part.partition_index, UNKNOWN))
+                    if part.committed_offset == UNKNOWN and not part.error_code
+                    else part
+                    for part in one.partitions
+                ),
+            )
+        )
+    return tuple(found)
