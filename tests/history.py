@@ -1,8 +1,9 @@
 """What clients saw, and whether a log that keeps its promises can explain it: one checker for real and simulated runs.
 
 A history is a list of operations. A `Send` stands where it was made, a `Poll` where it returned, a `Commit` where it
-was acknowledged (or tried, if it never was), a `Committed` where the question was asked. Values are unique. What
-`anomalies` finds, named as in Jepsen's kafka workload where it has a name there:
+was tried and again where it was acknowledged, an `Asked` where somebody began to ask what is committed, a `Committed`
+where he was told. Values are unique. What `anomalies` finds, named as in Jepsen's kafka workload where it has a name
+there:
 
     lost-write            an acknowledged value is missing although something behind it was read
     unseen                an acknowledged value was never read, nor anything behind it
@@ -14,8 +15,8 @@ was acknowledged (or tried, if it never was), a `Committed` where the question w
     nonmonotonic-poll     a consumer was given an offset again, or went back
     poll-skip             a consumer was led past an offset that holds a value
     gap                   an offset without a value, in a log that has no reason for one
-    commit-lost           a group's committed offset is older than one that was acknowledged before
-    commit-phantom        a group's committed offset that nobody committed
+    commit-lost           a group's committed offset is older than what was acknowledged, or told, before the question
+    commit-phantom        a group's committed offset that nobody had tried to commit by then
 """
 
 from __future__ import annotations
@@ -66,16 +67,25 @@ class Commit:
     outcome: Outcome = Outcome.UNKNOWN
 
 
+@dataclass(slots=True, eq=False)
+class Asked:
+    """Every answer to it knows what was known by now; what comes to be known until then it may know or not."""
+
+    group: str
+    partition: str
+
+
 @dataclass(slots=True)
 class Committed:
-    """What a group has committed, as of the moment of asking or later; None where there is nothing."""
+    """What a group has committed; None where there is nothing. `asked`: None if nothing happened since it was."""
 
     group: str
     partition: str
     offset: int | None
+    asked: Asked | None = None
 
 
-Operation = Send | Poll | Commit | Committed
+Operation = Send | Poll | Commit | Asked | Committed
 
 
 class Anomaly(NamedTuple):
@@ -217,22 +227,26 @@ def _logs(operations: list[Operation]) -> dict[str, PartitionHistory]:
 
 
 def _commit_anomalies(operations: list[Operation]) -> Iterator[Anomaly]:
-    """Of each group and partition one client commits, offsets that only grow."""
+    """Of each group and partition one client commits at a time, offsets that only grow. Many may ask at a time: who
+    was asked earlier and answers later may know more, and whoever asked meanwhile need not."""
     tried: dict[tuple[str, str], set[int]] = defaultdict(set)
+    known: dict[tuple[str, str], int] = defaultdict(lambda: -1)
+    known_when: dict[Asked, int] = {}
     for one in operations:
-        if isinstance(one, Commit):
-            tried[one.group, one.partition].add(one.offset)
-    least: dict[tuple[str, str], int] = {}
-    for one in operations:
-        if isinstance(one, Commit):
-            where = (one.group, one.partition)
+        if isinstance(one, Send | Poll):
+            continue
+        where = (one.group, one.partition)
+        if isinstance(one, Asked):
+            known_when[one] = known[where]
+        elif isinstance(one, Commit):
+            tried[where].add(one.offset)
             if one.outcome is Outcome.ACKED:
-                least[where] = max(one.offset, least.get(where, -1))
-        elif isinstance(one, Committed):
-            where = (one.group, one.partition)
+                known[where] = max(one.offset, known[where])
+        else:
+            least = known[where] if one.asked is None else known_when[one.asked]
             offset = -1 if one.offset is None else one.offset
-            if offset < least.get(where, -1):
-                yield Anomaly("commit-lost", " ".join(where), f"{one.offset} after {least[where]} was acknowledged")
+            if offset < least:
+                yield Anomaly("commit-lost", " ".join(where), f"{one.offset} after {least} was acknowledged or told")
             elif offset >= 0 and offset not in tried[where]:
                 yield Anomaly("commit-phantom", " ".join(where), f"nobody committed {offset}")
-            least[where] = max(offset, least.get(where, -1))
+            known[where] = max(offset, known[where])

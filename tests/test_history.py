@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.history import Anomaly, Commit, Committed, Outcome, Poll, Send, anomalies, check
+from tests.history import Anomaly, Asked, Commit, Committed, Outcome, Poll, Send, anomalies, check
 
 A, B, C, D = "abcd"
 
@@ -97,5 +97,26 @@ def test_commits_that_go_back_are_found():
     assert kinds(history) == {"commit-lost"}, "what was read once stays"
 
 
+def committed(offset: int | None, asked: Asked) -> Committed:
+    return Committed("g", "t-0", offset, asked)
+
+
+def test_who_asks_while_another_waits_for_his_answer_may_hear_of_less_than_he_will():
+    early, late = Asked("g", "t-0"), Asked("g", "t-0")
+    begun = [commit(5), early, late, commit(6, Outcome.UNKNOWN)]
+    assert kinds([*begun, committed(5, late), commit(6), committed(6, early)]) == set()
+    assert kinds([*begun, commit(6), committed(6, late), committed(5, early)]) == set(), "it was under way"
+
+
+@pytest.mark.parametrize("known", [[commit(6)], [Committed("g", "t-0", 6)]])
+def test_who_asks_when_somebody_knows_of_a_commit_hears_of_it(known: list):
+    early, late = Asked("g", "t-0"), Asked("g", "t-0")
+    history = [commit(5), early, commit(6, Outcome.UNKNOWN), *known, late]
+    assert kinds([*history, committed(6, late), committed(5, early)]) == set()
+    assert kinds([*history, committed(5, late), committed(5, early)]) == {"commit-lost"}
+    assert kinds([*history, committed(None, late)]) == {"commit-lost"}
+
+
 def test_commits_that_nobody_made_are_found():
     assert kinds([commit(5), Committed("g", "t-0", 6)]) == {"commit-phantom"}
+    assert kinds([Committed("g", "t-0", 5), commit(5)]) == {"commit-phantom"}, "not yet"

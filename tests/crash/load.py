@@ -14,7 +14,7 @@ from collections.abc import Callable
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.history import Commit, Committed, Operation, Outcome, Poll, Send
+from tests.history import Asked, Commit, Committed, Operation, Outcome, Poll, Send
 
 PATIENCE_S = 60.0
 UNDER_WAY_MAX = 300  # messages of one producer without an answer: enough to fill batches, few enough to finish soon
@@ -218,12 +218,13 @@ def read_committed(history: History, bootstrap: str, group: str, topic: str, par
     """Ask a fresh client what the group has committed."""
     consumer = group_member(bootstrap, group)
     try:
-        questions = [Committed(group, f"{topic}-{number}", None) for number in range(partitions)]
+        questions = [Asked(group, f"{topic}-{number}") for number in range(partitions)]
         for one in questions:
             history.add(one)
         answers = consumer.committed([TopicPartition(topic, number) for number in range(partitions)], PATIENCE_S)
         for found in answers:
-            questions[found.partition].offset = found.offset if found.offset >= 0 else None
+            asked, offset = questions[found.partition], found.offset if found.offset >= 0 else None
+            history.add(Committed(group, asked.partition, offset, asked))
     finally:
         consumer.close()
 

@@ -20,7 +20,7 @@ from clarion.wire.messages.offsets import (
 )
 from clarion.wire.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from clarion.wire.records import Record, decode_batch, encode_batch
-from tests.history import Commit, Committed, Operation, Outcome, Poll, Send
+from tests.history import Asked, Commit, Committed, Operation, Outcome, Poll, Send
 from tests.sim.link import LOST, Link
 from tests.sim.loop import SimLoop
 from tests.sim.machine import EPOCH_MS
@@ -289,7 +289,8 @@ class Committer:
             try:
                 async with self._alone() as link:
                     for _ in range(5):
-                        await self._ask(link)  # first: a commit would hide that the one before it is lost
+                        # First: a commit would hide that the one before it is lost.
+                        await ask_for_committed(self._world, link, self._group, 0)
                         await self._commit(link)
                         await self._world.pause(0, 0.3)
             except LOST:
@@ -308,16 +309,17 @@ class Committer:
             self._world.history.append(Commit(self._group, self._where, self._offset, Outcome.ACKED))
             self._world.committed = max(self._world.committed, self._offset)
 
-    async def _ask(self, link: Link) -> None:
-        question = Committed(self._group, self._where, None)
-        at = len(self._world.history)
-        wanted = (OffsetFetchRequestTopic(name=self._world.topic, partition_indexes=(0,)),)
-        answer = await link.ask(OffsetFetchRequest(group_id=self._group, topics=wanted), 3)
-        if answer.error_code or answer.topics[0].partitions[0].error_code:
-            return
+
+async def ask_for_committed(world: World, link: Link, group: str, index: int) -> None:
+    """What a group has committed, for the history; nothing where the broker cannot say."""
+    asked = Asked(group, f"{world.topic}-{index}")
+    world.history.append(asked)
+    wanted = (OffsetFetchRequestTopic(name=world.topic, partition_indexes=(index,)),)
+    answer = await link.ask(OffsetFetchRequest(group_id=group, topics=wanted), 3)
+    if not answer.error_code and not answer.topics[0].partitions[0].error_code:
         offset = answer.topics[0].partitions[0].committed_offset
-        question.offset = offset if offset >= 0 else None
-        self._world.history.insert(at, question)
+        world.loop.trace.note(group, "committed", index, offset)
+        world.history.append(Committed(group, asked.partition, offset if offset >= 0 else None, asked))
 
 
 async def make_topic(

@@ -29,11 +29,9 @@ from clarion.wire.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
-    OffsetFetchRequest,
-    OffsetFetchRequestTopic,
 )
-from tests.history import Commit, Committed, Outcome
-from tests.sim.clients import BACKOFF_SECONDS, ConnectAlone, Violation, World
+from tests.history import Commit, Outcome
+from tests.sim.clients import BACKOFF_SECONDS, ConnectAlone, Violation, World, ask_for_committed
 from tests.sim.link import LOST, Link
 
 REBALANCE_MS = 2_000  # below a link's patience: a join that waits for a silent member is still heard
@@ -78,14 +76,7 @@ class Offsets:
         return code
 
     async def compare(self, link: Link, index: int) -> None:
-        question = Committed(self.group, f"{self.world.topic}-{index}", None)
-        at = len(self.world.history)
-        wanted = (OffsetFetchRequestTopic(name=self.world.topic, partition_indexes=(index,)),)
-        answer = await link.ask(OffsetFetchRequest(group_id=self.group, topics=wanted), 3)
-        if not answer.error_code and not answer.topics[0].partitions[0].error_code:
-            offset = answer.topics[0].partitions[0].committed_offset
-            question.offset = offset if offset >= 0 else None
-            self.world.history.insert(at, question)
+        await ask_for_committed(self.world, link, self.group, index)
 
 
 class Member:

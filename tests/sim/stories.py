@@ -23,8 +23,6 @@ from clarion.wire.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
-    OffsetFetchRequest,
-    OffsetFetchRequestTopic,
 )
 from clarion.wire.messages.topics import (
     CreatableReplicaAssignment,
@@ -33,8 +31,8 @@ from clarion.wire.messages.topics import (
     CreateTopicsRequest,
 )
 from clarion.wire.records import encode_batch
-from tests.history import Commit, Committed, Outcome, Send
-from tests.sim.clients import RECORD_MS, Violation
+from tests.history import Commit, Outcome, Send
+from tests.sim.clients import RECORD_MS, Violation, ask_for_committed
 from tests.sim.cluster import ClusterLife, ClusterSwarm, Host
 from tests.sim.link import LOST, Link
 from tests.sim.scenario import Report, live
@@ -260,18 +258,13 @@ class StoryLife(ClusterLife):
 
     async def committed(self, at: int) -> None:
         """Ask a broker what is committed, and note what it says, if it says something."""
-        wanted = (OffsetFetchRequestTopic(name="t", partition_indexes=(0,)),)
         link = await self.link(at)
         try:
-            answer = await link.ask(OffsetFetchRequest(group_id=GROUP, topics=wanted), 3)
+            await ask_for_committed(self.world, link, GROUP, 0)
         except LOST:
-            return
+            pass
         finally:
             link.close()
-        if answer.error_code or answer.topics[0].partitions[0].error_code:
-            return
-        offset = answer.topics[0].partitions[0].committed_offset
-        self.world.history.append(Committed(GROUP, "t-0", offset if offset >= 0 else None))
 
     async def coordinator(self, as_told_by: int, *, other_than: int = -1) -> int:
         """Who coordinates the group, as soon as this broker knows one."""
