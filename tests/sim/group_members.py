@@ -178,6 +178,7 @@ class ClassicMember(Member):
     async def _sync(self, link: Link, joined: JoinGroupResponse) -> bytes | None:
         """The leader's words: who they are, then each partition's owner. None: the group has moved on."""
         assignments = self._assign(joined) if joined.leader == self.member_id else ()
+        newest = self._generations.newest  # while the answer is under way, the group may go on without us
         request = SyncGroupRequest(
             group_id=self._group,
             generation_id=joined.generation_id,
@@ -190,8 +191,8 @@ class ClassicMember(Member):
             return None
         if answer.error_code:
             self._forget_if(answer.error_code)
-        if joined.generation_id < self._generations.newest:
-            raise Violation(f"{self.name} got work in generation {joined.generation_id} of {self._generations.newest}")
+        if joined.generation_id < newest:
+            raise Violation(f"{self.name} got work in generation {joined.generation_id}, when {newest} had begun")
         return answer.assignment
 
     def _assign(self, joined: JoinGroupResponse) -> tuple[SyncGroupRequestAssignment, ...]:
