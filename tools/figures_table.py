@@ -13,6 +13,8 @@ from bench.figures import ratio
 from bench.report import figure_text, ratio_text
 
 HEAD = "| row | figure | Clarion | {peers} | Clarion ÷ {first} | goal |\n|---|---|---:|{lines}---:|---|"
+RIVAL = "rival"  # a column of whoever the row names
+NAMES = {"nats": "NATS", "rabbitmq": "RabbitMQ"}
 
 
 def figures_table(rows: list[dict[str, Any]], goals: dict[tuple[str, str], str], peers: dict[str, str]) -> str:
@@ -24,13 +26,14 @@ def figures_table(rows: list[dict[str, Any]], goals: dict[tuple[str, str], str],
 
 def _lines(row: dict[str, Any], goals: dict[tuple[str, str], str], peers: list[str]) -> Iterator[str]:
     for metric in row["metrics"]:
-        ours, *theirs = [_figure(row, peer, metric) for peer in ("clarion", *peers)]
+        ours, *theirs = [_figure(row, row["rival"] if peer == RIVAL else peer, metric) for peer in ("clarion", *peers)]
         if ours is None:
             continue
         texts = [figure_text(metric, value) for value in (ours, *theirs)]
         texts.append(ratio_text(ratio(ours, theirs[0])) if theirs[0] else "")
         goal = goals.get((row["id"], metric), "")
-        yield f"| `{row['id']}` | {METRICS[metric].label} | {' | '.join(texts)} | {goal} |"
+        beside = f" beside {NAMES[row['rival']]}" if RIVAL in peers else ""
+        yield f"| `{row['id']}`{beside} | {METRICS[metric].label} | {' | '.join(texts)} | {goal} |"
 
 
 def _figure(row: dict[str, Any], peer: str, metric: str) -> float | None:
@@ -45,8 +48,10 @@ def main(paths: list[str]) -> None:
         rows |= {row["id"]: row for row in result["rows"] if "clarion" in row["peers"]}
         goals |= _goals(result["goals"])
     of_spark = [row for name, row in rows.items() if name.startswith("spark")]
-    of_brokers = [row for name, row in rows.items() if not name.startswith("spark")]
+    of_queues = [row for row in rows.values() if row["rival"] in NAMES]
+    of_brokers = [row for row in rows.values() if row not in of_spark and row not in of_queues]
     print(figures_table(of_brokers, goals, {"kafka": "Kafka", "nats": "NATS"}), end="\n\n")
+    print(figures_table(of_queues, goals, {RIVAL: "rival"}), end="\n\n")
     print(figures_table(of_spark, goals, {"kafka": "Spark's connector"}))
 
 
