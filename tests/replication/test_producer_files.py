@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from clarion.log.producer_snapshot import drop_snapshot, save_snapshot, snapshot_offsets
+from clarion.log.producer_snapshot import save_snapshot, snapshot_offsets
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.replication import Partition, Term
 from clarion.replication.producer_files import producer_entries
@@ -247,7 +247,7 @@ async def test_a_cut_behind_which_all_snapshots_lie_makes_nobody_forgotten(tmp_p
         append(partition, producer=8, sequence=sequence, size=900)
         await flush_all(bench)
     for offset in snapshot_offsets(bench.disk, partition.log.folder)[:-2]:
-        drop_snapshot(bench.disk, partition.log.folder, offset)
+        bench.disk.remove(f"{partition.log.folder}/{offset:020d}.snapshot")
     follows = Term(2, 9, (1, 2), (2,), 9)
     partition.follow(follows)
     partition.cut_where_logs_part(partition.log.epochs.latest, 2, NOW_MS)

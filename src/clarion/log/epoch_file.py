@@ -9,13 +9,13 @@ from clarion.log.checkpoints import format_epochs, load_epochs
 from clarion.log.epochs import LeaderEpochs
 from clarion.log.folder import EPOCHS, Folder
 from clarion.wire.batch import BatchHeader
-from clarion.world import event_log, replace_file
+from clarion.world import event_log
 
 log = event_log("log")
 
 
 class EpochFile:
-    __slots__ = ("_epochs", "_folder", "_headers", "_next_offset", "_saved_changes")
+    __slots__ = ("_epochs", "_folder", "_headers", "_next_offset", "_placed_changes", "_saved_changes")
 
     def __init__(
         self, folder: Folder, next_offset: Callable[[], int], headers: Callable[[], Iterable[BatchHeader]]
@@ -26,6 +26,7 @@ class EpochFile:
         self._headers = headers
         self._epochs: LeaderEpochs | None = None
         self._saved_changes = 0
+        self._placed_changes = 0  # of the state that has the file's name now; guarded by the fence
 
     @property
     def epochs(self) -> LeaderEpochs:
@@ -59,8 +60,22 @@ class EpochFile:
     def save(self) -> None:
         if not self.is_saved:
             data, changes = self.unsaved()
-            replace_file(self._folder.disk, f"{self._folder.path}/{EPOCHS}", data)
+            self.write(data, changes)
             self.mark_saved(changes)
+
+    def write(self, data: bytes, changes: int) -> None:
+        """In the loop or in the thread of a flush: an older state takes the place of no newer one."""
+        disk, fence, path = self._folder.disk, self._folder.fence, f"{self._folder.path}/{EPOCHS}"
+        beside = fence.write_beside(disk, path, data)
+        with fence.lock:
+            is_late = changes < self._placed_changes
+            if not is_late:
+                disk.rename(beside, path)
+                self._placed_changes = changes
+        if is_late:
+            fence.give_up(disk, beside)
+        else:
+            disk.sync_folder(self._folder.path)
 
     def _read_batches(self, epochs: LeaderEpochs) -> None:
         try:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from clarion.log.folder import EPOCHS, Folder, sync_files
-from clarion.log.producer_snapshot import ProducerEntry, save_snapshot
+from clarion.log.epoch_file import EpochFile
+from clarion.log.folder import Folder, sync_files
+from clarion.log.producer_snapshot import ProducerEntry, drop_older, put_snapshot
 from clarion.log.segment import Segment
 from clarion.model.ids import LogPosition
-from clarion.world import NO_DESCRIPTOR, NO_ROOM, Disk, DiskFile, event_log, replace_file
+from clarion.world import NO_DESCRIPTOR, NO_ROOM, Disk, DiskFile, event_log
 
 log = event_log("log")
 
@@ -50,6 +51,7 @@ class FlushTicket:
         "cuts",
         "end",
         "epoch_changes",
+        "epoch_file",
         "epochs",
         "error",
         "has_run",
@@ -70,6 +72,7 @@ class FlushTicket:
         self.paths: list[str] = []
         self.epochs: bytes | None = None
         self.epoch_changes = 0
+        self.epoch_file: EpochFile | None = None
         self.names: NameSync | None = None
         self.truncations = truncations  # that the log had seen: one in between makes the end meaningless
         self.error: OSError | None = None
@@ -111,20 +114,20 @@ class FlushTicket:
         if self.snapshot is None:
             return
         try:
-            folder, committed = self._folder, self._committed
-            save_snapshot(folder.disk, folder.path, self.snapshot_offset, self.snapshot, committed=committed)
-            self.is_snapshot_saved = True
+            self.is_snapshot_saved = put_snapshot(self._folder, self.snapshot_offset, self.snapshot, self.truncations)
         except OSError as error:
             if self._must_save_snapshot:
                 raise
             # The recovery point stays where it is: a start has more to read, and finds the same.
             log.warning("snapshot_not_saved", folder=self._folder.path, reason=str(error))
+        if self.is_snapshot_saved:
+            drop_older(self._folder.disk, self._folder.path, self._committed)
 
     def _save_epochs(self) -> None:
-        if self.epochs is None:
+        if self.epochs is None or self.epoch_file is None:
             return
         try:
-            replace_file(self._folder.disk, f"{self._folder.path}/{EPOCHS}", self.epochs)
+            self.epoch_file.write(self.epochs, self.epoch_changes)
         except OSError as error:
             self.may_try_again = error.errno in NO_ROOM  # the old file is still there, whole
             raise

@@ -15,7 +15,6 @@ from clarion.log.config import LogConfig
 from clarion.log.files import FileCache
 from clarion.log.flush import FlushTicket, NameSync
 from clarion.log.folder import Folder, parent_of
-from clarion.log.producer_snapshot import drop_snapshot
 from clarion.log.reading import ReadableLog
 from clarion.log.recovery import Opened
 from clarion.world import NO_DESCRIPTOR, NO_ROOM, event_log
@@ -28,11 +27,15 @@ class FlushableLog(ReadableLog):
         super().__init__(folder, config, topic_id, opened, start_offset)
         self.failed: OSError | None = None
         self.flushed = self.end
-        self.truncations = 0  # a view of before the last one is a view of another log
         self.cleaned_to = 0  # by compaction since it was opened; 0 is always safe
         self._is_new = False
         self._unsynced_paths: list[str] = []
         self._names_under_way: NameSync | None = None  # in the flush that began last
+
+    @property
+    def truncations(self) -> int:
+        """How often it was cut: a view of before the last time is a view of another log."""
+        return self._folder.fence.truncations
 
     def begin_flush(self) -> FlushTicket:
         """In the loop. Then `ticket.run()` in a thread, then `finish_flush` in the loop, if run raised nothing."""
@@ -45,6 +48,7 @@ class FlushableLog(ReadableLog):
             ticket.names = self._names_under_way = self._sync_of_names()
         if not self._epoch_file.is_saved:
             ticket.epochs, ticket.epoch_changes = self._epoch_file.unsaved()
+            ticket.epoch_file = self._epoch_file
         return ticket
 
     def finish_flush(self, ticket: FlushTicket) -> None:
@@ -64,10 +68,8 @@ class FlushableLog(ReadableLog):
             self.flushed = max(self.flushed, ticket.end)
             self._folder.files.trim()
             assert self.flushed <= self.end, "more is flushed than there is"
-        elif ticket.is_snapshot_saved:  # of producers whose last batches are gone
-            ticket.is_snapshot_saved = False
-            with self._failing():
-                drop_snapshot(self._folder.disk, self._folder.path, ticket.snapshot_offset)
+        else:
+            ticket.is_snapshot_saved = False  # the cut has removed it, or it never came to its place
 
     def flush(self) -> None:
         """All three steps at once; blocks."""

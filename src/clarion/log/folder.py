@@ -15,6 +15,7 @@ from typing import Final
 from uuid import UUID
 
 from clarion.log.config import LogConfig
+from clarion.log.fence import Fence
 from clarion.log.files import FileCache
 from clarion.world import Disk, event_log, read_file
 
@@ -36,13 +37,14 @@ class TopicIdMismatch(Exception):
 
 
 class Folder:
-    __slots__ = ("changes", "changes_synced", "config", "disk", "files", "flush_soon", "path")
+    __slots__ = ("changes", "changes_synced", "config", "disk", "fence", "files", "flush_soon", "path")
 
     def __init__(self, disk: Disk, path: str, files: FileCache, config: LogConfig) -> None:
         self.disk = disk
         self.path = path
         self.files = files
         self.config = config
+        self.fence = Fence()
         self.changes = 0  # of names in it, in this process; a sync of the folder makes them last
         self.changes_synced = 0
         self.flush_soon: Callable[[], None] = _no_flush  # asks whoever flushes this log to do it

@@ -250,7 +250,7 @@ class Log(FlushableLog):
 
         A thread may be giving a .cleaned file its next name, .swap, so they are looked for in this order.
         """
-        self.truncations += 1
+        self._folder.fence.begin_cut()
         disk = self._folder.disk
         with self._failing():
             for suffix in (".cleaned", ".swap"):

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from struct import Struct
 from typing import Final, NamedTuple
 
-from clarion.log.folder import base_offset_of, remove_if_there
+from clarion.log.folder import Folder, base_offset_of, remove_if_there
 from clarion.wire.checksum import crc32c
 from clarion.world import Disk, event_log, read_file, replace_file
 
@@ -62,14 +62,43 @@ def decode_snapshot(data: bytes) -> list[ProducerEntry]:
 def save_snapshot(
     disk: Disk, folder: str, offset: int, entries: Iterable[ProducerEntry], *, committed: int | None = None
 ) -> None:
-    """The producers as they are when everything before the offset has been written. The oldest go, but for the newest
-    of what is `committed`: all behind that may be cut yet."""
+    """The producers as they are when everything before the offset has been written. Older ones go (`drop_older`)."""
     replace_file(disk, _path(folder, offset), encode_snapshot(entries))
-    offsets = snapshot_offsets(disk, folder)
-    lasting = [one for one in offsets if committed is not None and one <= committed][-1:]
-    for old in offsets[:-_KEPT]:
-        if old not in lasting:
-            remove_if_there(disk, _path(folder, old))
+    drop_older(disk, folder, committed)
+
+
+def put_snapshot(home: Folder, offset: int, entries: Iterable[ProducerEntry], truncations: int) -> bool:
+    """The same in the thread of a flush, without dropping any. `truncations`: that the log had seen by then.
+
+    False if it has been cut since. What was taken before stays away: when the log has grown past that offset again, a
+    start would believe it, and take for written what was cut.
+    """
+    disk, fence, path = home.disk, home.fence, _path(home.path, offset)
+    beside = fence.write_beside(disk, path, encode_snapshot(entries))
+    with fence.lock:
+        is_late = truncations != fence.truncations
+        if not is_late:
+            disk.rename(beside, path)
+    if is_late:
+        fence.give_up(disk, beside)
+    else:
+        disk.sync_folder(home.path)
+    return not is_late
+
+
+def drop_older(disk: Disk, folder: str, committed: int | None = None) -> None:
+    """All but the newest, and the newest of what is `committed`: all behind that may be cut yet.
+
+    One that cannot be removed is only in the way: the next time will do.
+    """
+    try:
+        offsets = snapshot_offsets(disk, folder)
+        lasting = [one for one in offsets if committed is not None and one <= committed][-1:]
+        for old in offsets[:-_KEPT]:
+            if old not in lasting:
+                remove_if_there(disk, _path(folder, old))
+    except OSError as error:
+        log.warning("old_snapshots_stay", folder=folder, reason=str(error))
 
 
 def load_latest_snapshot(disk: Disk, folder: str, offset_max: int) -> tuple[int, list[ProducerEntry]] | None:
@@ -90,11 +119,6 @@ def drop_snapshots(disk: Disk, folder: str, above: int) -> None:
         remove_if_there(disk, _path(folder, offset))
     if behind:
         disk.sync_folder(folder)
-
-
-def drop_snapshot(disk: Disk, folder: str, offset: int) -> None:
-    remove_if_there(disk, _path(folder, offset))
-    disk.sync_folder(folder)
 
 
 def snapshot_offsets(disk: Disk, folder: str) -> list[int]:

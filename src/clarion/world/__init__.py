@@ -16,6 +16,7 @@ from clarion.world.disk import (
     make_private,
     read_file,
     replace_file,
+    write_lasting,
 )
 from clarion.world.events import EventLog, event_log
 from clarion.world.randomness import Randomness, SystemRandomness, new_session_id, new_uuid
@@ -43,4 +44,5 @@ __all__ = [
     "read_file",
     "replace_file",
     "thread_seconds",
+    "write_lasting",
 ]

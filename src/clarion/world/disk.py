@@ -108,15 +108,20 @@ def read_file(disk: Disk, path: str) -> bytes:
 def replace_file(disk: Disk, path: str, data: bytes) -> None:
     """Leave either the old content or the new one behind, whatever happens in between."""
     beside = path + ".tmp"
-    file = disk.open(beside, create=True)
+    write_lasting(disk, beside, data)
+    disk.rename(beside, path)
+    disk.sync_folder(os.path.dirname(path))
+
+
+def write_lasting(disk: Disk, path: str, data: bytes) -> None:
+    """Write a whole file. What is in it survives a power loss, its name does when the folder has been synced."""
+    file = disk.open(path, create=True)
     try:
         file.truncate(0)
         file.write([data], 0)
         file.sync()
     finally:
         file.close()
-    disk.rename(beside, path)
-    disk.sync_folder(os.path.dirname(path))
 
 
 def make_lasting_folder(disk: Disk, path: str) -> None:
