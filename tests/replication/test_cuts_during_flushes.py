@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from clarion.log.checkpoints import load_epochs
+from clarion.log.checkpoints import format_epochs, load_epochs
 from clarion.log.folder import EPOCHS
 from clarion.log.producer_snapshot import snapshot_offsets
 from clarion.replication import Partition, Term
 from clarion.wire.batch import stamp
 from clarion.wire.records import encode_batch
-from clarion.world import Disk
+from clarion.world import Disk, replace_file
 from clarion.world.disk import RealFile
 from tests.log.batches import append as append_to_log
 from tests.log.batches import open_log
@@ -156,3 +156,38 @@ async def test_a_snapshot_counts_as_saved_although_an_older_one_cannot_be_remove
     await flush_all(bench)
     assert snapshot_offsets(disk, partition.log.folder)[-1] == 4
     assert partition.recovery_point == partition.flushed_offset == 4
+
+
+@pytest.mark.parametrize("clean", [True, False])
+async def test_epochs_in_which_nothing_was_written_are_dropped_at_a_start(tmp_path: Path, clean: bool) -> None:
+    """As an earlier version, or a crash within a cut, has left them."""
+    bench = Bench(tmp_path)
+    partition = bench.partition()
+    append(partition)
+    await close(bench, partition)
+    stale = format_epochs([(3, 0), (4, 1), (5, 7)])
+    replace_file(bench.disk, f"{partition.log.folder}/{EPOCHS}", stale)
+    again = Bench(tmp_path).partition(clean=clean)
+    assert again.position.last_epoch == 3
+    await close(bench, again)
+    assert epochs_on_disk(bench.disk, again.log.folder) == [(3, 0)]
+
+
+async def test_an_empty_log_does_not_part_from_its_leaders_for_ever(tmp_path: Path) -> None:
+    """All of it was deleted; it remembers in which epoch. After an election that loses messages its leader does not."""
+    partition, leader = Bench(tmp_path).partition(), Bench(tmp_path / "leader").partition()
+    append(partition)
+    append(leader, 2)
+    partition.lead(LEADS)
+    append(partition)
+    partition.raise_start(2)
+    leader.lead(FOLLOWS)
+    append(leader)
+    partition.follow(FOLLOWS)
+    at = partition.position
+    assert at.last_epoch == 4
+    diverging = leader.diverging_epoch(at.last_epoch, at.next_offset)
+    assert diverging is not None
+    partition.cut_where_logs_part(*diverging, NOW_MS)
+    at = partition.position
+    assert leader.diverging_epoch(at.last_epoch, at.next_offset) is None

@@ -33,7 +33,10 @@ class EpochFile:
         if self._epochs is None:
             entries = load_epochs(self._folder.disk, f"{self._folder.path}/{EPOCHS}")
             self._epochs = LeaderEpochs(entries or [], self._next_offset)
-            if not entries:
+            # A crash, or an earlier version's flush, may have left a state of before a cut. By what nothing was written
+            # in, this log would part from its leader's where nothing can be cut.
+            self._epochs.truncate_to(self._next_offset())
+            if not self._epochs.entries:
                 self._read_batches(self._epochs)
         return self._epochs
 

@@ -229,6 +229,13 @@ class Log(FlushableLog):
             self._epoch_file.save()
             drop_snapshots(self._folder.disk, self.folder, above=self.next_offset)
 
+    def forget_empty_epochs(self) -> bool:
+        """Forget epochs that begin where the log ends, as one does when all is deleted; whether there was one."""
+        epochs = self.epochs
+        before = epochs.changes
+        epochs.truncate_to(self.next_offset)
+        return epochs.changes != before
+
     def restart_at(self, offset: int, now_ms: int = 0) -> None:
         """Drop everything and begin anew at the offset."""
         if self.failed is not None:

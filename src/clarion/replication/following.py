@@ -120,6 +120,8 @@ class FollowingPartition(AssignedPartition):
     def cut_where_logs_part(self, epoch: int, end_offset: int, now_ms: int) -> None:
         """The leader knows no more of this log than up to there; the next fetch compares again."""
         follower = self._followed()
+        if self.log.forget_empty_epochs():
+            return  # what the leader compared says of no message in here where it is from
         offset = follower.on_diverging(epoch, end_offset, self.log.epochs)
         committed, before = self.high_watermark.offset, self.log.next_offset
         self._cut(follower, offset, now_ms)
