@@ -149,19 +149,26 @@ async def test_a_device_that_fails_in_the_middle_of_a_reply_ends_that_connection
 
 
 class Exploding:
-    """A file whose cached read fails, as a bad sector does."""
+    """A file whose cached read fails, as a bad sector does, or by a mistake of ours."""
 
     path = "bad"
 
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
     def read_into(self, view: memoryview, position: int) -> int | None:
-        raise OSError(5, "Input/output error")
+        raise self._error
 
     def fileno(self) -> int | None:
         return None
 
 
 @pytest.mark.parametrize("length", [1_000, 1_000_000])
-async def test_whoever_makes_a_reply_ready_does_not_hear_of_the_trouble_of_sending_it(length: int) -> None:
+@pytest.mark.parametrize("error", [OSError(5, "Input/output error"), RecursionError("a mistake"), KeyError("another")])
+async def test_whoever_makes_a_reply_ready_does_not_hear_of_the_trouble_of_sending_it(
+    length: int, error: Exception
+) -> None:
+    """Nor is the client kept waiting for the rest."""
     waiting: list[PendingReply] = []
 
     def service(connection: Connection, frame: memoryview) -> PendingReply:
@@ -172,7 +179,7 @@ async def test_whoever_makes_a_reply_ready_does_not_hear_of_the_trouble_of_sendi
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(framed(b"x"))
         await until(lambda: waiting)
-        waiting[0].resolve([LENGTH.pack(length), Slice(Exploding(), 0, length)])  # must not raise
+        waiting[0].resolve([LENGTH.pack(length), Slice(Exploding(error), 0, length)])  # must not raise
         with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
             await reader.readexactly(length + 4)
         await until(lambda: not server.connections)

@@ -42,6 +42,30 @@ class TwoFaced:
         return None if self._real is None else self._real.fileno()
 
 
+class Witnessed:
+    """A file that counts how often it is read; what the kernel sends by itself does not count."""
+
+    path = "witnessed"
+
+    def __init__(self, real: DiskFile) -> None:
+        self._real = real
+        self.reads = 0
+
+    def read(self, length: int, position: int) -> bytes:
+        self.reads += 1
+        return self._real.read(length, position)
+
+    def read_into(self, view: memoryview, position: int) -> int | None:
+        self.reads += 1
+        return self._real.read_into(view, position)
+
+    def is_cached(self, length: int, position: int) -> bool:
+        return self._real.is_cached(length, position)
+
+    def fileno(self) -> int | None:
+        return self._real.fileno()
+
+
 async def answered_in_one_turn(
     part: Slice, read: Callable[[int], Awaitable[list[bytes]]], tail: bytes = b""
 ) -> list[bytes]:
@@ -131,6 +155,23 @@ async def test_readers_that_take_little_at_a_time_get_every_byte(tmp_path: Path,
     file = RealDisk().open(str(tmp_path / "log"))
     got = await answered_in_one_turn(Slice(file, position, len(content) - position), lazy_readers)
     assert all(one == content[position:] for one in got)
+
+
+async def test_a_reply_that_must_wait_a_thousand_times_for_its_reader_arrives_whole(tmp_path: Path) -> None:
+    """What is kept of its rest must not grow with every time."""
+    size = 32 * CHUNK_BYTES
+    content = bytes(range(251)) * (size // 251) + bytes(size % 251)
+    (tmp_path / "log").write_bytes(content)
+    file = Witnessed(RealDisk().open(str(tmp_path / "log")))
+
+    def service(connection: Connection, frame: memoryview) -> list[bytes | Slice]:
+        return [LENGTH.pack(size), Slice(file, 0, size)]  # type: ignore[arg-type]
+
+    async with serving(service, replace(LIMITS, send_buffer_bytes=4096)) as (_, port):
+        with await lazy_socket(port) as sock:
+            await asyncio.get_running_loop().sock_sendall(sock, framed(b"all"))
+            assert await read_exactly(sock, LENGTH.size + size) == LENGTH.pack(size) + content
+    assert file.reads > 1000, "it is read whenever the socket was full"
 
 
 async def test_a_small_chunk_leaves_with_all_of_its_reply_in_one_call(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,8 +94,9 @@ class Outbox:
         """Send the parts in order until they are gone, or the socket or the disk makes us wait."""
         try:
             self._send_parts()
-        except (OSError, AssertionError) as error:
-            # Half a reply is out. The client alone is concerned, not whoever made the reply ready.
+        except Exception as error:
+            # Half a reply is out, so whatever it was, nothing can follow. The client alone is concerned, not whoever
+            # made the reply ready; nor may it be kept waiting for the other half.
             connection = self._connection
             log.error("reply_failed", peer=connection.peer, client_id=connection.client_id, error=error)
             on_broken()
@@ -225,7 +226,7 @@ class Outbox:
         return bytes(data[sent:])
 
     def _put_back(self, part: FilePart, position: int, end: int) -> None:
-        self.parts.appendleft(RestOfFile(part, position, end - position))
+        self.parts.appendleft(RestOfFile(part.file, position, end - position))
 
     def _send_cold(self, part: FilePart, position: int, end: int) -> None:
         """The device must be asked: in a thread, so that nobody else waits for it."""

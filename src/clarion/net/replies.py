@@ -76,15 +76,15 @@ class PendingReply:
 
 
 class RestOfFile:
-    """What is left of a file part; it keeps the part, and with it the open file, alive."""
+    """What is left of a file part; it keeps the open file alive.
 
-    __slots__ = ("_part", "length", "position")
+    The file itself and not the part: what a slow reader is sent is left a thousand times, and each rest would hold the
+    one before it.
+    """
 
-    def __init__(self, part: FilePart, position: int, length: int) -> None:
-        self._part = part
+    __slots__ = ("file", "length", "position")
+
+    def __init__(self, file: DiskFile, position: int, length: int) -> None:
+        self.file = file
         self.position = position
         self.length = length
-
-    @property
-    def file(self) -> DiskFile:
-        return self._part.file
