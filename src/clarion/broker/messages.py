@@ -10,18 +10,18 @@ The same permissions are asked for, the same checks made, and what is written is
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from clarion.broker.authorizer import Operation, Principal
 from clarion.broker.preparing import WaitingBatch
 from clarion.broker.threads import in_thread
 from clarion.broker.waiting import WaitingReplies
 from clarion.cluster import Topic
-from clarion.log.batch_headers import ColdRead, read_any, read_cached
+from clarion.log.batch_headers import ColdRead, Reader, read_any, read_cached
 from clarion.log.slices import FileSlice
 from clarion.model.errors import ErrorCode, KafkaError
-from clarion.model.ids import TopicId
+from clarion.model.ids import LogPosition, TopicId
 from clarion.replication import Appended, Partition
 from clarion.wire.batch import HEADER_BYTES, read_header
 from clarion.wire.limits import WorkBudget
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from clarion.broker.broker import Broker
 
 log = event_log("broker")
+
+_Found = TypeVar("_Found")
 
 READ_BYTES_MAX: Final = 1024 * 1024  # unless told otherwise; a batch that is larger comes alone
 WRITE_TIMEOUT_MS: Final = 30_000  # as clients' request.timeout.ms
@@ -182,13 +184,23 @@ class _Commit:
 
 
 async def slices_of(partition: Partition, offset: int, bytes_max: int) -> list[FileSlice]:
-    """Found without waiting for the disk, or looked for again when a thread has read it."""
+    found = await _looked_up(partition, offset, lambda reader: partition.read(offset, bytes_max, reader=reader))
+    return found or []
+
+
+async def slices_around(partition: Partition, offset: int, bytes_max: int) -> tuple[list[FileSlice], int, LogPosition]:
+    """See `Partition.read_around`."""
+    found = await _looked_up(partition, offset, lambda reader: partition.read_around(offset, bytes_max, reader=reader))
+    return found or ([], offset, partition.high_watermark)
+
+
+async def _looked_up(partition: Partition, offset: int, look: Callable[[Reader], _Found]) -> _Found | None:
+    """Without waiting for the disk, or again when a thread has read it. None where nothing is committed."""
     for tries_left in reversed(range(_COLD_TRIES_MAX)):
         if offset >= partition.high_watermark.offset:
-            return []
-        reader = read_cached if tries_left else read_any
+            return None
         try:
-            return partition.read(offset, bytes_max, reader=reader)
+            return look(read_cached if tries_left else read_any)
         except ColdRead as cold:
             await in_thread(cold.warm_up)
         except OSError as error:

@@ -9,23 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from clarion.broker.messages import check_offset, read_all, slices_of
+from clarion.broker.batch_gaps import BATCHES_MAX, Batch, leaves_out, standing
+from clarion.broker.messages import check_offset, read_all, slices_around, slices_of
 from clarion.broker.threads import in_thread
 from clarion.log.slices import FileSlice
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.queues.acquisition import Acquired
 from clarion.replication import Partition
-from clarion.wire.batch import HEADER_BYTES, MAGIC, BatchHeader, has_good_crc, read_header
+from clarion.wire.batch import CONTROL, HEADER_BYTES, LENGTH_PREFIX_BYTES, MAGIC, BatchHeader, has_good_crc, read_header
 
 READ_BYTES_MAX: Final = 1024 * 1024  # at a time, as `max.partition.fetch.bytes`: it is for some hundred records
 _AT_ONCE_BYTES: Final = 256 * 1024  # copied in a few ten microseconds
 _WHOLE_BYTES: Final = 16 * 1024  # copied sooner than the kernel could be asked whether it has them
 _LOOK_BYTES: Final = 4 * 1024  # read with the header of a batch that may be small: the next ones may be there, too
-_BATCHES_MAX: Final = 2_000  # looked at after a read, in a few milliseconds
 
+_LENGTH_MIN: Final = HEADER_BYTES - LENGTH_PREFIX_BYTES
 _NO_END: Final = 2**63  # of offsets
-
-Batch = tuple[int, int, int, bool]
 
 
 class ReadBatches(NamedTuple):
@@ -68,7 +67,7 @@ async def read_batches(partition: Partition, offset: int, bytes_max: int) -> Rea
     """From the one that holds the offset on; CORRUPT_MESSAGE if what stands there cannot be it."""
     check_offset(partition, offset)
     slices = await slices_of(partition, offset, min(bytes_max, READ_BYTES_MAX))
-    return await _read_whole(partition, slices, _Chain(offset, partition.next_offset))
+    return await _read_whole(partition, slices, offset, bytes_max)
 
 
 async def read_headers(partition: Partition, offset: int, bytes_max: int) -> ReadBatches:
@@ -81,9 +80,8 @@ async def read_headers(partition: Partition, offset: int, bytes_max: int) -> Rea
     if sum(one.length for one in slices) > _WHOLE_BYTES and _is_cached(slices):
         chain = _Chain(offset, partition.next_offset)
         if _split_in_files(slices, chain):
-            _check(partition, slices, chain)
-            return ReadBatches(slices, chain.batches, b"")
-    return await _read_whole(partition, slices, _Chain(offset, partition.next_offset))
+            return await _certain(partition, ReadBatches(slices, chain.batches, b""), chain, offset, bytes_max)
+    return await _read_whole(partition, slices, offset, bytes_max)
 
 
 def _is_cached(slices: list[FileSlice]) -> bool:
@@ -93,13 +91,46 @@ def _is_cached(slices: list[FileSlice]) -> bool:
         return False  # whoever reads it finds it too, and says so
 
 
-async def _read_whole(partition: Partition, slices: list[FileSlice], chain: _Chain) -> ReadBatches:
+async def _read_whole(partition: Partition, slices: list[FileSlice], offset: int, bytes_max: int) -> ReadBatches:
     found = _read_at_once(slices)
     if found is None:
         found = await in_thread(lambda: read_all(partition, slices))
+    chain = _Chain(offset, partition.next_offset)
     _split(found, chain)
-    _check(partition, slices, chain)
-    return ReadBatches(slices, chain.batches, found)
+    return await _certain(partition, ReadBatches(slices, chain.batches, found), chain, offset, bytes_max)
+
+
+async def _certain(partition: Partition, read: ReadBatches, chain: _Chain, offset: int, bytes_max: int) -> ReadBatches:
+    """As it was read, if all of it follows from the first one, and that one begins where it was looked for. Else what
+    there is evidence for: who reads on is not told of records that are there that they are not."""
+    if read.slices and not (chain.is_certain or (chain.is_alone and await _is_followed(partition, read))):
+        read = await _read_with_evidence(partition, offset, bytes_max)
+    _check(partition, read)
+    return read
+
+
+async def _is_followed(partition: Partition, read: ReadBatches) -> bool:
+    """Whether a batch that is alone in its read ends where the next one begins, as far as that is known at once."""
+    if read.next >= partition.high_watermark.offset:
+        return read.next == partition.high_watermark.offset
+    last = cut(read.slices, 0, read.batches[0][2])[-1]
+    behind = _seen(last, last.length, HEADER_BYTES)
+    if not behind:  # it may be the last of its file
+        following = await slices_of(partition, read.next, HEADER_BYTES)
+        if following and following[0].position == 0 and following[0].file.path != last.file.path:
+            behind = _seen(following[0], 0, HEADER_BYTES)
+    return bool(behind) and read_header(behind).base_offset == read.next
+
+
+async def _read_with_evidence(partition: Partition, offset: int, bytes_max: int) -> ReadBatches:
+    slices, floor, end = await slices_around(partition, offset, min(bytes_max, READ_BYTES_MAX))
+
+    def read() -> ReadBatches:
+        found = read_all(partition, slices)
+        begins, batches = standing(found, floor, offset, end.offset)
+        return ReadBatches(cut(slices, begins, len(found)), batches, found[begins:])
+
+    return await in_thread(read)
 
 
 class _Chain:
@@ -107,27 +138,35 @@ class _Chain:
     has spoiled would be to pass over records that are there: the first that cannot stand where it does ends it. The
     rest of a header is under the batch's checksum, which is compared where it claims to lack records."""
 
-    __slots__ = ("_begins_from", "_end", "_follows_gap", "batches", "offset")
+    __slots__ = ("_end", "_floor", "_has_gap", "_next", "batches")
 
     def __init__(self, offset: int, end: int) -> None:
         """`offset`: which the first has, or which is in no batch; `end`: of the log, which none reaches."""
         self.batches: list[Batch] = []
-        self.offset = offset  # of the next record, where compaction has left no gap
-        self._begins_from = 0
+        self._next = offset
+        self._floor = 0  # before it none begins
         self._end = end
-        self._follows_gap = False  # the last one does
+        self._has_gap = False
+
+    @property
+    def is_certain(self) -> bool:
+        """Each begins where the one before it ends: of two that agree none is wrong alone."""
+        return len(self.batches) > 1 and not self._has_gap
+
+    @property
+    def is_alone(self) -> bool:
+        """No other says that it ends where it says."""
+        return len(self.batches) == 1 and not self._has_gap
 
     def add(self, header: BatchHeader, ends: int) -> bool:
-        first, last = header.base_offset, header.last_offset
-        if header.magic != MAGIC or header.size_bytes < HEADER_BYTES or header.record_count < 0:
+        first, length, _, magic, _, attributes, delta, _, _, _, _, _, count = header
+        last = first + delta
+        if magic != MAGIC or length < _LENGTH_MIN or count < 0 or not self._floor <= first <= last < self._end:
             return False
-        if not (self._begins_from <= first <= last < self._end and self.offset <= last):
-            if self._follows_gap and first < self._begins_from:
-                self.batches.pop()  # there is no gap: it says itself to be further on than what is behind it
-            return False
-        self._follows_gap = first > self.offset
-        self._begins_from = self.offset = last + 1
-        self.batches.append((first, last, ends, header.is_control or header.record_count == 0))
+        if first != self._next and (self.batches or not first < self._next <= last):
+            self._has_gap = True
+        self._floor = self._next = last + 1
+        self.batches.append((first, last, ends, count == 0 or bool(attributes & CONTROL)))
         return True
 
     def take_back(self) -> None:
@@ -135,15 +174,10 @@ class _Chain:
         self.batches.pop()
 
 
-def _leaves_out(header: BatchHeader) -> bool:
-    """Whether it says to have nothing for readers at some of its offsets: a marker, or what compaction has left."""
-    return header.is_control or header.record_count != header.last_offset_delta + 1
-
-
-def _check(partition: Partition, slices: list[FileSlice], chain: _Chain) -> None:
+def _check(partition: Partition, read: ReadBatches) -> None:
     """Where the log has something, there is a batch."""
-    if slices and not chain.batches:
-        reason = f"{slices[0].file.path} is damaged at byte {slices[0].position}, or soon after it"
+    if read.slices and not read.batches:
+        reason = f"{read.slices[0].file.path} is damaged at byte {read.slices[0].position}, or soon after it"
         if partition.is_leader:  # else it may have been cut meanwhile
             partition.note_damage(reason)
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, reason)
@@ -174,12 +208,12 @@ def split(found: bytes) -> list[Batch]:
 
 def _split(found: bytes, chain: _Chain) -> None:
     at = 0
-    while len(found) - at >= HEADER_BYTES and len(chain.batches) < _BATCHES_MAX:
+    while len(found) - at >= HEADER_BYTES and len(chain.batches) < BATCHES_MAX:
         header = read_header(found, at)
         begins, at = at, at + header.size_bytes
         if at > len(found) or not chain.add(header, at):
             break  # cut off by the limit, or damaged
-        if _leaves_out(header) and not has_good_crc(memoryview(found)[begins:at], header):
+        if leaves_out(header) and not has_good_crc(memoryview(found)[begins:at], header):
             chain.take_back()
             break
 
@@ -190,7 +224,7 @@ def _split_in_files(slices: list[FileSlice], chain: _Chain) -> bool:
     for one in slices:
         at, seen, seen_from = 0, b"", 0
         look_bytes = _LOOK_BYTES
-        while one.length - at >= HEADER_BYTES and len(chain.batches) < _BATCHES_MAX:
+        while one.length - at >= HEADER_BYTES and len(chain.batches) < BATCHES_MAX:
             if at + HEADER_BYTES > seen_from + len(seen):
                 seen, seen_from = _seen(one, at, min(look_bytes, one.length - at)), at
                 if len(seen) < HEADER_BYTES:
@@ -199,7 +233,7 @@ def _split_in_files(slices: list[FileSlice], chain: _Chain) -> bool:
             at += header.size_bytes
             if at > one.length or not chain.add(header, begins + at):
                 return True  # cut off by the limit, or damaged
-            if _leaves_out(header):
+            if leaves_out(header):
                 first = at - header.size_bytes
                 is_whole = at <= seen_from + len(seen)
                 batch = seen[first - seen_from : at - seen_from] if is_whole else _seen(one, first, header.size_bytes)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from typing import Final
 from uuid import UUID
 
 from clarion.log.batch_headers import SWEEP_BYTES, DamagedSegment, Reader, read_any
@@ -21,10 +22,12 @@ from clarion.log.slices import FileSlice
 from clarion.log.times import TimeSearch, copies_for_a_thread
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import LogPosition
-from clarion.wire.batch import BatchHeader
+from clarion.wire.batch import HEADER_BYTES, BatchHeader
 from clarion.world import event_log
 
 log = event_log("log")
+
+_BATCHES_BEFORE: Final = 2  # the one that a gap may follow, and one that says where that one begins
 
 
 class ReadableLog:
@@ -117,6 +120,46 @@ class ReadableLog:
                 break
         return slices
 
+    def read_around(
+        self, offset: int, max_bytes: int, limit: LogPosition, *, reader: Reader = read_any
+    ) -> tuple[list[FileSlice], int]:
+        """The same, for who wants to see whether the batch that is found stands where it should: from at least two
+        batches before it, where there are so many, to the header behind it at least. Neighbours are found by their
+        places in the files, whatever offsets their headers tell. Also an offset before which none of them begins."""
+        segments = self.segments
+        try:
+            number, position, size = self._place_of(segments, offset, limit, reader)
+        except DamagedSegment as damage:
+            self.note_damage(str(damage))
+            raise
+        if number < 0:
+            return [], offset
+        first, start = _before(segments, number, position, reader)
+        left = max(max_bytes, size) + HEADER_BYTES + position - start
+        left += sum(one.size for one in segments[first:number])
+        slices: list[FileSlice] = []
+        for segment in segments[first:]:
+            stop = min(end_in(segment, limit), start + left)
+            if stop > start:
+                slices.append(FileSlice(segment.handle(), start, stop - start))
+                left -= stop - start
+            start = 0
+            if left <= 0:
+                break
+        return slices, segments[first].base_offset
+
+    def _place_of(
+        self, segments: list[Segment], offset: int, limit: LogPosition, reader: Reader
+    ) -> tuple[int, int, int]:
+        """The segment's number, and position and size in it of the first batch that reaches the offset; -1 if none."""
+        skipped = len(segments) - len(list(self._segments.from_offset(offset)))
+        for number in range(skipped, len(segments)):
+            segments[number].warm_index(reader)
+            found = segments[number].find(offset, end_in(segments[number], limit), reader)
+            if found is not None:
+                return number, *found
+        return -1, 0, 0
+
     def note_damage(self, reason: str) -> None:
         if not self.damage:
             self.damage = reason
@@ -171,6 +214,19 @@ class ReadableLog:
     def search_times(self, limit: LogPosition) -> TimeSearch:
         """In the loop, for a search in a thread."""
         return TimeSearch(self._segments.from_offset(self.start_offset), self.start_offset, limit)
+
+
+def _before(segments: list[Segment], number: int, position: int, reader: Reader) -> tuple[int, int]:
+    """Where one begins that is at least two batches before this place: segment's number, position."""
+    for _ in range(_BATCHES_BEFORE):
+        if not position:
+            if number <= 0:
+                break
+            number -= 1
+            position = segments[number].size
+        segments[number].warm_index(reader)
+        position = segments[number].index.boundary_before(position - 1)
+    return number, position
 
 
 def _whole_batches(segments: list[Segment], from_offset: int, end: LogPosition) -> Iterator[bytes]:

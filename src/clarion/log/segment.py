@@ -126,8 +126,7 @@ class Segment:
 
         `whole_first`: the first batch is part of it however large it is.
         """
-        if self._index is None:
-            self._load_index(read)
+        self.warm_index(read)
         found = self.find(offset, end, read)
         if found is None:
             return None
@@ -159,6 +158,10 @@ class Segment:
         return entry[1] if entry else 0
 
     # Indexes
+
+    def warm_index(self, read: Reader) -> None:
+        if self._index is None:
+            self._load_index(read)
 
     def _load_index(self, read: Reader) -> None:
         """If there is one to be believed; else `index` makes it again."""

@@ -95,6 +95,13 @@ class ReadablePartition:
             offset, max_bytes, self.high_watermark, at_least_one_batch=at_least_one_batch, reader=reader
         )
 
+    def read_around(
+        self, offset: int, max_bytes: int, *, reader: Reader = read_any
+    ) -> tuple[list[FileSlice], int, LogPosition]:
+        """See `Log.read_around`; and where what is committed ends by now."""
+        slices, floor = self.log.read_around(offset, max_bytes, self.high_watermark, reader=reader)
+        return slices, floor, self.high_watermark
+
     def batches(self) -> Iterator[bytes]:
         """All that is in the log. To be asked for in the loop; a thread may go through them."""
         return self.log.batches(self.log.start_offset)
