@@ -87,6 +87,49 @@ async def test_a_tombstone_does_not_go_in_a_run_during_which_a_replica_is_added(
         assert (b"k", None) in records_of(pair, pair.leader)
 
 
+async def test_a_replica_that_leaves_and_comes_back_in_every_run_does_not_keep_a_log_from_being_cleaned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with two_replicas(tmp_path, in_sync=(1, FOLLOWER), **COMPACTED, segment_bytes="1024") as pair:
+        pair.follow()
+        for number in range(40):
+            await write(pair, b"%d" % (number % 3), bytes(400))
+        sealed = pair.leader.end.segment
+        pair.leader.flush_soon()
+        await settle(pair.node)
+        async with halfway_through_compaction(pair.node.server.housekeeping, monkeypatch, batches=1):
+            pair.begin_term(in_sync=(1,))
+        assert pair.leader.cleaned_to == sealed
+        assert len(records_of(pair, pair.leader)) < 10
+
+
+async def test_a_replica_that_leaves_in_a_run_keeps_tombstones_there_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with two_replicas(tmp_path, in_sync=(1, FOLLOWER), **COMPACTED, segment_bytes="1024") as pair:
+        pair.follow()
+        for key in (b"a", b"b"):
+            await write(pair, key, None)
+            await write(pair, b"wide-" + key, bytes(700))  # so that the two stay in files of their own
+        await compact(pair, runs=1)
+        await write(pair, b"filler", b"latest")
+        pair.leader.roll(NOW_MS)
+        pair.leader.flush_soon()
+        await settle(pair.node)
+        tombstones = [(b"a", None), (b"b", None)]
+        assert [one for one in records_of(pair, pair.leader) if one in tombstones] == tombstones
+        async with halfway_through_compaction(pair.node.server.housekeeping, monkeypatch):
+            pair.begin_term(in_sync=(1,))
+        assert [one for one in records_of(pair, pair.leader) if one[1] != bytes(700)] == [
+            *tombstones,
+            (b"filler", b"latest"),
+        ]
+        assert pair.leader.cleaned_to == pair.leader.end.segment
+        pair.begin_term(in_sync=(1, FOLLOWER))
+        await pair.node.server.housekeeping.compact()
+        assert not {*tombstones} & {*records_of(pair, pair.leader)}, "their time was over"
+
+
 def begin_anew(pair: Pair, **changes: Any) -> None:
     """An election that loses messages: the log that led follows now, and has nothing that its leader has."""
     now = pair.agreement.states[-1]

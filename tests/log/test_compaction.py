@@ -4,8 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clarion.log.compaction import plan_compaction
+from clarion.log.compaction import CompactionResult, compact, plan_compaction
 from clarion.log.key_map import SLOT_BYTES
+from clarion.log.swap import Swap
+from clarion.log.tombstones import Tombstones
 from clarion.log.views import view_of
 from clarion.model.setting_kinds import LONG_MAX
 from clarion.wire.batch import HAS_DELETE_HORIZON
@@ -154,6 +156,29 @@ def test_the_grace_counts_from_the_first_cleaning_not_from_each(log):
         assert contents(log) == ["0:a"]
     clean(log, GRACE, NOW + HOUR)
     assert contents(log) == []
+
+
+def test_what_is_refused_because_it_lacks_tombstones_comes_again_with_them(log):
+    """A replica has left meanwhile. Older values go all the same, and the run comes to its end."""
+    at_once = topic(cleanup_policy="compact", delete_retention_ms=0)
+    write(log, "a", "b=1")
+    clean(log, at_once, NOW)
+    write(log, "b=2")
+    view = view_of(log)
+    plan = plan_compaction(view, at_once, NOW, first_dirty=2, limit=log.end)
+    result, tombstones = CompactionResult(2), Tombstones()
+    rewritten = compact(view, plan, at_once, NOW, result, tombstones=tombstones)
+    refused = next(rewritten)
+    assert refused.lacks_tombstones
+    tombstones.refuse()
+    Swap(log, view, refused).withdraw()
+    for cleaned in rewritten:
+        assert not cleaned.lacks_tombstones
+        assert swap_in(log, view, cleaned)
+    assert contents(log) == ["0:a", "2:b=2"]
+    assert (result.is_done, result.records_dropped, result.next_horizon_ms) == (True, 1, NOW)
+    clean(log, at_once, NOW, first_dirty=3)
+    assert contents(log) == ["2:b=2"]
 
 
 def test_a_tombstone_that_the_map_did_not_reach_gets_no_horizon_yet(log):
@@ -306,8 +331,6 @@ def test_a_dirty_mark_that_cannot_be_is_forgotten(log):
 
 
 def test_a_log_that_moved_on_meanwhile_is_left_alone(log, tmp_path):
-    from clarion.log.compaction import CompactionResult, compact
-
     write(log, "a=1")
     write(log, "a=2")
     view = view_of(log)

@@ -8,7 +8,7 @@ goes wrong in one partition (a damaged segment, a full disk) is put off there, a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -21,6 +21,7 @@ from clarion.log.cleaned import CleanedSegment
 from clarion.log.compaction import CompactionResult, compact, let_others_run, plan_compaction
 from clarion.log.folder import remove_if_there
 from clarion.log.retention import RetentionPlan, is_worth_trimming, trim_first
+from clarion.log.tombstones import Tombstones
 from clarion.log.views import LogView
 from clarion.model.errors import KafkaError
 from clarion.model.ids import TopicId, TopicPartition
@@ -265,6 +266,7 @@ class Cleaner:
         if not plan.reason or not self._is_flushed(partition, plan.uncleanable):
             return
         result = CompactionResult(next_dirty=plan.first_dirty, unreadable=state.unreadable)
+        tombstones = Tombstones(may_go=drops_tombstones)
         rewritten = compact(
             view,
             plan,
@@ -272,26 +274,28 @@ class Cleaner:
             now_ms,
             result,
             keep_last_offsets=partition.producers.last_offsets(),
-            drops_tombstones=drops_tombstones,
+            tombstones=tombstones,
             give_way=partial(self._give_way, partition),
         )
-        if await self._swap_all(partition, view, rewritten, drops_tombstones) and result.is_done:
+        if await self._swap_all(partition, view, rewritten, tombstones) and result.is_done:
             partition.note_cleaned(view, result.next_dirty)
             state.next_horizon_ms = result.next_horizon_ms
             self.compaction_saved_bytes_total += max(0, result.bytes_read - result.bytes_written)
             log.info("compacted", partition=partition.tp, why=plan.reason, dropped=result.records_dropped)
 
     async def _swap_all(
-        self, partition: Partition, view: LogView, rewritten: Iterator[CleanedSegment], drops_tombstones: bool
+        self, partition: Partition, view: LogView, rewritten: Iterator[CleanedSegment], tombstones: Tombstones
     ) -> bool:
-        """False if the log has moved on meanwhile, or a replica was added that is now filled from it; the next look
-        begins anew then."""
+        """False if the log has moved on meanwhile; the next look begins anew then. Who leaves the in-sync set, or is
+        added, costs no more than what was dropped for good in one segment: the run goes on."""
         while (cleaned := await in_thread(partial(next, rewritten, None))) is not None:
             if not self._is_alive(partition):
                 return False
-            may_drop = partition.is_fully_in_sync or not drops_tombstones
-            if not await self._swap(partition, view, cleaned, is_wanted=partition.settings.is_compacted and may_drop):
-                return False
+            may_take = partial(_may_take, partition, cleaned, tombstones)
+            if not await self._swap(partition, view, cleaned, may_take):
+                if not cleaned.lacks_tombstones or tombstones.may_go:
+                    return False
+                tombstones.refuse()
         return True
 
     def _give_way(self, partition: Partition) -> None:
@@ -311,17 +315,17 @@ class Cleaner:
     # Both
 
     async def _swap(
-        self, partition: Partition, view: LogView, cleaned: CleanedSegment, *, is_wanted: bool = True
+        self, partition: Partition, view: LogView, cleaned: CleanedSegment, may_take: Callable[[], bool] = lambda: True
     ) -> bool:
-        """False if it came to nothing."""
+        """False if it came to nothing. `may_take` is asked once more when the disk has been waited for."""
         swap = partition.swap(view, cleaned)
-        if is_wanted and self._is_alive(partition) and swap.is_possible:
+        if may_take() and self._is_alive(partition) and swap.is_possible:
             try:
                 await in_thread(swap.announce)
             except OSError as error:
                 swap.fail_to_announce(error)
                 raise
-            if self._is_alive(partition) and swap.take():
+            if may_take() and self._is_alive(partition) and swap.take():
                 await in_thread(swap.sync)
                 swap.finish()
                 return True
@@ -361,6 +365,13 @@ class Cleaner:
     @staticmethod
     def _is_alive(partition: Partition) -> bool:
         return not partition.is_gone and partition.failure is None
+
+
+def _may_take(partition: Partition, cleaned: CleanedSegment, tombstones: Tombstones) -> bool:
+    """Not what lacks tombstones that a replica has not heard of, which may be added at any moment."""
+    if not partition.is_fully_in_sync:
+        tombstones.keep()
+    return partition.settings.is_compacted and (tombstones.may_go or not cleaned.lacks_tombstones)
 
 
 def _remove(disk: Disk, paths: list[str]) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from clarion.log.key_map import KeyMap
+from clarion.log.tombstones import Tombstones
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.wire.batch import COMPRESSION_MASK, HAS_DELETE_HORIZON, LOG_APPEND_TIME, BatchHeader
 from clarion.wire.limits import WorkBudget
@@ -48,6 +49,15 @@ def unpacked_bytes_max(size: int) -> int:
     return min(max(_UNPACKED_BYTES_MIN, _UNPACKED_PER_BYTE * size), DECOMPRESSED_BYTES_MAX)
 
 
+class FilterState(NamedTuple):
+    """What a filter has made of the batches up to one."""
+
+    has_unjudged: bool
+    records_dropped: int
+    tombstones_dropped: int
+    next_horizon_ms: int | None
+
+
 class BatchFilter:
     def __init__(
         self,
@@ -58,19 +68,28 @@ class BatchFilter:
         now_ms: int,
         delete_retention_ms: int,
         keep_last_offsets: frozenset[int],
-        drops_tombstones: bool = True,
+        tombstones: Tombstones,
     ) -> None:
-        """`reach`: the first offset that the map knows nothing about."""
+        """`reach`: the first offset that the map knows nothing about. `tombstones` is asked for every batch."""
         self._keys = keys
         self._reach = reach
         self._start_offset = start_offset
         self._now_ms = now_ms
         self._horizon_ms = min(now_ms + delete_retention_ms, _TIME_MAX)
         self._keep_last_offsets = keep_last_offsets
-        self._drops_tombstones = drops_tombstones
+        self._tombstones = tombstones
         self._has_unjudged = False
         self.records_dropped = 0
+        self.tombstones_dropped = 0  # whose time was over
         self.next_horizon_ms: int | None = None
+
+    @property
+    def standing(self) -> FilterState:
+        return FilterState(self._has_unjudged, self.records_dropped, self.tombstones_dropped, self.next_horizon_ms)
+
+    def go_back_to(self, standing: FilterState) -> None:
+        """What came since then comes once more."""
+        self._has_unjudged, self.records_dropped, self.tombstones_dropped, self.next_horizon_ms = standing
 
     def apply(self, header: BatchHeader, batch: memoryview, *, is_last: bool) -> memoryview | bytearray | None:
         """What stays: `batch` itself where nothing changes, None where nothing stays. KafkaError if it cannot be read.
@@ -107,14 +126,16 @@ class BatchFilter:
         """Records that the map cannot judge, and of the others the newest of their key, unless it deletes the key."""
         last_offset_of, base = self._keys.get, header.base_offset
         reach = self._reach - base
-        keeps_tombstones = self._has_unjudged or not self._drops_tombstones or not self._is_past_horizon(header)
-        return [
+        newest = [
             span
             for span in spans
-            if (key := span[5]) is None
-            or span[4] >= reach
-            or (last_offset_of(key) <= base + span[4] and (span[6] >= 0 or keeps_tombstones))
+            if (key := span[5]) is None or span[4] >= reach or last_offset_of(key) <= base + span[4]
         ]
+        if self._has_unjudged or not self._tombstones.may_go or not self._is_past_horizon(header):
+            return newest
+        kept = [span for span in newest if span[6] >= 0 or span[5] is None or span[4] >= reach]
+        self.tombstones_dropped += len(newest) - len(kept)
+        return kept
 
     def _is_past_horizon(self, header: BatchHeader) -> bool:
         return bool(header.attributes & HAS_DELETE_HORIZON) and header.base_timestamp <= self._now_ms

@@ -23,6 +23,7 @@ class CleanedSegment(NamedTuple):
     base_offset: int
     size: int
     replaces: tuple[int, ...]
+    lacks_tombstones: bool = False  # that the replaced ones have: it waits while a replica may need them
 
 
 class CleanedFile:
@@ -53,7 +54,7 @@ class CleanedFile:
         self._builder.add(header.last_offset, self.size, size, header.max_timestamp)
         self.size += size
 
-    def finish(self, replaced_bases: Sequence[int]) -> CleanedSegment:
+    def finish(self, replaced_bases: Sequence[int], *, lacks_tombstones: bool = False) -> CleanedSegment:
         """Write the indexes and sync everything."""
         self._builder.seal()
         self._file.sync()
@@ -61,4 +62,4 @@ class CleanedFile:
         write_whole(self._disk, self._paths[TIME_INDEX], self._builder.times.entries)
         sync_files(self._disk, [self._paths[INDEX], self._paths[TIME_INDEX]])
         self._is_finished = True
-        return CleanedSegment(self.base_offset, self.size, tuple(replaced_bases))
+        return CleanedSegment(self.base_offset, self.size, tuple(replaced_bases), lacks_tombstones)

@@ -39,6 +39,7 @@ from clarion.log.batch_filter import BatchFilter, is_opaque, read_spans
 from clarion.log.batch_headers import LOOK_BYTES
 from clarion.log.cleaned import CleanedFile, CleanedSegment
 from clarion.log.key_map import SLOT_BYTES, KeyMap
+from clarion.log.tombstones import Tombstones
 from clarion.log.views import LogView, SegmentView, appended_ms, batches_of, headers_of
 from clarion.model.errors import KafkaError
 from clarion.model.ids import LogPosition
@@ -161,17 +162,19 @@ def compact(
     result: CompactionResult,
     *,
     keep_last_offsets: Collection[int] = frozenset(),
-    drops_tombstones: bool = True,
+    tombstones: Tombstones | None = None,
     map_bytes_max: int = MAP_BYTES_MAX,
     give_way: Callable[[], None] = let_others_run,
 ) -> Iterator[CleanedSegment]:
     """Rewrite group after group of segments. Each one that is yielded must be swapped in before the next is asked for.
 
-    `keep_last_offsets`: the last offsets of batches by which living producers are remembered. `drops_tombstones`: not
-    while the clock cannot be trusted, however long their time seems to be over, nor while a replica may lack them. An
-    OSError or DamagedSegment ends the run; what was swapped in until then is sound. `give_way` is called for every
-    batch: without it the thread would keep the interpreter's lock for milliseconds, and the loop waiting.
+    `keep_last_offsets`: the last offsets of batches by which living producers are remembered. `tombstones`: they stay
+    while the clock cannot be trusted, however long their time seems to be over, and while a replica may lack them; what
+    was yielded and is refused because of that comes once more, with them. An OSError or DamagedSegment ends the run;
+    what was swapped in until then is sound. `give_way` is called for every batch: without it the thread would keep the
+    interpreter's lock for milliseconds, and the loop waiting.
     """
+    tombstones = tombstones or Tombstones()
     keys, reach = _map_keys(view.disk, plan, map_bytes_max, result, give_way)
     filter = BatchFilter(
         keys=keys,
@@ -180,13 +183,21 @@ def compact(
         now_ms=now_ms,
         delete_retention_ms=settings.delete_retention_ms,
         keep_last_offsets=frozenset(keep_last_offsets),
-        drops_tombstones=drops_tombstones,
+        tombstones=tombstones,
     )
     affected = [one for one in plan.segments if one.base_offset < reach]
     for group in _groups(affected, settings.segment_bytes):
+        before, read, written = filter.standing, result.bytes_read, result.bytes_written
         cleaned = _rewrite(view, group, filter, result, give_way)
         if cleaned is not None:
             yield cleaned
+        if tombstones.take_refusal():
+            # To pass the group over would leave older values, for which the next run does not look.
+            filter.go_back_to(before)
+            result.bytes_read, result.bytes_written = read, written
+            cleaned = _rewrite(view, group, filter, result, give_way)
+            if cleaned is not None:
+                yield cleaned
     result.records_dropped = filter.records_dropped
     result.next_horizon_ms = filter.next_horizon_ms
     result.next_dirty = reach
@@ -261,7 +272,7 @@ def _rewrite(
 ) -> CleanedSegment | None:
     """The group as one new file; None if it would be the same as before."""
     is_changed = len(group) > 1
-    home = view.home
+    home, tombstones_before = view.home, filter.tombstones_dropped
     with CleanedFile(home.disk, home.path, group[0].base_offset, home.index_interval_bytes) as cleaned:
         for segment in group:
             position = 0
@@ -277,7 +288,8 @@ def _rewrite(
         if not is_changed:
             return None
         result.bytes_written += cleaned.size
-        return cleaned.finish([one.base_offset for one in group])
+        lacks_tombstones = filter.tombstones_dropped > tombstones_before
+        return cleaned.finish([one.base_offset for one in group], lacks_tombstones=lacks_tombstones)
 
 
 def _filtered(
