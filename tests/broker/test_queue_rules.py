@@ -190,7 +190,7 @@ async def test_a_record_whose_dead_letter_cannot_be_written_stays_and_is_not_los
         await subscribe(node)
         consumer = await joined(node)
         assert await consumer.fetch() == {}
-        assert share_of(node).has_given_up
+        assert share_of(node).given_up_count
         await node.broker.configure_topic(LETTERS, lambda _: {})
         await until(lambda: share_of(node).start_offset == 2)
         (letter,) = await content(node, LETTERS)

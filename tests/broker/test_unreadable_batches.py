@@ -6,9 +6,10 @@ from pathlib import Path
 from struct import pack
 from uuid import uuid4
 
+import pytest
 from crc32c import crc32c
 
-from clarion.broker import messages
+from clarion.broker import dead_letters, messages
 from clarion.broker.authorizer import ANONYMOUS
 from clarion.broker.queues import Settlement
 from clarion.client.held_partition import HeldPartition
@@ -22,6 +23,7 @@ from tests.broker.harness import Node, running, until
 from tests.broker.queue_words import content, subscribe, texts, write
 from tests.broker.share_words import QUICK
 from tests.broker.test_queues import leaders, pull, settle
+from tests.broker.test_share_batches import LENGTH_AT
 
 CRC_AT, COVERED_AT, CONTENT_AT = 17, 21, 70
 
@@ -34,12 +36,14 @@ def unreadable(now_ms: int, count: int = 3) -> bytearray:
     return batch
 
 
-def turn_a_bit(path: Path) -> None:
-    """Of the first record; or back again."""
+def turn_a_bit(path: Path, at: int = CONTENT_AT + 20) -> None:
+    """Of the first record, or the first header; or back again."""
     (log,) = path.glob("**/t-0/*.log")
-    content = bytearray(log.read_bytes())
-    content[CONTENT_AT + 20] ^= 1
-    log.write_bytes(content)
+    with log.open("r+b") as file:
+        file.seek(at)
+        (byte,) = file.read(1)
+        file.seek(at)
+        file.write(bytes([byte ^ 1]))
 
 
 async def write_unreadable(node: Node, count: int = 3) -> bytes:
@@ -87,6 +91,66 @@ async def test_what_the_disk_has_spoiled_waits_until_it_is_mended(tmp_path: Path
         (mended,) = await pull(node, wait_ms=60_000)
         assert (mended.value, mended.deliveries) == (b"spoiled" * 20, 1)
         assert "g.dead-letters" not in node.broker.image.topics
+
+
+async def test_the_order_of_keys_does_not_stop_at_what_the_disk_has_spoiled(tmp_path: Path) -> None:
+    """After a start the keys are learnt of what was delivered before."""
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic("t", 1)
+        await subscribe(node, per_key_order=True)
+        for key in (b"a", b"b", b"b", b"c"):
+            await write(node, (key, key * 100))
+        assert [one.offset for one in await pull(node, wait_ms=60_000, count=2)] == [0, 1]
+    turn_a_bit(tmp_path)
+    async with running(tmp_path, **QUICK) as node:
+        found = await pull(node, wait_ms=60_000)
+        assert [(one.offset, one.deliveries) for one in found] == [(1, 2), (3, 1)]
+        await settle(node, Settlement(found[0].receipt, "ack"))
+        assert [one.offset for one in await pull(node, wait_ms=60_000)] == [2]
+        turn_a_bit(tmp_path)
+        (leader,) = leaders(node)
+        leader.share.expire(leader._now_ms() + 61_000)
+        assert 0 in [one.offset for one in await pull(node, wait_ms=60_000)]
+
+
+@pytest.mark.parametrize("spoiled", ["record", "header"])
+async def test_dead_letters_do_not_wait_for_the_one_that_the_disk_has_spoiled(
+    tmp_path: Path, spoiled: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_letters, "DAMAGED_MS", 2_000)
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic("t", 1)
+        await subscribe(node, window=5)
+        for number in range(20):
+            await write(node, (None, b"%02d" % number + b"v" * 200))
+
+        def turn() -> None:
+            if spoiled == "record":
+                turn_a_bit(tmp_path)
+            else:
+                turn_a_bit(tmp_path, at=LENGTH_AT + 3)
+
+        found = await pull(node, wait_ms=60_000)
+        turn()
+        await settle(node, *(Settlement(one.receipt, "reject") for one in found))
+        seen = [one.offset for one in found]
+        while len(seen) < 20 and (found := await pull(node, wait_ms=5_000)):
+            seen += [one.offset for one in found]
+            await settle(node, *(Settlement(one.receipt, "reject") for one in found))
+        (leader,) = leaders(node)
+        if spoiled == "record":
+            assert seen == list(range(20)), "the queue has stopped"
+            await until(lambda: leader.share.given_up_count == 1)
+            letters = await content(node, "g.dead-letters")
+            assert [int((one.value or b"")[:2]) for one in letters] == list(range(1, 20))
+        turn()
+        while len(seen) < 20:
+            found = await pull(node, wait_ms=5_000)
+            seen += [one.offset for one in found]
+            await settle(node, *(Settlement(one.receipt, "reject") for one in found))
+        await until(lambda: leader.share.start_offset == 20)
+        letters = await content(node, "g.dead-letters")
+        assert sorted(int((one.value or b"")[:2]) for one in letters) == list(range(20))
 
 
 def test_the_client_hands_out_what_is_around_it() -> None:

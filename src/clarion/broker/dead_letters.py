@@ -15,11 +15,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from clarion.broker.relaying import Write, writing_to
-from clarion.broker.share_records import records_at
+from clarion.broker.share_records import DAMAGED_MS, records_at
 from clarion.broker.threads import in_thread
 from clarion.cluster import Topic
 from clarion.model.errors import ErrorCode, KafkaError
-from clarion.queues.runs import RecordRun
+from clarion.queues.runs import RecordRun, outside
 from clarion.wire.batch import HEADER_BYTES
 from clarion.wire.compression import Codec
 from clarion.wire.records import NewRecord, Record, encode_batch
@@ -100,24 +100,35 @@ class DeadLetters:
         self._leader = leader
         self._is_writing = False
         self._failures = Repeats(lines_max=1, seconds=60.0)
+        self._spoiled: list[tuple[int, int]] = []  # what the disk has spoiled: it waits, and nothing else for it
+        self._spoiled_count = 0
+        self._again: asyncio.Handle | None = None  # when it is looked at again
 
     def look(self) -> None:
         """To be called after every change."""
-        if not self._is_writing and self._leader.share.has_given_up:
+        if not self._is_writing and self._has_due:
             self._is_writing = True
             self._broker.turns.start(self._write_all(), lambda: None)
+
+    def stop(self) -> None:
+        if self._again is not None:
+            self._again.cancel()
+
+    @property
+    def _has_due(self) -> bool:
+        return self._leader.share.given_up_count > self._spoiled_count
 
     async def _write_all(self) -> None:
         """From the first on, and over those that their topic refuses, which are tried again after a pause."""
         leader, pause, begin = self._leader, _PAUSE_SECONDS[0], 0
         try:
-            while leader.is_current and leader.share.has_given_up:
-                runs = leader.share.given_up(_LOT, begin)
+            while leader.is_current and self._has_due:
+                runs = leader.share.given_up(_LOT, begin, self._spoiled)
                 failure = await self._try(runs) if runs else None
                 if runs and failure is None:
                     pause = _PAUSE_SECONDS[0]
-                    for run in runs:
-                        leader.share.archived(run.first, run.last)
+                    for first, last in outside([(run.first, run.last) for run in runs], self._spoiled):
+                        leader.share.archived(first, last)
                     leader.changed()
                 elif isinstance(failure, KafkaError) and failure.code in _REFUSED:
                     begin = runs[-1].last + 1
@@ -150,7 +161,9 @@ class DeadLetters:
     async def _write(self, runs: list[RecordRun], topic_name: str) -> None:
         """Of records that the log has lost meanwhile there is nothing to write."""
         source = self._leader.partition
-        records = await records_at(source, [(run.first, run.last) for run in runs])
+        records, spoiled = await records_at(source, [(run.first, run.last) for run in runs])
+        if spoiled:
+            self._put_off(spoiled)
         if not records:
             return
         topic = await self._topic(topic_name)
@@ -159,6 +172,21 @@ class DeadLetters:
         async with writing_to(self._broker, topic, self._index_in(topic)) as write:
             await self._write_each(lots, write)
         log.info("dead_letters_written", share=str(self._leader.key), topic=topic_name, records=len(records))
+
+    def _put_off(self, spoiled: list[tuple[int, int]]) -> None:
+        """The disk has spoiled these, and may be mended."""
+        self._complain(
+            KafkaError(ErrorCode.CORRUPT_MESSAGE, f"offsets {spoiled[0][0]} to {spoiled[-1][1]} are damaged")
+        )
+        self._spoiled = sorted([*self._spoiled, *spoiled])
+        self._spoiled_count += sum(last - first + 1 for first, last in spoiled)
+        if self._again is None:
+            self._again = asyncio.get_running_loop().call_later(DAMAGED_MS / 1000, self._look_again)
+
+    def _look_again(self) -> None:
+        self._again = None
+        self._spoiled, self._spoiled_count = [], 0
+        self.look()
 
     async def _write_each(self, lots: list[_Lot], write: Write) -> None:
         """Each leaves the queue when it is written: what stands beside or behind one that its topic refuses is written,

@@ -299,6 +299,7 @@ class ShareLeader:
         for timer in (self._timer, self._resting):
             if timer is not None:
                 timer.cancel()
+        self._dead_letters.stop()
         self.partition.watchers.pop(self, None)
         for waiter in list(self._line):
             _wake(waiter)

@@ -22,7 +22,7 @@ from clarion.broker.queue_rules import QueueRules
 from clarion.broker.share_batches import READ_BYTES_MAX, ReadBatches, read_batches, split
 from clarion.broker.threads import in_thread
 from clarion.consumers.filters import Filter, compile_filter
-from clarion.model.errors import KafkaError
+from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import TopicPartition
 from clarion.model.subscription import Subscription
 from clarion.queues.acquisition import Fate
@@ -38,7 +38,7 @@ UNREADABLE: Final = "unreadable"  # as it was written: nobody can make records o
 
 FAR_MS: Final = 60_000  # due times within a minute are kept exactly, others by the thousand
 _TOGETHER_MAX: Final = 1_000
-_DAMAGED_MS: Final = 60_000  # after which a batch is looked at again that the disk has spoiled: it may be mended
+DAMAGED_MS: Final = 60_000  # after which a batch is looked at again that the disk has spoiled: it may be mended
 _PLAIN: Final = Fate()
 _UNWANTED: Final = Fate(is_unwanted=True)
 _PASSED: Final = Fate(is_passed=True)
@@ -53,29 +53,44 @@ def records_of(found: bytes) -> Iterator[Record]:
             continue
 
 
-async def records_at(partition: Partition, ranges: Sequence[tuple[int, int]]) -> list[Record]:
-    """What the log still has of these offsets, which are in order. One read for each stretch of them."""
-    found: list[Record] = []
+class FoundRecords(NamedTuple):
+    records: list[Record]
+    spoiled: list[tuple[int, int]]  # of what was asked for, offsets that the disk has spoiled: that may be mended
+
+
+async def records_at(partition: Partition, ranges: Sequence[tuple[int, int]]) -> FoundRecords:
+    """What the log still has of these offsets, which are in order. One read for each stretch of them. What cannot be
+    read keeps nothing else back: a range ends where nobody knows where its next batch begins, and the next one goes on.
+    """
+    found = FoundRecords([], [])
     at = 0
     for first, last in ranges:
         at = max(at, first, partition.start_offset)
         while at <= last and at < partition.high_watermark.offset:
-            read = await read_batches(partition, at, READ_BYTES_MAX)
+            try:
+                read = await read_batches(partition, at, READ_BYTES_MAX)
+            except KafkaError as error:
+                if error.code is not ErrorCode.CORRUPT_MESSAGE:
+                    raise
+                found.spoiled.append((at, last))
+                break
             if not read.batches:
                 break
-            found += await in_thread(lambda read=read: _within(read, ranges))  # type: ignore[misc]
+            await in_thread(lambda read=read: _collect(read, ranges, found))  # type: ignore[misc]
             at = read.next
     return found
 
 
-def _within(read: ReadBatches, ranges: Sequence[tuple[int, int]]) -> list[Record]:
+def _collect(read: ReadBatches, ranges: Sequence[tuple[int, int]], found: FoundRecords) -> None:
     wanted = [(first, last) for first, last in ranges if first < read.next and last >= read.batches[0][0]]
-    return [
-        record
-        for base, _, batch in read.contents()
-        for record in _records_or_whole(base, batch)
-        if any(first <= record.offset <= last for first, last in wanted)
-    ]
+    for base, end, batch in read.contents():
+        asked = [(max(first, base), min(last, end)) for first, last in wanted if first <= end and last >= base]
+        try:
+            records = _records_or_whole(base, batch) if asked else []
+        except KafkaError:
+            found.spoiled.extend(asked)
+            continue
+        found.records.extend(one for one in records if any(first <= one.offset <= last for first, last in asked))
 
 
 def _records_or_whole(base: int, batch: bytes) -> list[Record]:
@@ -149,7 +164,7 @@ def _unreadable(batch: bytes, error: KafkaError, wall_ms: int) -> Fate:
     """It holds up nothing that is behind it. (The broker looks into no batch that it takes: anything may be in it.)"""
     if has_good_crc(batch, read_header(batch)):
         return Fate(given_up=f"{UNREADABLE}: {error.message}"[:REASON_MAX], has_dead_letter=True)
-    return Fate(due_ms=wall_ms + _DAMAGED_MS)
+    return Fate(due_ms=wall_ms + DAMAGED_MS)
 
 
 @lru_cache(maxsize=1_000)
@@ -230,6 +245,7 @@ def moment_ms(value: bytes) -> int:
 
 
 async def keys_at(partition: Partition, ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """(offset, hash of the key) of the records that have one."""
-    records = await records_at(partition, list(ranges))
-    return [(record.offset, hash(record.key)) for record in records if record.key is not None]
+    """(offset, hash of the key) of the records that have one. Those of what the disk has spoiled nobody knows: they are
+    in order from when they can be read again, and hold up nothing until then (see `look`)."""
+    found = await records_at(partition, list(ranges))
+    return [(record.offset, hash(record.key)) for record in found.records if record.key is not None]

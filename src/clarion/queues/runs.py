@@ -239,3 +239,18 @@ class Runs:
         run.last = offset - 1
         self._runs.insert(at + 1, tail)
         self._firsts.insert(at + 1, offset)
+
+
+def outside(ranges: Sequence[tuple[int, int]], others: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """What of these is in none of the others, which are in order."""
+    found: list[tuple[int, int]] = []
+    for first, last in ranges:
+        for other_first, other_last in others:
+            if other_first > last or other_last < first:
+                continue
+            if first < other_first:
+                found.append((first, other_first - 1))
+            first = other_last + 1
+        if first <= last:
+            found.append((first, last))
+    return found

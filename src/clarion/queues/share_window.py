@@ -15,13 +15,13 @@ clock, which shows `wall_ahead_ms` more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from clarion.queues.key_order import KeyOrder
 from clarion.queues.persisted_runs import NEVER, SPENT, merged, to_batch, to_run
 from clarion.queues.rules import ShareLimits
-from clarion.queues.runs import RecordRun, RecordState, Runs
+from clarion.queues.runs import RecordRun, RecordState, Runs, outside
 from clarion.queues.state_batches import Delta, StateBatch
 
 RUNS_MAX: Final = 100_000  # some 20 MB; of them at most every other is written down, in a snapshot of a megabyte
@@ -126,20 +126,22 @@ class ShareWindow:
     # Dead letters
 
     @property
-    def has_given_up(self) -> bool:
-        return self._archiving > 0
+    def given_up_count(self) -> int:
+        return self._archiving
 
-    def given_up(self, records_max: int, begin: int = 0) -> list[RecordRun]:
-        """The first records from `begin` on whose dead letters are to be written: `archived`, when they are."""
+    def given_up(self, records_max: int, begin: int = 0, but: Sequence[tuple[int, int]] = ()) -> list[RecordRun]:
+        """The first records from `begin` on whose dead letters are to be written: `archived`, when they are. `but`:
+        those that are to wait; in order."""
         found: list[RecordRun] = []
         if not self._archiving:
             return found
         for run in self._runs:
             if run.state is ARCHIVING and run.last >= begin and records_max > 0:
-                first = max(run.first, begin)
-                last = min(run.last, first + records_max - 1)
-                found.append(RecordRun(first, last, ARCHIVING, run.deliveries, reason=run.reason))
-                records_max -= len(found[-1])
+                for first, last in outside([(max(run.first, begin), run.last)], but):
+                    part = run.part(first, min(last, first + records_max - 1))
+                    if len(part) > 0:
+                        found.append(part)
+                        records_max -= len(part)
         return found
 
     def archived(self, first: int, last: int) -> None:
