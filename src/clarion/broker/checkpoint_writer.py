@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from clarion.broker.threads import in_thread
 from clarion.log.checkpoints import SavedOffsets
+from clarion.log.flush import NameSync
 from clarion.log.offset_files import OffsetFiles, Snapshot
 from clarion.replication import Partition
 from clarion.world import event_log
@@ -36,11 +37,25 @@ class CheckpointWriter:
             if self._answered >= number:
                 return
             answered, snapshot = self._asked, self.take()
-            raised = [(one, one.start_offset) for one in self._partitions if one.start_offset > one.saved_start]
+            raised = [(one, one.start_offset, one.truncations) for one in self._partitions if _has_news(one)]
             await in_thread(lambda: self._files.save(snapshot))
+            await self._forget_cuts([(one, truncations) for one, _, truncations in raised if one.is_cut_noted])
             self._answered = answered
-            for one, start in raised:
-                one.note_start_saved(start)
+            for one, start, truncations in raised:
+                if truncations == one.truncations and not one.is_cut_noted:
+                    one.note_start_saved(start)
+
+    async def _forget_cuts(self, cut: list[tuple[Partition, int]]) -> None:
+        """What was taken after a cut speaks of the log as it is: the marks that say otherwise go, for good."""
+        syncs = _take_marks(cut)
+        if syncs:
+            await in_thread(lambda: _run_all([sync for _, sync in syncs]))
+        for one, sync in syncs:
+            try:
+                if not one.is_gone:
+                    one.finish_name_sync(sync)
+            except OSError as error:  # its log is offline by now, which everybody hears
+                log.warning("cut_mark_stays", partition=one.tp, reason=str(error))
 
     def save_soon(self) -> None:
         """For whoever does not wait: each partition hears when its start is on disk."""
@@ -64,6 +79,7 @@ class CheckpointWriter:
     def save_last(self) -> None:
         """At the end, when nobody else asks. Not in a thread: at a program's end there may be none to have."""
         self._files.save(self.take())
+        _run_all([sync for _, sync in _take_marks([(one, one.truncations) for one in self._partitions])])
 
     def take(self) -> Snapshot:
         return {
@@ -72,3 +88,29 @@ class CheckpointWriter:
             )
             for one in self._partitions
         }
+
+
+def _has_news(partition: Partition) -> bool:
+    """Whether something waits for what is taken now to be on disk."""
+    return partition.start_offset > partition.saved_start or partition.is_cut_noted
+
+
+def _take_marks(cut: Iterable[tuple[Partition, int]]) -> list[tuple[Partition, NameSync]]:
+    syncs = []
+    for one, truncations in cut:
+        try:
+            sync = one.forget_cut(truncations)
+        except OSError as error:  # it costs a start a scan, and the next checkpoint tries again
+            log.warning("cut_mark_stays", partition=one.tp, reason=str(error))
+        else:
+            if sync is not None:
+                syncs.append((one, sync))
+    return syncs
+
+
+def _run_all(syncs: Iterable[NameSync]) -> None:
+    for sync in syncs:
+        try:
+            sync.run()
+        except OSError as error:  # which it keeps for `finish_name_sync`
+            log.warning("cut_mark_may_come_back", reason=str(error))

@@ -21,9 +21,10 @@ from uuid import UUID
 from clarion.log.active import ActiveSegment
 from clarion.log.cleaned import CleanedSegment
 from clarion.log.config import LogConfig
+from clarion.log.cut_mark import CutMark, drop_cut, find_mark
 from clarion.log.epochs import LeaderEpochs
 from clarion.log.files import FileCache
-from clarion.log.flush import FlushTicket
+from clarion.log.flush import FlushTicket, NameSync
 from clarion.log.flushing import FlushableLog
 from clarion.log.folder import DAMAGED, METADATA, SYNC_FAILED, Folder, remove_if_there
 from clarion.log.index import OFFSET_DELTA_MAX
@@ -47,6 +48,7 @@ class Log(FlushableLog):
         """Use `Log.open`."""
         super().__init__(folder, config, topic_id, opened, start_offset)
         self._epoch = -2  # of the last append; matches no batch before the first
+        self._cut_mark: CutMark | None = None
 
     @classmethod
     def open(
@@ -66,13 +68,19 @@ class Log(FlushableLog):
         """Open the log in `folder`, or make an empty one. `files` is shared by all logs of a broker.
 
         `clean`: the last process closed it; nothing is scanned then. TopicIdMismatch if it is another topic's.
+        `start_offset`, `recovery_point`: by the last checkpoint. Where a cut came after it less of that is believed.
         `is_replicated`: what is lost at its end is fetched from other brokers, so that it may end before what was
-        flushed (`is_short`): a log that was cut before a crash does too. Else such offsets are passed over for good.
+        flushed (`is_short`). Else such offsets are passed over for good.
         """
         home = Folder(disk, folder, files or FileCache(disk), config)
         names = _names(disk, folder)
         has_id = METADATA in names and home.check_topic_id(topic_id)
         bases = segment_bases(home, names)
+        mark = find_mark(names)
+        if mark is not None:
+            start_offset, recovery_point = mark.start, min(recovery_point, mark.end)
+            if mark.is_under_way:
+                bases = drop_cut(home, bases, mark)
         if not bases:
             # Offsets of messages that are lost are not given again, unless the messages come again.
             first = start_offset if is_replicated else max(start_offset, recovery_point)
@@ -89,6 +97,7 @@ class Log(FlushableLog):
         home.changes += not bases
         if not has_id:
             one._write_topic_id()
+        one._cut_mark = mark
         one._settle(opened, 0 if is_replicated else recovery_point, now_ms)
         if DAMAGED in names:
             one.damage = one.damage or "it was found to be damaged before"
@@ -97,6 +106,8 @@ class Log(FlushableLog):
         one.is_short = is_replicated and one.next_offset < recovery_point
         if opened.report.trouble is not None:
             one.fail(opened.report.trouble)
+        elif mark is not None and mark.is_under_way:
+            one._finish_cut(mark, now_ms)
         return one
 
     def _write_topic_id(self) -> None:
@@ -112,8 +123,9 @@ class Log(FlushableLog):
                 log.error("flushed_data_missing", folder=self.folder, offset=self.next_offset, flushed=recovery_point)
                 self._skip_to(recovery_point, now_ms)
         if self.start_offset > self.next_offset:
-            # The tail that the start offset spoke of is lost: what is left is what nobody may read any longer.
-            self.restart_at(self.start_offset, now_ms)
+            # The tail that the start offset spoke of is lost: what is left is what nobody may read any longer. Without
+            # a mark of a cut: the next start, too, has to find that the log is short.
+            self._restart_at(self.start_offset, now_ms)
         self.drop_below_start()
 
     def _skip_to(self, offset: int, now_ms: int) -> None:
@@ -216,7 +228,7 @@ class Log(FlushableLog):
         if offset <= self._segments.first.base_offset:
             self.restart_at(max(offset, 0), now_ms)
             return
-        self._begin_cut()
+        self._begin_cut(min(self.start_offset, offset), offset)
         with self._failing():
             self._segments.truncate_to(offset, now_ms)
         active = self._segments.active
@@ -228,6 +240,7 @@ class Log(FlushableLog):
         with self._failing():
             self._epoch_file.save()
             drop_snapshots(self._folder.disk, self.folder, above=self.next_offset)
+            self._end_cut()
 
     def forget_empty_epochs(self) -> bool:
         """Forget epochs that begin where the log ends, as one does when all is deleted; whether there was one."""
@@ -240,7 +253,12 @@ class Log(FlushableLog):
         """Drop everything and begin anew at the offset."""
         if self.failed is not None:
             raise self._offline()
-        self._begin_cut()
+        self._begin_cut(offset, offset)
+        self._restart_at(offset, now_ms)
+        with self._failing():
+            self._end_cut()
+
+    def _restart_at(self, offset: int, now_ms: int) -> None:
         with self._failing():
             self._segments.restart_at(offset, now_ms)
         self.start_offset = offset
@@ -252,11 +270,12 @@ class Log(FlushableLog):
             self._epoch_file.save()
             drop_snapshots(self._folder.disk, self.folder, above=offset)
 
-    def _begin_cut(self) -> None:
+    def _begin_cut(self, start: int, at: int) -> None:
         """What was worked out from the log as it was takes the place of nothing that comes, at the next start neither.
 
         A thread may be giving a .cleaned file its next name, .swap, so they are looked for in this order.
         """
+        self._note_cut(CutMark(start, at, at))
         self._folder.fence.begin_cut()
         disk = self._folder.disk
         with self._failing():
@@ -264,6 +283,50 @@ class Log(FlushableLog):
                 for name in disk.names(self.folder):
                     if name.endswith(suffix):
                         remove_if_there(disk, f"{self.folder}/{name}")
+
+    def _end_cut(self) -> None:
+        self._note_cut(CutMark(self.start_offset, self.next_offset))
+
+    def _finish_cut(self, mark: CutMark, now_ms: int) -> None:
+        """At a start: a crash came in the middle of it."""
+        if mark.start == mark.at:
+            self.restart_at(mark.at, now_ms)
+        elif mark.at < self.next_offset:
+            self.truncate_to(mark.at, now_ms)
+        else:
+            with self._failing():
+                self._end_cut()
+
+    def _note_cut(self, mark: CutMark) -> None:
+        """On disk when it returns. Where it cannot be begun nothing has changed, and it may be tried again."""
+        disk, before = self._folder.disk, self._cut_mark
+        if before is None:
+            disk.open(f"{self.folder}/{mark.name}", create=True).close()
+        else:
+            mark = mark._replace(end=min(mark.end, before.end))
+            if mark != before:
+                disk.rename(f"{self.folder}/{before.name}", f"{self.folder}/{mark.name}")
+        self._cut_mark = mark
+        with self._failing():
+            disk.sync_folder(self.folder)
+
+    @property
+    def cut_at(self) -> int | None:
+        """What a checkpoint of before says of what lies behind is not believed; None since one has been taken."""
+        return None if self._cut_mark is None else self._cut_mark.end
+
+    def forget_cut(self, truncations: int) -> NameSync | None:
+        """In the loop: a checkpoint that was taken after so many cuts is on disk. None if it needs no mark to go.
+
+        Until the names have been synced, a crash may bring it back.
+        """
+        mark = self._cut_mark
+        if mark is None or mark.is_under_way or truncations != self.truncations:
+            return None
+        self._folder.disk.remove(f"{self.folder}/{mark.name}")
+        self._cut_mark = None
+        self._folder.changes += 1
+        return self._sync_of_names()
 
     def note_cleaned(self, view: LogView, offset: int) -> None:
         """Compaction has put all keys up to there into maps, working from this view."""

@@ -171,6 +171,15 @@ class ReadablePartition:
         return self.log.truncations
 
     @property
+    def is_cut_noted(self) -> bool:
+        """It was cut after the last checkpoint was taken, or a crash left what says so."""
+        return self.log.cut_at is not None
+
+    def forget_cut(self, truncations: int) -> NameSync | None:
+        """In the loop: a checkpoint that was taken after so many cuts is on disk. Then `run`, `finish_name_sync`."""
+        return self.log.forget_cut(truncations)
+
+    @property
     def told_start(self) -> int:
         """What a leader may believe of where this log begins: it is on disk."""
         return min(self.saved_start, self.log.start_offset)

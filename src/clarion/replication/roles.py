@@ -82,6 +82,8 @@ class AssignedPartition(CommittingPartition):
 
     def restore_watermark(self, offset: int) -> None:
         """What was known to be committed before the last stop. A node that is alone commits all it has anyway."""
+        if self.log.cut_at is not None:
+            offset = min(offset, self.log.cut_at)  # others may be at the offsets behind, and nobody has committed them
         if offset < self.log.next_offset:
             try:
                 self.high_watermark = self.log.position_of(offset)

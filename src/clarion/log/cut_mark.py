@@ -1,0 +1,57 @@
+"""That a log has been cut since the last checkpoint, told by the name of an empty file in its folder.
+
+    <start>-<end>-<at>.cutting   a cut is under way: it is finished by the next start, and nothing from `at` on stays
+    <start>-<end>.cut            the log begins at `start`; of what the checkpoint says, what lies below `end` holds
+
+A checkpoint is written every 30 seconds, and speaks of the log as it was then. After a cut other messages come to be at
+those offsets: what it says is flushed or committed may be neither, and the log may begin elsewhere by now. So a cut
+begins with a mark that is on disk, and ends with one that says what has become of it. The first checkpoint that was
+taken after it removes it. There is one at most, which a rename turns into the next: that needs no room on the disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from clarion.log.folder import DIGITS, Folder
+
+CUT: Final = ".cut"
+CUTTING: Final = ".cutting"
+_NOT_UNDER_WAY: Final = -1
+
+
+class CutMark(NamedTuple):
+    start: int
+    end: int
+    at: int = _NOT_UNDER_WAY
+
+    @property
+    def is_under_way(self) -> bool:
+        return self.at != _NOT_UNDER_WAY
+
+    @property
+    def name(self) -> str:
+        at, kind = (f"-{self.at:0{DIGITS}d}", CUTTING) if self.is_under_way else ("", CUT)
+        return f"{self.start:0{DIGITS}d}-{self.end:0{DIGITS}d}{at}{kind}"
+
+
+def find_mark(names: Iterable[str]) -> CutMark | None:
+    for name in names:
+        if name.endswith((CUT, CUTTING)):
+            fields = name.rpartition(".")[0].split("-")
+            if all(one.isdecimal() and one.isascii() for one in fields):
+                mark = CutMark(*map(int, fields[:3]))
+                if mark.name == name:
+                    return mark
+    return None
+
+
+def drop_cut(folder: Folder, bases: list[int], mark: CutMark) -> list[int]:
+    """Remove the segments that the cut was to remove, all if the log was to begin anew; returns those that stay."""
+    kept = [base for base in bases if base < mark.at and mark.start < mark.at]
+    for base in reversed(bases[len(kept) :]):
+        folder.remove_segment(base)
+    if len(kept) < len(bases):
+        folder.disk.sync_folder(folder.path)
+    return kept

@@ -1,0 +1,158 @@
+"""A checkpoint is 30 seconds old when a log is cut, other messages come to its offsets, and the broker is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from clarion.broker.checkpoint_writer import CheckpointWriter
+from clarion.log.checkpoints import NOTHING_SAVED, SavedOffsets
+from clarion.log.config import LogConfig
+from clarion.log.log import Log
+from clarion.log.offset_files import OffsetFiles
+from clarion.replication import Partition, Term
+from clarion.replication.producer_files import load_producers
+from clarion.wire.batch import stamp
+from clarion.wire.records import encode_batch
+from tests.broker.harness import until
+from tests.log.batches import TOPIC_ID
+from tests.replication.bench import NOW_MS, Bench, append
+from tests.replication.test_producer_files import flush_all
+
+FOLLOWS = Term(2, 9, (1, 2), (2,), 9)
+
+
+class Follower:
+    """Led, has 40 messages and a checkpoint that says so, and follows another one since."""
+
+    def __init__(self, folder: Path) -> None:
+        self.bench = Bench(folder)
+        self.partition = self.bench.partition()
+        self.files = OffsetFiles(self.bench.disk, str(folder))
+        self.writer = CheckpointWriter(self.files, [self.partition])
+
+    async def fill(self, start: int = 0) -> None:
+        for sequence in range(40):
+            append(self.partition, producer=7, sequence=sequence)
+        await flush_all(self.bench)
+        self.partition.raise_start(start)
+        await self.writer.save_now()
+        assert self.saved == SavedOffsets(start, 40, 40)
+        self.partition.follow(FOLLOWS)
+
+    async def fetch(self, first: int, end: int, committed: int) -> None:
+        for offset in range(first, end):
+            sent = encode_batch([(None, b"theirs", (), NOW_MS)])
+            stamp(memoryview(sent), offset, 9)
+            self.partition.append_fetched(memoryview(sent), NOW_MS)
+        self.partition.note_leader(committed, 0)
+        await flush_all(self.bench)
+
+    @property
+    def saved(self) -> SavedOffsets:
+        return (
+            OffsetFiles(self.bench.disk, str(self.bench.folder))
+            .load({}, was_clean=False)
+            .get((TOPIC_ID, 0), NOTHING_SAVED)
+        )
+
+    def after_a_kill(self) -> Partition:
+        known, one = self.saved, self.partition
+        log = Log.open(
+            self.bench.disk,
+            one.log.folder,
+            LogConfig.of(one.settings),
+            now_ms=NOW_MS,
+            clean=False,
+            topic_id=TOPIC_ID,
+            start_offset=known.start,
+            recovery_point=known.recovery_point,
+            is_replicated=True,
+        )
+        disk = self.bench.disk
+        producers = load_producers(disk, log, NOW_MS, clean=False, recovery_point=known.recovery_point)
+        again = Partition(one.tp, TOPIC_ID, log, one.settings, 3, self.bench.commits, disk, producers)
+        again.restore_watermark(known.high_watermark)
+        return again
+
+
+@pytest.mark.parametrize("count", [10, 35, 60], ids=["before the old start", "behind it", "behind the old end"])
+async def test_a_log_that_began_anew_further_back_keeps_its_first_messages(tmp_path: Path, count: int) -> None:
+    follower = Follower(tmp_path)
+    await follower.fill(start=30)
+    assert follower.partition.begin_anew(0, NOW_MS)
+    await follower.fetch(0, count, committed=count)
+    again = follower.after_a_kill()
+    assert (again.start_offset, again.next_offset, again.is_short) == (0, count, False)
+    assert len(list(again.batches())) == count
+
+
+async def test_what_was_committed_before_a_cut_is_not_where_it_was(tmp_path: Path) -> None:
+    """After an election that loses messages: others are at those offsets, and nobody has committed them yet."""
+    follower = Follower(tmp_path)
+    await follower.fill()
+    follower.partition.cut_where_logs_part(3, 4, NOW_MS)
+    await follower.fetch(4, 50, committed=6)
+    again = follower.after_a_kill()
+    assert again.next_offset == 50
+    assert again.high_watermark.offset <= 6
+
+
+async def test_a_log_that_was_cut_and_ends_there_is_not_short(tmp_path: Path) -> None:
+    """It lacks nothing that its leader has acknowledged: it need not leave those in sync."""
+    follower = Follower(tmp_path)
+    await follower.fill()
+    follower.partition.cut_where_logs_part(3, 4, NOW_MS)
+    again = follower.after_a_kill()
+    assert (again.next_offset, again.is_short) == (4, False)
+    assert again.producers.find(7) is not None
+
+
+async def test_the_next_checkpoint_is_believed_again(tmp_path: Path) -> None:
+    follower = Follower(tmp_path)
+    await follower.fill(start=30)
+    assert follower.partition.begin_anew(0, NOW_MS)
+    await follower.fetch(0, 35, committed=35)
+    assert follower.partition.is_cut_noted
+    follower.partition.raise_start(20)
+    await follower.writer.save_now()
+    assert not follower.partition.is_cut_noted
+    assert follower.partition.told_start == 20
+    again = follower.after_a_kill()
+    assert (again.start_offset, again.high_watermark.offset, again.recovery_point) == (20, 35, 35)
+    assert not again.is_cut_noted
+
+
+async def test_a_cut_while_a_checkpoint_is_written_outlives_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    follower = Follower(tmp_path)
+    await follower.fill(start=30)
+    partition, save = follower.partition, follower.files.save
+    partition.cut_where_logs_part(3, 38, NOW_MS)
+    is_writing, may_go_on = threading.Event(), threading.Event()
+
+    def slow_save(snapshot: dict[tuple[object, int], SavedOffsets]) -> None:
+        is_writing.set()
+        assert may_go_on.wait(20)
+        save(snapshot)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(follower.files, "save", slow_save)
+    saving = asyncio.ensure_future(follower.writer.save_now())
+    await until(is_writing.is_set)
+    assert partition.begin_anew(0, NOW_MS)
+    may_go_on.set()
+    await saving
+    await follower.fetch(0, 35, committed=35)
+    assert partition.told_start == 0
+    assert follower.after_a_kill().start_offset == 0
+
+
+async def test_a_clean_stop_leaves_no_mark(tmp_path: Path) -> None:
+    follower = Follower(tmp_path)
+    await follower.fill()
+    follower.partition.cut_where_logs_part(3, 4, NOW_MS)
+    follower.partition.begin_close()
+    follower.writer.save_last()
+    assert not [one for one in follower.bench.disk.names(follower.partition.log.folder) if "cut" in one]
