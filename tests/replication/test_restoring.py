@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.replication.bench import QUICK, Bench, append
+import pytest
+
+from clarion.log.batch_headers import DamagedSegment
+from clarion.model.errors import KafkaError
+from clarion.replication import Membership, Partition, Term
+from tests.replication.bench import NOW_MS, QUICK, Bench, append
+from tests.replication.test_producer_files import close
 
 
 async def test_a_watermark_that_stands_behind_damage_keeps_no_broker_from_starting(tmp_path: Path) -> None:
@@ -24,3 +30,49 @@ async def test_a_watermark_that_stands_behind_damage_keeps_no_broker_from_starti
     again.restore_watermark(2)
     assert again.high_watermark.offset == 0
     assert again.log.next_offset == 3
+
+
+class Nobody:
+    def ask(self, *_: object) -> None: ...
+
+
+async def with_damage_inside(folder: Path) -> Partition:
+    """In the header of the batch at 2, which nobody has read since. All is flushed, and was closed cleanly."""
+    bench = Bench(folder)
+    partition = bench.partition(segment_bytes="1024")
+    for _ in range(10):
+        append(partition, size=300)
+    await close(bench, partition)
+    second = partition.log.segments[1]
+    assert second.base_offset == 2
+    file = bench.disk.open(second.path)
+    file.write([b"\x00"], 16)
+    file.close()
+    again = Bench(folder).partition(segment_bytes="1024")
+    assert not again.unsound
+    return again
+
+
+async def test_damage_at_the_watermarks_place_is_told(tmp_path: Path) -> None:
+    """A follower that only tries again, every five seconds, would never be filled anew."""
+    partition = await with_damage_inside(tmp_path)
+    partition.high_watermark = partition.log.start
+    partition.membership = Membership(lambda: True, Nobody(), lambda: None)
+    partition.follow(Term(2, 9, (1, 2), (2,), 9))
+    with pytest.raises(DamagedSegment):
+        partition.note_leader(2, 2)
+    assert partition.is_damaged
+    assert Bench(tmp_path).partition(segment_bytes="1024").is_damaged, "after a restart as well"
+
+
+async def test_a_cut_that_meets_damage_leaves_a_log_that_is_read_alone(tmp_path: Path) -> None:
+    """Half of it is gone: what is written behind that would come to lie anywhere."""
+    partition = await with_damage_inside(tmp_path)
+    partition.follow(Term(2, 9, (1, 2), (2,), 9))
+    with pytest.raises(KafkaError):
+        partition.cut_where_logs_part(3, 3, NOW_MS)
+    assert partition.is_damaged
+    assert partition.failure is not None
+    again = Bench(tmp_path).partition(clean=False, recovery_point=10, segment_bytes="1024")
+    assert again.is_damaged
+    assert again.failure is not None

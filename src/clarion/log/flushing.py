@@ -7,10 +7,12 @@ does, passes.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from uuid import UUID
 
+from clarion.log.batch_headers import DamagedSegment
 from clarion.log.config import LogConfig
 from clarion.log.files import FileCache
 from clarion.log.flush import FlushTicket, NameSync
@@ -181,6 +183,11 @@ class FlushableLog(ReadableLog):
         """Half done is not done: an error in here ends the writing."""
         try:
             yield
+        except DamagedSegment as damage:
+            self.note_damage(str(damage))
+            error = OSError(errno.EIO, str(damage))
+            self.fail(error)
+            raise error from damage
         except OSError as error:
             self.fail(error)
             raise

@@ -107,7 +107,11 @@ class Log(FlushableLog):
         if opened.report.trouble is not None:
             one.fail(opened.report.trouble)
         elif mark is not None and mark.is_under_way:
-            one._finish_cut(mark, now_ms)
+            try:
+                one._finish_cut(mark, now_ms)
+            except OSError:
+                if one.failed is None:
+                    raise
         return one
 
     def _write_topic_id(self) -> None:
@@ -231,8 +235,8 @@ class Log(FlushableLog):
         self._begin_cut(min(self.start_offset, offset), offset)
         with self._failing():
             self._segments.truncate_to(offset, now_ms)
-        active = self._segments.active
-        self._set_end(active.last_offset + 1 if active.size else active.base_offset)
+            active = self._segments.active
+            self._set_end(active.last_offset + 1 if active.size else active.base_offset)
         self.start_offset = min(self.start_offset, self.next_offset)
         self.flushed = min(self.flushed, self.end)
         self.cleaned_to = min(self.cleaned_to, self.next_offset)

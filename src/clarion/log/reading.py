@@ -198,8 +198,12 @@ class ReadableLog:
         for segment in list(self._segments.from_offset(offset)):
             if segment.base_offset > to.segment:
                 return
-            for header, position in segment.headers(offset, end_in(segment, to), SWEEP_BYTES):
-                yield header, segment, position
+            try:
+                for header, position in segment.headers(offset, end_in(segment, to), SWEEP_BYTES):
+                    yield header, segment, position
+            except DamagedSegment as damage:
+                self.note_damage(str(damage))  # whoever walks may only put off what it wanted to know
+                raise
 
     def offset_for_time(self, timestamp_ms: int, limit: LogPosition | None = None) -> tuple[int, int] | None:
         """(timestamp, offset) of the first record before `limit` that is as late as that, if there is one."""
