@@ -212,3 +212,42 @@ async def test_what_retention_decided_before_a_cut_takes_nothing_of_what_came_la
         await retaining
         assert pair.leader.start_offset == 0
         assert len(records_of(pair, pair.leader)) == 4
+
+
+async def test_a_replica_that_is_cut_below_what_was_compacted_fetches_the_older_values_again(tmp_path: Path) -> None:
+    """`one` went because of `two`, which an election that loses messages takes: the new leader has `one`."""
+    async with two_replicas(tmp_path, in_sync=(1, FOLLOWER), **COMPACTED) as pair:
+        pair.follow()
+        await write(pair, b"k", b"one")
+        await write(pair, b"other", b"x")
+        await leave(pair)
+        await write(pair, b"k", b"two")
+        await compact(pair, runs=1)
+        assert (b"k", b"one") not in records_of(pair, pair.leader)
+        now = pair.agreement.states[-1]
+        epochs = {"leader_epoch": now.leader_epoch + 1, "partition_epoch": 9}
+        state = now._replace(leader=FOLLOWER, in_sync=(FOLLOWER,), **epochs)
+        pair.leader.follow(state)
+        pair.follower.lead(state, NOW_MS)
+        at = pair.leader.position
+        while (parted := pair.follower.diverging_epoch(at.last_epoch, at.next_offset)) is not None:
+            pair.leader.cut_where_logs_part(*parted, NOW_MS)
+            at = pair.leader.position
+        slices = pair.follower.read_as_replica(at.next_offset, 1 << 20)
+        pair.leader.append_fetched(memoryview(b"".join(one.read() for one in slices)), NOW_MS)
+        assert records_of(pair, pair.leader) == records_of(pair, pair.follower)
+
+
+async def test_an_ordinary_cut_of_a_compacted_log_keeps_what_is_committed(tmp_path: Path) -> None:
+    async with two_replicas(tmp_path, in_sync=(1, FOLLOWER), **COMPACTED) as pair:
+        pair.follow()
+        await write(pair, b"k", b"one")
+        await leave(pair)
+        pair.begin_term(in_sync=(1, FOLLOWER))  # which fetches no more: what comes is not committed
+        sent = batch(b"tail", at=NOW_MS, keys=[b"k"])
+        pair.leader.append(memoryview(bytearray(sent)), NOW_MS)
+        assert (pair.leader.high_watermark.offset, pair.leader.next_offset) == (1, 2)
+        now = pair.agreement.states[-1]
+        pair.leader.follow(now._replace(leader=FOLLOWER, leader_epoch=now.leader_epoch + 1, partition_epoch=9))
+        pair.leader.cut_where_logs_part(now.leader_epoch - 1, 1, NOW_MS)
+        assert records_of(pair, pair.leader) == [(b"k", b"one")]

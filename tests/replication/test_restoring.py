@@ -9,8 +9,9 @@ import pytest
 from clarion.log.batch_headers import DamagedSegment
 from clarion.model.errors import KafkaError
 from clarion.replication import Membership, Partition, Term
+from clarion.wire.records import encode_batch
 from tests.replication.bench import NOW_MS, QUICK, Bench, append
-from tests.replication.test_producer_files import close
+from tests.replication.test_producer_files import close, flush_all
 
 
 async def test_a_watermark_that_stands_behind_damage_keeps_no_broker_from_starting(tmp_path: Path) -> None:
@@ -76,3 +77,19 @@ async def test_a_cut_that_meets_damage_leaves_a_log_that_is_read_alone(tmp_path:
     again = Bench(tmp_path).partition(clean=False, recovery_point=10, segment_bytes="1024")
     assert again.is_damaged
     assert again.failure is not None
+
+
+@pytest.mark.parametrize(("policy", "is_kept"), [("compact", False), ("delete", True)])
+async def test_what_was_compacted_before_a_restart_is_not_forgotten(tmp_path: Path, policy: str, is_kept: bool) -> None:
+    """By the watermark of an old checkpoint nothing was: what is cut had, maybe, taken the place of older messages."""
+    bench = Bench(tmp_path)
+    partition = bench.partition(cleanup_policy=policy)
+    for n in range(4):
+        partition.append_own(encode_batch([(b"k", b"%d" % n, (), NOW_MS)]), NOW_MS)
+    partition.roll(NOW_MS)
+    await flush_all(bench)
+    again = Bench(tmp_path).partition(clean=False, cleanup_policy=policy)
+    again.restore_watermark(1)
+    again.follow(Term(2, 9, (1, 2), (2,), 9))
+    again.cut_where_logs_part(3, 2, NOW_MS)
+    assert (again.start_offset, again.next_offset) == (0, 2 if is_kept else 0)

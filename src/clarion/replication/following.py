@@ -124,7 +124,11 @@ class FollowingPartition(AssignedPartition):
             return  # what the leader compared says of no message in here where it is from
         offset = follower.on_diverging(epoch, end_offset, self.log.epochs)
         committed, before = self.high_watermark.offset, self.log.next_offset
-        self._cut(follower, offset, now_ms)
+        # An older value may be gone because of a newer one that is cut now: its leader has it, and would not send it.
+        begins_anew = self.settings.is_compacted and offset < self.log.compacted_below(committed)
+        if begins_anew:
+            offset = min(offset, self.log.start_offset)
+        self._cut(follower, offset, now_ms, begins_anew=begins_anew)
         tell = log.warning if self.log.next_offset < committed else log.info
         tell("log_cut", partition=self.tp, at=self.log.next_offset, before=before, epoch=epoch, watermark=committed)
 
