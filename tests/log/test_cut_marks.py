@@ -155,7 +155,7 @@ def test_a_mark_goes_with_a_checkpoint_that_was_taken_after_the_last_cut() -> No
     assert find_mark(disk.power_loss().names(log.folder)) is None
 
 
-@pytest.mark.parametrize("name", ["x.cut", "1-2.cut", f"{CutMark(1, 2).name}.tmp", "00000000000000000001-2.cutting"])
+@pytest.mark.parametrize("name", ["x.cut", "1-2.cut", f"{CutMark(1, 2).name}.tmp", "7.cut", "1-2-3-4.cutting"])
 def test_a_name_that_is_no_mark_is_none(name: str) -> None:
     assert find_mark([name]) is None
     assert find_mark([name, CutMark(1, 2, 3).name]) == CutMark(1, 2, 3)

@@ -40,8 +40,8 @@ def find_mark(names: Iterable[str]) -> CutMark | None:
     for name in names:
         if name.endswith((CUT, CUTTING)):
             fields = name.rpartition(".")[0].split("-")
-            if all(one.isdecimal() and one.isascii() for one in fields):
-                mark = CutMark(*map(int, fields[:3]))
+            if 2 <= len(fields) <= 3 and all(one.isdecimal() and one.isascii() for one in fields):
+                mark = CutMark(*map(int, fields))
                 if mark.name == name:
                     return mark
     return None

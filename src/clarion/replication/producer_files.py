@@ -48,8 +48,6 @@ def load_producers(
         drop_snapshots(disk, log.folder, above=log.next_offset)  # of a tail that is lost
     if log.next_offset == 0:
         return producers
-    if log.cut_at is not None:
-        recovery_point = 0  # a cut may have taken the snapshots that it relied on
     found = load_latest_snapshot(disk, log.folder, log.next_offset)
     if found is None and clean:
         return producers  # nobody to remember when the log was closed
