@@ -6,6 +6,8 @@ from pathlib import Path
 
 from clarion.broker.scrubbing import Scrubber
 from clarion.cli.doctor import _damage
+from clarion.log.checkpoints import NOTHING_SAVED, PARTITION_OFFSETS, load_partitions
+from clarion.world import RealDisk
 from tests.broker.harness import Node, running, until
 from tests.broker.talk import batch
 from tests.broker.test_cluster import cluster_of
@@ -173,11 +175,17 @@ async def test_a_damaged_replica_stays_on_the_disk_until_a_good_one_is_in_its_pl
         replicas, before = three[follower].broker.node._replicas, replica(three, follower)
         folder = Path(before.log.folder).parent
         replicas._fetchers = held = HeldFetchers(replicas._fetchers)
+        await until(lambda: before.high_watermark.offset == 1, 60)
+        await three[follower].server.housekeeping.save_checkpoints()
+        place = (before.topic_id, 0)
+        assert load_partitions(RealDisk(), f"{folder}/{PARTITION_OFFSETS}")[place].high_watermark == 1
         before.note_damage("a story")
         await until(lambda: before.is_gone and found(three, follower) not in (None, before), 60)
         (kept,) = folder.glob("t-0.*-damaged")
         assert (kept / FIRST).stat().st_size > 0
         assert replica(three, follower).next_offset == 0
+        of_before = load_partitions(RealDisk(), f"{folder}/{PARTITION_OFFSETS}").get(place, NOTHING_SAVED)
+        assert of_before == NOTHING_SAVED, "after a crash it would be said of the new one"
         held.go_on()
         await until(lambda: follower in state(three, follower).in_sync, 60)
         await until(lambda: not list(folder.glob("*-damaged")), 60)

@@ -6,10 +6,10 @@ One at a time: whoever asks while a file is being written shares the next one wi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from clarion.broker.threads import in_thread
-from clarion.log.checkpoints import SavedOffsets
+from clarion.log.checkpoints import PartitionId, SavedOffsets
 from clarion.log.flush import NameSync
 from clarion.log.offset_files import OffsetFiles, Snapshot
 from clarion.replication import Partition
@@ -56,6 +56,11 @@ class CheckpointWriter:
                     one.finish_name_sync(sync)
             except OSError as error:  # its log is offline by now, which everybody hears
                 log.warning("cut_mark_stays", partition=one.tp, reason=str(error))
+
+    async def forget(self, partitions: Collection[PartitionId]) -> None:
+        """Of those that are gone: others in their place are not to be taken for them after a crash."""
+        if self._files.may_name(partitions):
+            await self.save_now()
 
     def save_soon(self) -> None:
         """For whoever does not wait: each partition hears when its start is on disk."""

@@ -300,8 +300,10 @@ class Replicas:
 
     async def _make(self, topic: Topic, indexes: list[int]) -> bool:
         partitions = self._broker.partitions
-        settings, deleted = partitions.settings_of(topic), self._broker.registry.being_deleted
         try:
+            # One that is filled anew, or was another broker's for a while, had a log of which the checkpoint speaks.
+            await self._broker.checkpoints.forget([(topic.id, index) for index in indexes])
+            settings, deleted = partitions.settings_of(topic), self._broker.registry.being_deleted
             made = await in_thread(lambda: partitions.make(topic, settings, indexes, deleted=deleted))
         except (OSError, TopicIdMismatch) as error:
             log.error("replicas_not_made", topic=topic.name, reason=str(error))

@@ -7,7 +7,7 @@ moved by retention or DeleteRecords is not forgotten. What it says is said of a 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from clarion.log.checkpoints import (
     HIGH_WATERMARKS,
@@ -48,6 +48,10 @@ class OffsetFiles:
         if snapshot != self._saved:
             save_partitions(self._disk, self._path, snapshot)
             self._saved = snapshot
+
+    def may_name(self, partitions: Iterable[PartitionId]) -> bool:
+        """Whether the file says something of these, as far as is known here."""
+        return self._saved is None or not self._saved.keys().isdisjoint(partitions)
 
     # The files by name of an earlier version
 
