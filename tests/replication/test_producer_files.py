@@ -133,6 +133,20 @@ async def test_a_clean_start_reads_none_of_the_batches(tmp_path: Path) -> None:
     assert disk.read_bytes < 20_000
 
 
+async def test_a_cut_of_a_log_without_producers_reads_only_its_end(tmp_path: Path) -> None:
+    """It is done in the loop."""
+    disk = CountingDisk()
+    bench = Bench(tmp_path, disk=disk)
+    partition = bench.partition(segment_bytes="100000")
+    for _ in range(100):
+        append(partition, size=10_000)
+        await flush_all(bench)
+    partition.follow(Term(2, 9, (1, 2), (2,), 9))
+    before = disk.read_bytes
+    partition.cut_where_logs_part(3, 99, NOW_MS)
+    assert disk.read_bytes - before < 200_000
+
+
 async def test_producers_outlive_their_messages(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     partition = bench.partition()
