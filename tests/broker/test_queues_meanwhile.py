@@ -21,7 +21,7 @@ from clarion.wire.messages.topics import (
 from tests.broker import kept
 from tests.broker.harness import Node, running, until
 from tests.broker.queue_words import subscribe, write
-from tests.broker.share_words import ACCEPT, QUICK, earliest, joined, produce, values
+from tests.broker.share_words import ACCEPT, QUICK, RELEASE, acknowledgement, earliest, joined, produce, values
 from tests.broker.test_queues import leaders, pull, settle
 
 HOUR_MS = 3_600_000
@@ -108,10 +108,46 @@ async def test_a_wall_clock_that_is_set_ends_no_lock_and_no_delay(tmp_path: Path
         )
     async with running(tmp_path, clock=clock, **QUICK) as node:
         assert await pull(node, "other", wait_ms=300) == [], "nor after a restart"
-        clock.advance(hours=1.1)
+    clock.advance(hours=1.1)  # while it runs, it would be a clock that is set
     async with running(tmp_path, clock=clock, **QUICK) as node:
         (again,) = await pull(node, "other", wait_ms=60_000)
         assert (again.value, again.deliveries) == (b"delayed", 2)
+
+
+@pytest.mark.parametrize("hours", [2, -2])
+@pytest.mark.parametrize("noticed", ["while it runs", "when it stops"])
+@pytest.mark.parametrize("has_subscription", [True, False])
+async def test_a_delay_goes_on_after_the_clock_was_set_and_the_broker_started_anew(
+    tmp_path: Path, hours: int, noticed: str, has_subscription: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(share_leader, "_CLOCK_MS", 100 if noticed == "while it runs" else 600_000)
+    clock = ShiftedClock()
+
+    async def begin(node: Node) -> None:
+        if not has_subscription:
+            await earliest(node)
+        elif node.broker.subscriptions.get("g") is None:
+            await subscribe(node)
+
+    async with running(tmp_path, clock=clock, **QUICK) as node:
+        await node.topic("t", 1)
+        await begin(node)
+        await write(node, (None, b"delayed"))
+        consumer = await joined(node)
+        assert await consumer.fetch(max_wait=60_000) == {0: 1}
+        released = acknowledgement(0, 0, RELEASE, delay_ms=HOUR_MS)
+        assert await consumer.acknowledge(released) is ErrorCode.NONE
+        (leader,) = leaders(node)
+        version = leader.state_version
+        clock.advance(hours=hours)
+        if noticed == "while it runs":
+            await until(lambda: leader.state_version > version, seconds=10)  # before the next lock would have ended
+    async with running(tmp_path, clock=clock, **QUICK) as node:
+        await begin(node)
+        assert await (await joined(node, "other")).fetch(max_wait=500) == {}
+        (leader,) = leaders(node)
+        (left_ms,) = [run.until_ms - leader._now_ms() for run in leader.share.runs() if run.until_ms]
+        assert 0.9 * HOUR_MS < left_ms <= HOUR_MS
 
 
 @pytest.mark.parametrize("hours", [2, -2])

@@ -122,6 +122,7 @@ class BrokerServer:
             await self.broker.subscriptions.start()
             await self._listen()
             await self._join()
+            self._taken.push_async_callback(self.broker.shares.leaders.follow_clock)
         except BaseException:
             await self.stop(drain_seconds=0)
             raise

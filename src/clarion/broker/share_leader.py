@@ -338,9 +338,15 @@ class ShareLeader:
 
     # Time
 
+    def follow_clock(self) -> None:
+        """If the wall clock was set, the times by it that are written down are others now."""
+        self.share.follow_wall(self._wall_ahead_ms())
+        if self.share.has_changed:
+            self.changed()
+
     def _set_timer(self) -> None:
         deadline_ms = self.share.next_deadline_ms()
-        if deadline_ms is not None and self.rules.needs_look:
+        if deadline_ms is not None and self.share.has_waits:
             deadline_ms = min(deadline_ms, self._now_ms() + _CLOCK_MS)
         if self._timer is not None:
             if deadline_ms is not None and self._timer_ms <= deadline_ms:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 log = event_log("broker")
 
+_STOP_SECONDS: Final = 2.0  # so long a stop waits for what is to be written down before it
 _LEADERS_MAX: Final = 100_000  # share-partitions in memory; each takes a few kilobytes while it is idle
 
 
@@ -78,6 +79,15 @@ class ShareLeaders:
     def forget_topic(self, topic_id: TopicId) -> None:
         for key in [key for key in (*self._leaders, *self._loading) if key.topic_id == topic_id]:
             self.forget(key)
+
+    async def follow_clock(self) -> None:
+        """Before a stop: delays go on for as long as they have left, also if the clock was set a moment ago."""
+        current = [leader for leader in self._leaders.values() if leader.is_current]
+        for leader in current:
+            leader.follow_clock()
+        saved = [one for leader in current if (one := leader.saved()) is not None]
+        if saved:
+            await asyncio.wait(saved, timeout=_STOP_SECONDS)
 
     def stop(self) -> None:
         for key in list(self._leaders):

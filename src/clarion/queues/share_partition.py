@@ -131,7 +131,7 @@ class SharePartition(ShareWindow):
             if state is not AVAILABLE:
                 self._dirty.append((from_, last))
         if until_ms:
-            self._note_deadline(until_ms)
+            self._note_wait(until_ms)
 
     def _take(self, taker: Taker, first: int, last: int) -> None:
         known_last = min(last, self._runs.next - 1)
@@ -269,7 +269,7 @@ class SharePartition(ShareWindow):
         if self._deadline_ms is None or self._deadline_ms > now_ms:
             return False
         self._deadline_ms = None
-        is_news = False
+        self._has_waits = is_news = False
         for run in list(self._runs):
             if run.until_ms and run.until_ms <= now_ms:
                 is_news = True
@@ -277,6 +277,8 @@ class SharePartition(ShareWindow):
                     self._let_go(run.first, run.last, now_ms)
                 else:
                     self._wait_is_over(run)
+            elif run.state is AVAILABLE and run.until_ms:
+                self._note_wait(run.until_ms)
             elif run.until_ms:
                 self._note_deadline(run.until_ms)
         self._runs.drop_done()

@@ -56,6 +56,7 @@ class ShareWindow:
         self._open = 0  # records in the window that were delivered and are not done
         self._unseen = 0  # that were not delivered, and are not done
         self._archiving = 0  # open ones whose dead letter is not written
+        self._has_waits = False
         self._dirty: list[tuple[int, int]] = []
         self._freed: list[tuple[int, int]] = []  # records that are done, whose keys others may wait for
         self._deleted_before = 0  # the log has dropped what is before, whoever held it
@@ -110,6 +111,12 @@ class ShareWindow:
     def next_deadline_ms(self) -> int | None:
         """When to call `expire`; perhaps too early, never too late."""
         return self._deadline_ms
+
+    @property
+    def has_waits(self) -> bool:
+        """Whether something waits for its time, which is one of the wall clock; perhaps said for too long. Locks are
+        not written down: they need no clock but their own."""
+        return self._has_waits
 
     def delete_before(self, log_start_offset: int) -> None:
         """The log has dropped its oldest records."""
@@ -192,7 +199,7 @@ class ShareWindow:
             self._append(RecordRun(self._runs.next, first - 1, AVAILABLE))
         run = to_run(batch, first, self.limits, now_ms, self._wall_ahead_ms)
         if run.until_ms:
-            self._note_deadline(run.until_ms)
+            self._note_wait(run.until_ms)
         if run.state != batch.state:
             self._dirty.append((first, batch.last))
         self._append(run)
@@ -239,7 +246,7 @@ class ShareWindow:
     def _wait_until(self, run: RecordRun, until_ms: int) -> None:
         self._become(run, AVAILABLE, until_ms=until_ms)
         if until_ms:
-            self._note_deadline(until_ms)
+            self._note_wait(until_ms)
         else:
             self._available_from = min(self._available_from, run.first)
 
@@ -289,3 +296,7 @@ class ShareWindow:
     def _note_deadline(self, until_ms: int) -> None:
         if until_ms < NEVER and (self._deadline_ms is None or until_ms < self._deadline_ms):
             self._deadline_ms = until_ms
+
+    def _note_wait(self, until_ms: int) -> None:
+        self._has_waits |= until_ms < NEVER
+        self._note_deadline(until_ms)
