@@ -163,3 +163,28 @@ def test_a_key_that_somebody_goes_on_using_holds_up_none_of_the_others():
     assert states.check(header_of(FIRST_KEYED_ID + 2), 1000 + KEYED_KEPT_MS) is None
     states.expire_keys(1001)
     assert [one.id for one in states] == [FIRST_KEYED_ID]
+
+
+def test_a_follower_whose_other_partitions_have_many_keys_remembers_all_that_the_leader_has_taken():
+    """Room is asked for where a key is taken. What is in the log was answered: forgotten, it would be written twice."""
+    leader = ProducerStates(ProducerLimits(in_all_max=300))
+    shared = ProducerLimits(in_all_max=300)
+    follower, busy = ProducerStates(shared), ProducerStates(shared)
+    keys = [header_of(FIRST_KEYED_ID + number, base_offset=number) for number in range(200)]
+    for number, key in enumerate(keys):
+        assert leader.check(key, number) is None
+        leader.replay(key, number)
+        follower.replay(key, number)
+        busy.replay(header_of(FIRST_KEYED_ID + 1000 + number), number)
+    assert all(follower.check(key, 400) is not None for key in keys)
+    assert shared.keyed_count == 400
+    another = header_of(FIRST_KEYED_ID + 500)
+    with pytest.raises(KafkaError, match="no room"):
+        follower.check(another, 400)
+    later = 199 + KEYED_KEPT_MS
+    for number in range(50):  # what nobody relies on any more gives way
+        follower.replay(header_of(FIRST_KEYED_ID + 500 + number), later)
+    assert (len(follower), shared.keyed_count) == (200, 400)
+    busy.forget_all()
+    follower.forget_all()
+    assert shared.keyed_count == 0

@@ -13,7 +13,8 @@ they take no place from one that has written.
 Ids from `FIRST_KEYED_ID` on stand for idempotency keys of writes over HTTP (`gateway.idempotency`), each with one batch
 in its life. They have a room of their own, in which they take no place from real producers, and are kept for
 `KEYED_KEPT_MS` whatever comes: where there is no room for another one, it is refused, and the client is told when to
-come back.
+come back. That is decided once, by the leader that takes it: what is in the log is remembered by every replica, however
+many keys a broker has from elsewhere. Of one partition no leader has taken more than it has room for in that time.
 """
 
 from __future__ import annotations
@@ -122,8 +123,8 @@ class ProducerLimits:
     def __init__(
         self, in_all_max: int = 200_000, in_one_max: int = 10_000, keyed_in_one_max: int = _KEYED_IN_ONE_MAX
     ) -> None:
-        """`in_all_max`: about 100 MB, and as much for idempotency keys. `in_one_max`: a snapshot of so many takes a few
-        milliseconds of the loop."""
+        """`in_all_max`: about 100 MB, and as much for idempotency keys; of these more, where other brokers have taken
+        them and this one has replicas. `in_one_max`: a snapshot of so many takes a few milliseconds of the loop."""
         self.in_all_max = in_all_max
         self.in_one_max = in_one_max
         self.keyed_in_one_max = keyed_in_one_max
@@ -254,18 +255,27 @@ class ProducerStates:
 
     def _remember_key(self, producer: Producer) -> None:
         if self._keyed.pop(producer.id, None) is None:
-            if self._limits.is_full_for_keys(len(self._keyed)):
+            if self._may_forget_key(producer.last_timestamp_ms):
                 self._keyed.popitem(last=False)
                 self._limits.keyed_count -= 1
             self._limits.keyed_count += 1
         self._keyed[producer.id] = producer
 
-    def _check_room_for_key(self, now_ms: int) -> None:
-        """None is forgotten too early: whoever repeats its write within the time relies on it."""
-        if not self._limits.is_full_for_keys(len(self._keyed)):
-            return
+    def _may_forget_key(self, now_ms: int) -> bool:
+        """The oldest, for one that is in the log: more than its partition has room for have come after it, or it is so
+        old that nobody relies on it. Where other partitions have filled the room of all, that is no reason."""
+        if len(self._keyed) >= self._limits.keyed_in_one_max:
+            return True
+        return self._limits.is_full_for_keys(len(self._keyed)) and not self._has_young_keys(now_ms)
+
+    def _has_young_keys(self, now_ms: int) -> bool:
+        """Alone: whoever repeats its write within the time relies on it."""
         oldest = next(iter(self._keyed.values()), None)
-        if oldest is not None and oldest.last_timestamp_ms > now_ms - KEYED_KEPT_MS:
+        return oldest is not None and oldest.last_timestamp_ms > now_ms - KEYED_KEPT_MS
+
+    def _check_room_for_key(self, now_ms: int) -> None:
+        """None is forgotten too early."""
+        if self._limits.is_full_for_keys(len(self._keyed)) and self._has_young_keys(now_ms):
             raise KafkaError(
                 ErrorCode.THROTTLING_QUOTA_EXCEEDED,
                 f"{len(self._keyed)} idempotency keys of the last {KEYED_KEPT_MS // 60_000} minutes are remembered, "
