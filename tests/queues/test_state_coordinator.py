@@ -104,6 +104,25 @@ def test_what_was_written_is_read_by_the_next_leader_also_after_a_restart() -> N
         log.restart()
 
 
+def test_a_state_says_of_which_subscription_it_is_also_after_snapshots_and_a_restart() -> None:
+    log = Log()
+    log.updates_per_snapshot = 2
+    log.restart()
+    assert log.ask("initialize", InitializeState(ORDERS, 1, 0, subscription_ms=7)).error_code is ErrorCode.NONE
+    for start in range(5):
+        log.write(start, (start, start, 0, 1))
+    for _ in range(2):
+        assert log.ask("summary", SummarizeState(ORDERS)).subscription_ms == log.read().subscription_ms == 7
+        log.prune()
+        log.restart()
+    late = InitializeState(ORDERS, 1, -1, subscription_ms=6)
+    assert log.ask("initialize", late).error_code is ErrorCode.NONE, "it has begun"
+    assert log.read().subscription_ms == 7
+    log.ask("initialize", InitializeState(ORDERS, 2, 5, subscription_ms=8))
+    assert log.ask("initialize", InitializeState(ORDERS, 2, 5, subscription_ms=7)).error_code is not ErrorCode.NONE
+    assert log.read().subscription_ms == 8
+
+
 def test_a_state_that_nobody_initialized_can_neither_be_read_nor_written() -> None:
     log = Log()
     assert log.read().error_code is ErrorCode.INVALID_REQUEST
@@ -287,6 +306,8 @@ BATCHES = st.lists(
         st.integers(0, 2**62),
         st.sampled_from([0, 2, 4]),
         st.integers(0, 2**15 - 1),
+        st.integers(0, 2**62),
+        st.text(max_size=20),
     ),
     max_size=5,
 ).map(tuple)
@@ -301,6 +322,7 @@ def test_snapshots_and_updates_are_read_as_they_were_written(
     for version in (-1, 0, 2**62):
         snapshot = r.ShareSnapshot(snapshot_epoch, state_epoch, leader_epoch, start, done, 5, 6, batches, version)
         assert r.decode_snapshot(r.encode_snapshot(snapshot)) == snapshot
+        assert r.decode_snapshot(r.encode_snapshot(snapshot._replace(subscription_ms=7))).subscription_ms == 7
     update = r.ShareUpdate(snapshot_epoch, leader_epoch, start, done, batches)
     assert r.decode_update(r.encode_update(update)) == update
 

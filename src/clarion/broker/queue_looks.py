@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from clarion.broker.queue_rules import identity_of
 from clarion.model.errors import KafkaError
 from clarion.model.ids import TopicPartition
 from clarion.model.names import SHARE_STATE_TOPIC
@@ -53,7 +54,7 @@ async def _look(broker: Broker, key: ShareKey) -> QueueLook:
             state = await broker.shares.states.summary(key, _PATIENCE_SECONDS)
         except KafkaError:
             return NOTHING_KNOWN
-        if state.start_offset == UNINITIALIZED:
+        if state.start_offset == UNINITIALIZED or state.subscription_ms not in (0, identity_of(broker, key.group_id)):
             return NOTHING_KNOWN  # where it begins is for its first reader to decide
         leader = await _load(broker, key)
         if leader is None:

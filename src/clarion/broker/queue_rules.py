@@ -26,6 +26,11 @@ class QueueRules(NamedTuple):
         return self.subscription is not None
 
     @property
+    def identity(self) -> int:
+        """See `identity_of`."""
+        return 0 if self.subscription is None else self.subscription.created_ms
+
+    @property
     def is_at_most_once(self) -> bool:
         return self.subscription is not None and self.subscription.guarantee == AT_MOST_ONCE
 
@@ -35,6 +40,12 @@ def rules_of(broker: Broker, group_id: str) -> QueueRules:
     if subscription is None or not subscription.is_queue:
         return _as_in_kafka(broker.groups.config_of(group_id))
     return _of_subscription(subscription)
+
+
+def identity_of(broker: Broker, group_id: str) -> int:
+    """Which of the queues that have had this name, one after the other: when it was made. 0: there is none."""
+    subscription = broker.subscriptions.get(group_id)
+    return subscription.created_ms if subscription is not None and subscription.is_queue else 0
 
 
 def _as_in_kafka(config: GroupConfig) -> QueueRules:

@@ -22,7 +22,7 @@ from weakref import WeakValueDictionary
 
 from clarion.broker.authorizer import Operation, Principal
 from clarion.broker.messages import read_all
-from clarion.broker.queue_rules import QueueRules, rules_of
+from clarion.broker.queue_rules import identity_of
 from clarion.broker.share_leader import ShareFetched, ShareLeader, Waiter
 from clarion.broker.share_records import records_of
 from clarion.broker.threads import in_thread
@@ -128,11 +128,11 @@ class Queues:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + min(max(wait_ms, 0), _WAIT_MS_MAX) / 1000
         while True:
-            rules = self._rules(who, subscription)
-            leaders = await self._leaders(who, rules.subscription)
+            queue = self._queue(who, subscription)
+            leaders = await self._leaders(who, queue)
             if turn is not None:
                 await turn.take()
-            found = await self._take(leaders, consumer, rules.rules, messages_max, bytes_max)
+            found = await self._take(queue, leaders, consumer, messages_max, bytes_max)
             left = deadline - loop.time()
             if found or left <= 0:
                 return found
@@ -151,12 +151,12 @@ class Queues:
             if leader is not None:
                 leader.give_back(_read(one.receipt).consumer, [Acquired(one.offset, one.offset, one.deliveries)])
 
-    def _rules(self, who: Principal, name: str) -> _Rules:
+    def _queue(self, who: Principal, name: str) -> Subscription:
         self._broker.resolver.require_group(who, Operation.READ, name)
         subscription = self._broker.subscriptions.known(name)
         if not subscription.is_queue:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} is a stream; only queues are pulled from")
-        return _Rules(subscription, rules_of(self._broker, name))
+        return subscription
 
     async def _leaders(self, who: Principal, subscription: Subscription) -> list[ShareLeader]:
         """Those of this broker, each time with another one first."""
@@ -174,13 +174,10 @@ class Queues:
         self._turns[subscription.name] = first + 1
         found: list[ShareLeader] = []
         await self._renew(subscription.name, places)
-        if subscription.paused:  # perhaps because it is being deleted: nothing begins for it
-            known = (self._broker.shares.leaders.known(subscription.name, topic.id, index) for topic, index in places)
-            return [leader for leader in known if leader is not None]
         async for topic, index in self._broker.turns.each(places[first:] + places[:first]):
             try:
-                found.append(await self._leader(subscription.name, topic, index))
-            except KafkaError:  # led by another broker, deleted, or still loading: it is looked for again
+                found.append(await self._leader(subscription, topic, index))
+            except KafkaError:  # led by another broker, deleted, paused, or still loading: it is looked for again
                 continue
         return found
 
@@ -190,32 +187,43 @@ class Queues:
             known = [self._broker.shares.leaders.known(group_id, topic.id, index) for topic, index in places]
             await self._broker.shares.renew((one for one in known if one is not None), _CONFIRMED_SECONDS)
 
-    async def _leader(self, group_id: str, topic: Topic, index: int) -> ShareLeader:
-        known = self._broker.shares.leaders.known(group_id, topic.id, index)
+    async def _leader(self, queue: Subscription, topic: Topic, index: int) -> ShareLeader:
+        known = self._broker.shares.leaders.known(queue.name, topic.id, index)
         if known is not None:
             return known
         partition = self._broker.resolver.partition(topic, index)
-        await self._begin(ShareKey(group_id, topic.id, index))
-        return await self._broker.shares.leaders.get(group_id, topic.id, partition)
+        await self._begin(queue, ShareKey(queue.name, topic.id, index))
+        self._check_begins(queue)
+        return await self._broker.shares.leaders.get(queue.name, topic.id, partition)
 
-    async def _begin(self, key: ShareKey) -> None:
+    async def _begin(self, queue: Subscription, key: ShareKey) -> None:
         """Where no member of Kafka's has had the state begin. (Groups hear of their members' partitions alone.)"""
         states = self._broker.shares.states
+        self._check_begins(queue)
         async with self._beginning.setdefault(key, asyncio.Lock()):
             if not (await states.summary(key)).is_known:
+                self._check_begins(queue)
                 shard = self._broker.groups.runtime.find(key.group_id)
                 group = share_requests.find(shard.coordinator, key.group_id) if shard is not None else None
-                await states.initialize(key, group.epoch if group is not None else 0)
+                epoch = group.epoch if group is not None else 0
+                await states.initialize(key, epoch, subscription_ms=queue.created_ms)
+
+    def _check_begins(self, queue: Subscription) -> None:
+        """To be asked again whenever something was waited for: it may be deleted by now, and another one be there. One
+        that is paused is perhaps being deleted: nothing begins for it."""
+        known = self._broker.subscriptions.get(queue.name)
+        if known is None or known.created_ms != queue.created_ms or known.paused:
+            raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND, f"{queue.name} is paused, or was deleted")
 
     async def _take(
-        self, leaders: Sequence[ShareLeader], consumer: str, rules: QueueRules, messages_max: int, bytes_left: int
+        self, queue: Subscription, leaders: Sequence[ShareLeader], consumer: str, messages_max: int, bytes_left: int
     ) -> list[Delivery]:
         taken: list[tuple[ShareLeader, ShareFetched]] = []
         try:
             for leader in leaders:
                 if messages_max <= 0 or bytes_left <= 0:
                     break
-                fetched = await self._fetch(leader, consumer, rules, messages_max, bytes_left)
+                fetched = await self._fetch(queue, leader, consumer, messages_max, bytes_left)
                 if fetched is not None:
                     taken.append((leader, fetched))
                     messages_max -= fetched.count
@@ -227,10 +235,13 @@ class Queues:
             raise
 
     async def _fetch(
-        self, leader: ShareLeader, consumer: str, rules: QueueRules, messages_max: int, bytes_max: int
+        self, queue: Subscription, leader: ShareLeader, consumer: str, messages_max: int, bytes_max: int
     ) -> ShareFetched | None:
+        """By the rules that the leader has: it hears of every change of a subscription."""
+        if leader.rules.identity != queue.created_ms:
+            return None  # it was deleted meanwhile, and another one has its name
         try:
-            fetched = await leader.fetch(consumer, rules, messages_max, bytes_max, AcquireMode.RECORD_LIMIT)
+            fetched = await leader.fetch(consumer, leader.rules, messages_max, bytes_max, AcquireMode.RECORD_LIMIT)
             if fetched is None:
                 return None
             try:
@@ -247,13 +258,13 @@ class Queues:
 
     async def move(self, subscription: str, offsets: Mapping[TopicPartition, int]) -> bool:
         """Where it reads on, on whichever broker. False if nobody has read from it yet: there is nothing to move."""
-        shares = self._broker.shares
+        shares, identity = self._broker.shares, identity_of(self._broker, subscription)
         keys = {self._key(subscription, place): offset for place, offset in offsets.items()}
         known = {key: await shares.states.summary(key) for key in keys}
         if not any(state.is_known for state in known.values()):
             return False
         for key, offset in keys.items():
-            await shares.states.initialize(key, known[key].state_epoch + 1, offset)
+            await shares.states.initialize(key, known[key].state_epoch + 1, offset, subscription_ms=identity)
             shares.leaders.forget(key)
         return True
 
@@ -275,16 +286,16 @@ class Queues:
         others: INVALID_RECORD_STATE if its lock has ended, or it was settled before."""
         if len(settlements) > SETTLEMENTS_MAX:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"at most {SETTLEMENTS_MAX} messages are settled at a time")
-        rules = self._rules(who, subscription).rules
+        queue = self._queue(who, subscription)
         results: list[Settled] = []
         touched: dict[ShareLeader, list[int]] = {}
         async for number, one in self._broker.turns.each(enumerate(settlements)):
             try:
                 receipt = _read(one.receipt)
-                leader = await self._settled_by(who, subscription, receipt)
+                leader = self._settled_by(who, queue, receipt)
                 said = _said(one, receipt)
                 check_acknowledgements([said], may_renew=True)
-                leader.acknowledge(receipt.consumer, rules, [said])
+                leader.acknowledge(receipt.consumer, leader.rules, [said])
                 touched.setdefault(leader, []).append(number)
                 results.append(Settled())
             except KafkaError as error:
@@ -297,9 +308,14 @@ class Queues:
                     results[number] = Settled(error.code, error.message)
         return results
 
-    async def _settled_by(self, who: Principal, subscription: str, receipt: _Receipt) -> ShareLeader:
+    def _settled_by(self, who: Principal, queue: Subscription, receipt: _Receipt) -> ShareLeader:
+        """Nothing is loaded for a receipt, and nothing begins: a lock is good as long as its share-partition is."""
         topic = self._broker.resolver.topic_by_id(who, Operation.READ, receipt.topic_id)
-        return await self._leader(subscription, topic, receipt.partition)
+        leader = self._broker.shares.leaders.known(queue.name, topic.id, receipt.partition)
+        if leader is None or leader.rules.identity != queue.created_ms:
+            self._broker.resolver.partition(topic, receipt.partition)  # which says so if it is led elsewhere
+            raise KafkaError(ErrorCode.INVALID_RECORD_STATE, "its lock has ended")
+        return leader
 
 
 def _deleted(subscription: Subscription) -> KafkaError:
@@ -308,11 +324,6 @@ def _deleted(subscription: Subscription) -> KafkaError:
         f"{subscription.name} reads {', '.join(subscription.topics)[:300]}, and nothing of it is there any more; "
         "create it anew, or delete the subscription",
     )
-
-
-class _Rules(NamedTuple):
-    subscription: Subscription
-    rules: QueueRules
 
 
 def _deliveries(taken: Sequence[tuple[ShareLeader, ShareFetched]], consumer: str) -> list[Delivery]:

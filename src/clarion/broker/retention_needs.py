@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from clarion.broker.group_positions import GroupPositions
+from clarion.broker.queue_rules import identity_of
 from clarion.consumers.retention import UNKNOWN_GROUPS, Need, needs_acknowledgements
 from clarion.model.errors import KafkaError
 from clarion.model.ids import TopicId, TopicPartition
@@ -184,6 +185,6 @@ class RetentionNeeds:
     async def _start_of(self, key: ShareKey) -> int | None:
         async with asyncio.timeout(_PATIENCE_SECONDS):
             state = await self._broker.shares.states.summary(key)
-        if not state.is_known:
-            return None
+        if not state.is_known or state.subscription_ms not in (0, identity_of(self._broker, key.group_id)):
+            return None  # or one that was deleted has left it: whoever has its name now has read nothing
         return 0 if state.start_offset == UNINITIALIZED else state.start_offset  # it has joined, and is yet to read

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
 from clarion.broker.apis.k02_list_offsets import search_time
-from clarion.broker.queue_rules import QueueRules, rules_of
+from clarion.broker.queue_rules import QueueRules, identity_of, rules_of
 from clarion.broker.share_leader import ShareLeader, for_clients
 from clarion.broker.share_states import ShareStates
 from clarion.model.errors import ErrorCode, KafkaError
@@ -59,9 +59,12 @@ class ShareLeaders:
 
     def follow_rules(self, group_id: str) -> None:
         """A subscription has changed: what was paused may go on, and whoever waits hears of it."""
-        for leader in self._leaders.values():
-            if leader.key.group_id == group_id:
-                leader.use(rules_of(self._broker, group_id))
+        rules = rules_of(self._broker, group_id)
+        for leader in [leader for leader in self._leaders.values() if leader.key.group_id == group_id]:
+            if leader.rules.identity not in (0, rules.identity):
+                self.forget(leader.key)  # that one is deleted: what is known of its messages is not about the next
+            else:
+                leader.use(rules)
                 leader.changed()
 
     def forget(self, key: ShareKey) -> None:
@@ -103,14 +106,15 @@ class ShareLeaders:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the subscriptions have not been read yet")
         if not partition.is_watermark_current:  # records that are beyond it would seem to be lost: no dead letters
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "how far its log is committed is not known yet")
-        rules = rules_of(self._broker, key.group_id)
         self._loading.add(key)
         try:
-            state = await self._read_state(key, partition)
-            start = state.start_offset
+            state = await self._own_state(key, partition)
+            before, start = rules_of(self._broker, key.group_id), state.start_offset
             if start == UNINITIALIZED:
-                start = await self._first_offset(key, partition, rules)
-            if key not in self._loading:
+                start = await self._first_offset(key, partition, before)
+            rules = rules_of(self._broker, key.group_id)  # as they are now
+            is_same = rules.identity == before.identity and state.subscription_ms in (0, rules.identity)
+            if key not in self._loading or not is_same:
                 raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "its state began anew while it was read")
         except KafkaError as error:
             raise for_clients(error) from error
@@ -132,6 +136,26 @@ class ShareLeaders:
         at = begins.at(key.topic_id, key.partition)
         return min(max(at, partition.start_offset), partition.high_watermark.offset)
 
+    async def _own_state(self, key: ShareKey, partition: Partition) -> StateReply:
+        """Not what a subscription has left that had the name before: another one begins as if nobody had read.
+
+        Which of the two is gone, the catalog says when it is asked after the state was read: whom it knows then is
+        there, and whoever the state is of was made before; so it is a deleted one, unless it is the same.
+        """
+        state = await self._read_state(key, partition)
+        if state.subscription_ms in (0, identity_of(self._broker, key.group_id)):
+            return state
+        if not await self._broker.subscriptions.look_again():
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the catalog is away, and knows whose state it is")
+        identity = identity_of(self._broker, key.group_id)
+        if state.subscription_ms == identity:
+            return state
+        log.info("share_state_of_deleted_subscription", share=str(key), of=state.subscription_ms, now=identity)
+        await self._states.delete(key, state.version)
+        if identity:  # else it is for the group to begin: who asks may be a consumer that has not heard yet
+            await self._states.initialize(key, state.state_epoch + 1, subscription_ms=identity)
+        return await self._read_state(key, partition)
+
     async def _read_state(self, key: ShareKey, partition: Partition) -> StateReply:
         """A power cut may have taken messages whose acknowledgements are on disk, or an older log was put back. Others
         come in their places: the state begins anew at the end, or what is written next would never be delivered."""
@@ -141,7 +165,8 @@ class ShareLeaders:
             return state
         begins = min(state.start_offset, end)
         log.warning("queue_ahead_of_log", share=str(key), was_at=state.start_offset, log_end=end, begins_anew_at=begins)
-        await self._states.initialize(key, state.state_epoch + 1, begins)
+        epoch, identity = state.state_epoch + 1, state.subscription_ms
+        await self._states.initialize(key, epoch, begins, subscription_ms=identity)
         return await self._states.read(key, partition.leader_epoch)
 
 

@@ -9,6 +9,7 @@ from weakref import WeakValueDictionary
 
 from clarion.broker.broker import RequestContext
 from clarion.broker.coordinator_shard import CoordinatorShard
+from clarion.broker.queue_rules import identity_of
 from clarion.broker.share_leader import ShareLeader
 from clarion.broker.share_leaders import ShareLeaders
 from clarion.broker.share_states import ShareStates
@@ -94,24 +95,26 @@ class ShareService:
 
     async def _initialize(self, group_id: str, epoch: int, topics: Named) -> None:
         """Where a state is known already, a broker ended between these two steps: it stays as it is."""
+        identity = identity_of(self._broker, group_id)
         for topic_id, topic in topics.items():
             for index in sorted(topic.partitions):
                 key = ShareKey(group_id, topic_id, index)
                 if not (await self.states.summary(key)).is_known:
-                    await self.states.initialize(key, epoch)
+                    await self.states.initialize(key, epoch, subscription_ms=identity)
 
     async def alter(self, group_id: str, topic: Topic, offsets: dict[int, int], context: RequestContext) -> None:
         """Begin anew at these offsets; leaders that have the state as it was are fenced.
 
         The state first, and then the group: a group that knows of a state which is not there could read nothing, ever.
         """
-        shard = await self._broker.groups.runtime.get(group_id)
+        shard, identity = await self._broker.groups.runtime.get(group_id), identity_of(self._broker, group_id)
         async with self._alone(group_id):
             group = self.empty_group(group_id)
             for index, offset in offsets.items():
                 key = ShareKey(group_id, topic.id, index)
                 known = await self.states.summary(key)
-                await self.states.initialize(key, max(group.epoch, known.state_epoch + 1), offset)
+                epoch = max(group.epoch, known.state_epoch + 1)
+                await self.states.initialize(key, epoch, offset, subscription_ms=identity)
                 self.leaders.forget(key)
             partitions = InitializedTopic(topic.name, frozenset(offsets))
             await shard.call(share_requests.begin, Begun(group_id, {topic.id: partitions}), context)

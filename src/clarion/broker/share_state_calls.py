@@ -101,7 +101,10 @@ class ShareStateCalls:
         match request:
             case InitializeState():
                 beginning = InitializeStatePartition(
-                    partition=key.partition, state_epoch=request.state_epoch, start_offset=request.start_offset
+                    partition=key.partition,
+                    state_epoch=request.state_epoch,
+                    start_offset=request.start_offset,
+                    subscription_ms=request.subscription_ms,
                 )
                 topic: Any = InitializeStateTopic(topic_id=key.topic_id, partitions=(beginning,))
                 return apis.INITIALIZE_SHARE_GROUP_STATE, self._signed(
@@ -180,4 +183,5 @@ def _reply(answer: Any) -> StateReply:
         done_count=getattr(said, "delivery_complete_count", -1),
         batches=from_wire(getattr(said, "state_batches", ())),
         version=version,
+        subscription_ms=getattr(said, "subscription_ms", 0),
     )

@@ -100,8 +100,12 @@ class ShareStates:
 
     # What share-partitions ask
 
-    async def initialize(self, key: ShareKey, state_epoch: int, start_offset: int = UNINITIALIZED) -> None:
-        await self._ask(InitializeState(key, state_epoch, start_offset), _PATIENCE_SECONDS)
+    async def initialize(
+        self, key: ShareKey, state_epoch: int, start_offset: int = UNINITIALIZED, *, subscription_ms: int = 0
+    ) -> None:
+        """`subscription_ms`: of the one for which it begins (`queue_rules.identity_of`), as it was found before
+        anything was waited for: what begins late, behind its deletion, is then not taken for the next one's."""
+        await self._ask(InitializeState(key, state_epoch, start_offset, subscription_ms), _PATIENCE_SECONDS)
 
     async def read(self, key: ShareKey, leader_epoch: int) -> StateReply:
         return await self._ask(ReadState(key, leader_epoch), _READ_PATIENCE_SECONDS)

@@ -11,6 +11,9 @@ epoch (the group's coordinator, when offsets are altered) keeps out every leader
 third is our own: every change raises the version of a state, and a write says on which one it rests. So a write whose
 reply was lost may be sent again, and one that arrives late, after its leader has read the state anew, changes nothing
 that somebody else rests on.
+
+A state says which subscription of the group's name it is of (`subscription_ms`), where there is one: what one that was
+deleted has left, or what was begun for it behind its deletion, is not taken up by the next one of its name.
 """
 
 from __future__ import annotations
@@ -43,6 +46,7 @@ class ShareState:
     batches: list[StateBatch] = field(default_factory=list)
     version: int = 0  # raised by every change
     updates: int = 0  # since the snapshot
+    subscription_ms: int = 0  # when the subscription was made whose state it is; 0: nobody has said
 
     def apply(self, update: r.ShareUpdate) -> None:
         self.updates += 1
@@ -59,6 +63,7 @@ class InitializeState(NamedTuple):
     key: ShareKey
     state_epoch: int
     start_offset: int
+    subscription_ms: int = 0
 
 
 class ReadState(NamedTuple):
@@ -98,6 +103,7 @@ class StateReply(NamedTuple):
     done_count: int = r.UNINITIALIZED
     batches: tuple[StateBatch, ...] = ()
     version: int = ANY_VERSION
+    subscription_ms: int = 0
 
 
 class ShareStateCoordinator:
@@ -140,6 +146,7 @@ class ShareStateCoordinator:
             one.created_ms,
             list(one.batches),
             one.version if one.version >= 0 else _first_version(one.created_ms),
+            subscription_ms=one.subscription_ms,
         )
         self._snapshot_offsets.pop(key, None)
         self._snapshot_offsets[key] = offset
@@ -187,6 +194,7 @@ class ShareStateCoordinator:
             done_count=r.UNINITIALIZED if request.start_offset == r.UNINITIALIZED else 0,
             created_ms=call.wall_ms,
             version=max(_first_version(call.wall_ms), before.version + 1 if before else 0),
+            subscription_ms=request.subscription_ms,
         )
         self._write_snapshot(out, request.key, state, call.wall_ms)
         return out
@@ -269,6 +277,7 @@ class ShareStateCoordinator:
             wall_ms,
             tuple(state.batches),
             state.version,
+            state.subscription_ms,
         )
         out.write(r.encode_key(r.SNAPSHOT_TYPE, key), r.encode_snapshot(snapshot))
 
@@ -284,6 +293,7 @@ def _updated(state: ShareState, update: r.ShareUpdate | None) -> ShareState:
         state.created_ms,
         list(state.batches),
         state.version,
+        subscription_ms=state.subscription_ms,
     )
     if update is not None:
         after.apply(update)
@@ -300,7 +310,8 @@ def _has_begun(state: ShareState, request: InitializeState) -> bool:
     if request.start_offset == r.UNINITIALIZED:
         return True
     is_untouched = state.start_offset == request.start_offset and not state.batches
-    return is_untouched and state.state_epoch == request.state_epoch
+    is_same = state.state_epoch == request.state_epoch and state.subscription_ms == request.subscription_ms
+    return is_untouched and is_same
 
 
 def _check_leader(state: ShareState, leader_epoch: int) -> None:
@@ -331,4 +342,5 @@ def _reply(state: ShareState, version: int) -> StateReply:
         done_count=state.done_count,
         batches=tuple(state.batches),
         version=version,
+        subscription_ms=state.subscription_ms,
     )

@@ -3,7 +3,7 @@
 A key starts with its type: 0 is a snapshot of a share-partition, 1 an update to the one before it. A null value under
 a snapshot's key is the end of both. Values are of version 0, which is flexible; the number of offsets that are done
 (KIP-1226) is a tagged field. Others are Clarion's own (numbers from 10000), which Kafka passes over: the version of a
-snapshot; and of a batch, when its records come again, and why they were given up.
+snapshot, and which subscription it is of; and of a batch, when its records come again, and why they were given up.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ _TIME = Struct(">q")
 _COUNT = Struct(">i")
 _VERSION = Struct(">q")
 _VERSION_TAG = 10_000
+_SUBSCRIPTION_TAG = 10_001
 
 
 class ShareKey(NamedTuple):
@@ -53,6 +54,7 @@ class ShareSnapshot(NamedTuple):
     written_ms: int
     batches: tuple[StateBatch, ...]
     version: int = -1  # older ones say nothing of it
+    subscription_ms: int = 0  # when it was made; 0: none, or an older snapshot
 
 
 class ShareUpdate(NamedTuple):
@@ -86,6 +88,8 @@ def encode_snapshot(one: ShareSnapshot) -> bytes:
     writer = FieldWriter(flexible=True).int16(0).int32(one.snapshot_epoch).int32(one.state_epoch)
     writer.int32(one.leader_epoch).int64(one.start_offset).int64(one.created_ms).int64(one.written_ms)
     own = {} if one.version < 0 else {_VERSION_TAG: _VERSION.pack(one.version)}
+    if one.subscription_ms:
+        own[_SUBSCRIPTION_TAG] = _TIME.pack(one.subscription_ms)
     return _end(writer, one.batches, one.done_count, own)
 
 
@@ -96,8 +100,19 @@ def decode_snapshot(data: bytes) -> ShareSnapshot:
     batches, done_count, tags = _read_end(reader)
     content = tags.get(_VERSION_TAG, b"")
     version: int = _VERSION.unpack(content)[0] if len(content) == _VERSION.size else -1
+    content = tags.get(_SUBSCRIPTION_TAG, b"")
+    subscription_ms: int = _TIME.unpack(content)[0] if len(content) == _TIME.size else 0
     return ShareSnapshot(
-        snapshot_epoch, state_epoch, leader_epoch, start_offset, done_count, created_ms, written_ms, batches, version
+        snapshot_epoch,
+        state_epoch,
+        leader_epoch,
+        start_offset,
+        done_count,
+        created_ms,
+        written_ms,
+        batches,
+        version,
+        subscription_ms,
     )
 
 

@@ -25,6 +25,11 @@ _STATE_BATCHES: Final[Fields] = {
 }
 # The one that was read, or is to be changed.
 _STATE_VERSION: Final[Fields] = {"partitions [struct]": ("version int64 tag 10000 = -1",)}
+# Which subscription of its name it is of: when that was made; 0: nobody has said.
+_STATE_SUBSCRIPTION: Final[Fields] = {"partitions [struct]": ("subscription_ms int64 tag 10001",)}
+_STATE_VERSION_AND_SUBSCRIPTION: Final[Fields] = {
+    "partitions [struct]": (*_STATE_VERSION["partitions [struct]"], *_STATE_SUBSCRIPTION["partitions [struct]"])
+}
 _WHOLE_MESSAGE: Final = ""
 # Who asks, as a replica says it that fetches: only brokers know the secret of a broker.
 _SENDER: Final[Fields] = {
@@ -55,13 +60,13 @@ OWN_FIELDS: Final[dict[str, Fields]] = {
     "ShareFetchRequest": _ACKNOWLEDGEMENTS | _READER,
     "ShareAcknowledgeRequest": _ACKNOWLEDGEMENTS,
     "DescribeLogDirsResponse": _HOLDERS,
-    "InitializeShareGroupStateRequest": _SENDER,
+    "InitializeShareGroupStateRequest": _SENDER | _STATE_SUBSCRIPTION,
     "ReadShareGroupStateRequest": _SENDER,
-    "ReadShareGroupStateResponse": _STATE_BATCHES | _STATE_VERSION,
+    "ReadShareGroupStateResponse": _STATE_BATCHES | _STATE_VERSION_AND_SUBSCRIPTION,
     "WriteShareGroupStateRequest": _SENDER | _STATE_BATCHES | _STATE_VERSION,
     "DeleteShareGroupStateRequest": _SENDER | _STATE_VERSION,
     "ReadShareGroupStateSummaryRequest": _SENDER,
-    "ReadShareGroupStateSummaryResponse": _STATE_VERSION,
+    "ReadShareGroupStateSummaryResponse": _STATE_VERSION_AND_SUBSCRIPTION,
 }
 
 

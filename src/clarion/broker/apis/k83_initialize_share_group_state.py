@@ -23,4 +23,4 @@ async def handle(
 
 
 def _asked(key: ShareKey, one: InitializeStatePartition) -> InitializeState:
-    return InitializeState(key, one.state_epoch, one.start_offset)
+    return InitializeState(key, one.state_epoch, one.start_offset, one.subscription_ms)

@@ -33,4 +33,5 @@ def _told(reply: StateReply) -> dict[str, object]:
         "start_offset": reply.start_offset,
         "state_batches": to_wire(reply.batches),
         "version": reply.version,
+        "subscription_ms": reply.subscription_ms,
     }

@@ -36,4 +36,5 @@ def _told(reply: StateReply) -> dict[str, object]:
         "start_offset": reply.start_offset,
         "delivery_complete_count": reply.done_count,
         "version": reply.version,
+        "subscription_ms": reply.subscription_ms,
     }

@@ -1,7 +1,8 @@
 """The state of share groups, between brokers (KIP-932): leaders of partitions tell it to share coordinators, and ask.
 
 Beside Kafka's fields are some of our own (`wire.own_fields`): who asks, as a replica says it that fetches; the
-`version` of a state, which every change raises; and what is known of records beyond what Kafka knows.
+`version` of a state, which every change raises; which subscription it is of; and what is known of records beyond what
+Kafka knows.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ class InitializeStatePartition:
     partition: int
     state_epoch: int = 0
     start_offset: int = -1
+    subscription_ms: int = 0
 
 
 @message
@@ -104,6 +106,7 @@ class ReadStatePartitionResult:
     start_offset: int = -1
     state_batches: tuple[PersistedBatch, ...] = ()
     version: int = -1
+    subscription_ms: int = 0
 
 
 @message
@@ -202,6 +205,7 @@ class SummaryPartitionResult:
     start_offset: int = -1
     delivery_complete_count: int = -1
     version: int = -1
+    subscription_ms: int = 0
 
 
 @message
