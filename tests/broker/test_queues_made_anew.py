@@ -19,7 +19,7 @@ from clarion.model.subscription import CONSUMED
 from clarion.queues.state_records import ShareKey
 from tests.broker.harness import Node, running, until
 from tests.broker.queue_words import subscribe, write
-from tests.broker.share_words import QUICK
+from tests.broker.share_words import QUICK, ShareConsumer, earliest, fetch_codes, joined, values
 from tests.broker.test_cluster import _leads, cluster_of, create, topic
 from tests.broker.test_queues import leaders, pull, settle
 
@@ -153,3 +153,87 @@ async def test_a_pause_that_comes_while_a_pull_looks_holds_for_it(
         assert [leader.rules.is_paused for leader in leaders(node)] == [True] * 3, "and nobody undoes it"
         await node.broker.subscriptions.update("g", {"paused": False}, ANONYMOUS)
         assert await all_of(node) == [b"%d" % index for index in range(5)]
+
+
+# Kafka's consumers
+
+
+@pytest.mark.parametrize("where", ["queues.forget", "subscriptions.delete"])
+async def test_who_joins_while_the_subscription_is_deleted_reads_from_the_next_of_the_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic("t", 1)
+        await subscribe(node)
+        await write(node, (None, b"one"))
+        for one in await pull(node):
+            assert await settle(node, Settlement(one.receipt, "ack")) == [ErrorCode.NONE]
+        members: list[ShareConsumer] = []
+        room, name = where.split(".")
+        go_on = getattr(getattr(node.broker, room), name)
+
+        async def joined_meanwhile(*what: Any) -> Any:
+            members.append(await joined(node))
+            return await go_on(*what)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(getattr(node.broker, room), name, joined_meanwhile)
+            await delete(node)
+        (consumer,) = members
+        assert consumer.partitions == (), "nothing begins for a subscription that is being deleted"
+        await subscribe(node)
+        await write(node, (None, b"two"))
+        await consumer.beat()
+        assert values(await consumer.ask(max_wait=60_000)) == [b"one", b"two"]
+
+
+async def test_a_subscription_whose_group_somebody_joins_when_its_deletion_begins_is_in_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic("t", 1)
+        await subscribe(node)
+        await write(node, (None, b"one"))
+        go_on, members = node.broker.subscriptions.suspend, list[ShareConsumer]()
+
+        async def joined_before(*what: Any) -> None:
+            members.append(await joined(node))
+            await go_on(*what)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(node.broker.subscriptions, "suspend", joined_before)
+            with pytest.raises(KafkaError) as refused:
+                await delete(node)
+        assert refused.value.code is ErrorCode.NON_EMPTY_GROUP
+        await node.broker.subscriptions.update("g", {"paused": False}, ANONYMOUS)
+        assert values(await members[0].ask(max_wait=60_000)) == [b"one"]
+
+
+async def test_who_joins_a_paused_subscription_is_given_its_partitions_when_it_goes_on(tmp_path: Path) -> None:
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic("t", 1)
+        await subscribe(node, paused=True)
+        await write(node, (None, b"one"))
+        consumer = await joined(node)
+        assert consumer.partitions == ()
+        await node.broker.subscriptions.update("g", {"paused": False}, ANONYMOUS)
+        await consumer.beat()
+        assert values(await consumer.ask(max_wait=60_000)) == [b"one"]
+
+
+async def test_a_group_whose_state_is_gone_begins_anew_and_reads_again(tmp_path: Path) -> None:
+    """Whatever has taken it; a group that goes on knowing of it could read nothing, ever."""
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic("t", 1)
+        await earliest(node)
+        consumer = await joined(node)
+        await write(node, (None, b"one"))
+        assert await consumer.fetch() == {0: 1}
+        key = ShareKey("g", consumer.topic_id, 0)
+        await node.broker.shares.states.delete(key)
+        node.broker.shares.leaders.forget(key)
+        assert fetch_codes(await consumer.ask()) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        await until(lambda: not node.broker.shares.group("g").initialized)
+        await consumer.beat()
+        assert consumer.partitions == (0,)
+        assert values(await consumer.ask(max_wait=60_000)) == [b"one"]

@@ -224,6 +224,21 @@ async def test_a_group_that_is_deleted_and_comes_again_begins_anew(three: Cluste
     assert await queue.fetched() == {0: 1}
 
 
+async def test_a_group_whose_state_is_gone_hears_of_it_from_who_leads_and_begins_anew(three: Cluster) -> None:
+    queue = await Queue(three, leader=1, coordinator=2).open()
+    groups = queue.node.broker.groups.runtime
+    await groups.ensure_topic()
+    names = (f"h{number}" for number in range(1000))
+    queue.group = next(name for name in names if queue._is_coordinated(name) and groups.leader_of(name) == 3)
+    await queue.join()
+    await queue.node.broker.shares.states.delete(queue.key)
+    async with asyncio.timeout(60):
+        while not (await summary(queue)).is_known:
+            await queue.reader().ask()
+            await queue.join()  # what it says again and again
+    assert await queue.reader().fetch() == {}
+
+
 async def test_of_a_deleted_topic_no_state_is_left_at_any_broker(three: Cluster) -> None:
     queue = await Queue(three, leader=1, coordinator=2).open()
     await produce(queue.node, b"one")

@@ -90,8 +90,8 @@ async def test_a_peek_shows_what_comes_next_and_takes_nothing(tmp_path: Path):
 async def test_pausing_keeps_messages_back_until_it_is_resumed(tmp_path: Path):
     async with running(tmp_path, **QUICK) as node:
         actions = await queue(node, b"a")
-        assert (await actions.pause("billing", ANONYMOUS)).paused
         consumer = await joined(node)
+        assert (await actions.pause("billing", ANONYMOUS)).paused
         assert await consumer.fetch() == {}
         assert not (await actions.resume("billing", ANONYMOUS)).paused
         assert await consumer.fetch() == {0: 1}

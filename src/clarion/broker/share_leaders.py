@@ -117,6 +117,8 @@ class ShareLeaders:
             if key not in self._loading or not is_same:
                 raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "its state began anew while it was read")
         except KafkaError as error:
+            if error.code is ErrorCode.INVALID_REQUEST:  # it was not initialized
+                self._broker.shares.tell_not_begun(key)
             raise for_clients(error) from error
         finally:
             self._loading.discard(key)

@@ -7,9 +7,11 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
+from clarion.broker.authorizer import ANONYMOUS
 from clarion.broker.broker import RequestContext
 from clarion.broker.coordinator_shard import CoordinatorShard
-from clarion.broker.queue_rules import identity_of
+from clarion.broker.kafka_calls import KafkaCalls
+from clarion.broker.queue_rules import identity_of, rules_of
 from clarion.broker.share_leader import ShareLeader
 from clarion.broker.share_leaders import ShareLeaders
 from clarion.broker.share_states import ShareStates
@@ -23,6 +25,12 @@ from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import TopicId
 from clarion.queues.sessions import ShareSessions
 from clarion.queues.state_records import ShareKey
+from clarion.wire import apis
+from clarion.wire.messages.share_groups import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsRequestTopic,
+)
 from clarion.world import event_log
 from clarion.world.tasks import start_task
 
@@ -34,6 +42,7 @@ log = event_log("broker")
 _BEGIN_SECONDS: Final = 2.0  # so long a heartbeat waits for share state to begin
 _LOOK_SECONDS: Final = 1.0  # so long a fetch waits for a look at what is known
 _TRIES: Final = 5
+_OURSELVES: Final = RequestContext(0, "clarion", "127.0.0.1", 0)
 
 Shard = CoordinatorShard[GroupCoordinator]
 
@@ -47,6 +56,7 @@ class ShareService:
         # By group: one at a time has share state begin or end. As long as somebody has the lock or waits for it.
         self._beginning: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._begun_by: dict[str, asyncio.Task[bool]] = {}  # by group
+        self._telling: set[ShareKey] = set()  # that they are not there
         broker.on_topics_changed(self._on_topics_changed)
 
     def start(self) -> None:
@@ -65,7 +75,12 @@ class ShareService:
 
         All members wait for the same beginning, and not for long: it goes on without them, where it needs a share
         coordinator that cannot be asked now, and their next heartbeats find it done.
+
+        Nothing begins for a subscription that is paused: perhaps it is being deleted, and what the group would know of
+        by then would be gone.
         """
+        if rules_of(self._broker, group_id).is_paused:
+            return False
         shard = self._broker.groups.runtime.find(group_id)
         if shard is None or not shard.is_loaded or not share_requests.uninitialized(shard.coordinator, group_id):
             return False
@@ -100,7 +115,54 @@ class ShareService:
             for index in sorted(topic.partitions):
                 key = ShareKey(group_id, topic_id, index)
                 if not (await self.states.summary(key)).is_known:
+                    if rules_of(self._broker, group_id).is_paused:
+                        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{group_id} was paused meanwhile")
                     await self.states.initialize(key, epoch, subscription_ms=identity)
+
+    def tell_not_begun(self, key: ShareKey) -> None:
+        """A member has this share-partition to read, and there is no state. Its group could read nothing there, ever:
+        it has to hear of it, and has the state begin anew with its next heartbeat."""
+        if key not in self._telling:
+            self._telling.add(key)
+            self._broker.turns.start(self._tell_not_begun(key), lambda: None)
+
+    async def _tell_not_begun(self, key: ShareKey) -> None:
+        try:
+            if self._broker.groups.runtime.find(key.group_id) is not None:
+                await self._note_not_begun(key)
+            else:
+                await self._ask_for(key)
+        except KafkaError as error:  # the next fetch says it again
+            log.warning("share_state_missing", share=str(key), reason=error.message or error.code.name)
+        finally:
+            self._telling.discard(key)
+
+    async def _note_not_begun(self, key: ShareKey) -> None:
+        shard = await self._broker.groups.runtime.get(key.group_id)
+        async with self._alone(key.group_id):
+            group = share_requests.find(shard.coordinator, key.group_id)
+            begun = None if group is None else group.initialized.get(key.topic_id)
+            if begun is None or key.partition not in begun.partitions or (await self.states.summary(key)).is_known:
+                return
+            log.warning("share_state_missing", share=str(key), consequence="it begins anew")
+            missing = InitializedTopic(begun.name, frozenset({key.partition}))
+            await shard.call(
+                share_requests.begin, Begun(key.group_id, {key.topic_id: missing}, is_over=True), _OURSELVES
+            )
+
+    async def _ask_for(self, key: ShareKey) -> None:
+        """The group's coordinator finds it missing too when it is asked where the group is."""
+        topic = self._broker.image.topics_by_id.get(key.topic_id)
+        if topic is None:
+            return
+        wanted = DescribeShareGroupOffsetsRequestTopic(topic_name=topic.name, partitions=(key.partition,))
+        group = DescribeShareGroupOffsetsRequestGroup(group_id=key.group_id, topics=(wanted,))
+        calls = KafkaCalls(self._broker)
+        try:
+            asked = DescribeShareGroupOffsetsRequest(groups=(group,))
+            await calls.of_group(key.group_id, apis.DESCRIBE_SHARE_GROUP_OFFSETS, asked, ANONYMOUS)
+        finally:
+            calls.close()
 
     async def alter(self, group_id: str, topic: Topic, offsets: dict[int, int], context: RequestContext) -> None:
         """Begin anew at these offsets; leaders that have the state as it was are fenced.

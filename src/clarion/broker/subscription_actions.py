@@ -20,6 +20,7 @@ from clarion.broker.share_batches import READ_BYTES_MAX, read_batches
 from clarion.broker.threads import in_thread
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import TopicPartition
+from clarion.model.names import OFFSETS_TOPIC
 from clarion.model.seeking import Seek
 from clarion.model.subscription import Subscription
 from clarion.queues.runs import RecordState
@@ -266,16 +267,16 @@ class SubscriptionActions:
         """With its group and its positions. Its dead letter topic stays.
 
         The subscription goes last, and delivers nothing meanwhile: where this ends in between it is still there, and
-        can be deleted again. Else what was known of it would stay, and count for the next one of its name.
+        can be deleted again. Who joins its group meanwhile is given nothing to read, so that no state goes of which the
+        group knows; what begins for it behind all this is nobody's (`queue_rules.identity_of`).
         """
         self._broker.resolver.require_group(who, Operation.DELETE, name)
         one, facts = await self._find(name, who)
         if facts.members:
             raise self._in_use(name)
-        places = [] if one is None or not one.is_queue else self._places(one, facts)
         if one is not None:
             await self._broker.subscriptions.suspend(name, who)
-        if facts.exists:
+        if self._broker.image.topic(OFFSETS_TOPIC) is not None:  # a group may have come since it was looked for
             (told,) = (
                 await self._calls.of_group(name, apis.DELETE_GROUPS, DeleteGroupsRequest(groups_names=(name,)), who)
             ).results
@@ -285,7 +286,6 @@ class SubscriptionActions:
             await self._broker.queues.forget(name, self._looks.partitions_of(sorted(self._broker.image.topics)))
         if one is not None:
             await self._broker.subscriptions.delete(name, who)
-            await self._broker.queues.forget(name, places)  # who has pulled meanwhile got nothing, but began anew
 
     async def _wanted(self, to: Seek, places: Iterable[TopicPartition], who: Principal) -> dict[TopicPartition, int]:
         starts, ends = await self._looks.starts(places, who), await self._looks.ends(places, who)

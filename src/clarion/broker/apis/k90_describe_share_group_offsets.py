@@ -75,9 +75,12 @@ async def _partition(
 ) -> DescribeShareGroupOffsetsResponsePartition:
     try:
         broker.resolver.check_exists(topic, index)
-        state = await broker.shares.states.summary(ShareKey(group_id, topic.id, index))
+        key = ShareKey(group_id, topic.id, index)
+        state = await broker.shares.states.summary(key)
     except KafkaError as error:
         return _refused(index, error)
+    if not state.is_known:
+        broker.shares.tell_not_begun(key)  # so asks, too, who leads the partition elsewhere and has found no state
     lag = -1
     partition = broker.partitions.find(topic.id, index)
     if state.start_offset != UNINITIALIZED and partition is not None:
