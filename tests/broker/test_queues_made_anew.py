@@ -63,14 +63,16 @@ async def test_a_broker_that_has_not_heard_of_the_deletion_begins_nothing_for_th
     tmp_path: Path,
 ) -> None:
     """It hears within half a second, and its consumers settle and pull meanwhile; by the rules of the one before, a
-    queue would begin at the end."""
+    queue would begin further on."""
     async with cluster_of(tmp_path, 2, share_state_partitions=2) as cluster:
         await create(cluster[1], topic("t", assignments=((1, 2),) * 4))
         await until(lambda: "t" in cluster[2].broker.image.topics and all(_leads(cluster[1], "t", n) for n in range(4)))
+        for number, value in enumerate(TWELVE[:8]):
+            await write(cluster[1], (None, value), partition=number % 4)
         await subscribe(cluster[1], start="latest")
         assert await pull(cluster[1], wait_ms=100) == []
         await until(lambda: cluster[2].broker.subscriptions.get("g"))
-        for number, value in enumerate(TWELVE):
+        for number, value in enumerate(TWELVE[8:]):
             await write(cluster[1], (None, value), partition=number % 4)
         held = await pull(cluster[1], wait_ms=60_000)
         known = cluster[1].broker.subscriptions
@@ -80,7 +82,8 @@ async def test_a_broker_that_has_not_heard_of_the_deletion_begins_nothing_for_th
         assert ErrorCode.NONE not in await settle(cluster[1], *said), "what was written down of it is gone"
         assert await settle(cluster[1], *said) == [ErrorCode.INVALID_RECORD_STATE] * len(said), "its lock has ended"
         assert leaders(cluster[1]) == [] or not any(leader.is_current for leader in leaders(cluster[1]))
-        assert await pull(cluster[1], wait_ms=100) == [], "by the rules of before it begins at the end"
+        again = {one.value for one in await pull(cluster[1], wait_ms=100)}
+        assert again <= {*TWELVE[8:]}, "by the rules of before it begins behind the first eight"
         await known.look_again()
         await subscribe(cluster[2], start="earliest")
         await known.look_again()
