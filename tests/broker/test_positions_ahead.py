@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from clarion.broker.queues import Delivery
 from clarion.cli.backup_files import copy_data_dir
+from clarion.consumers.cloud_events import message_id
 from clarion.log.checkpoints import PARTITION_OFFSETS
 from clarion.model.subscription import CONSUMED
 from clarion.wire.records import encode_batch
@@ -12,6 +14,7 @@ from tests.broker.harness import Node, running
 from tests.broker.kept import Kept, commit, keeping
 from tests.broker.queue_words import subscribe
 from tests.broker.share_words import ACCEPT, QUICK, ShareConsumer, joined, produce
+from tests.broker.test_queues import pull
 
 EARLY = "Orders"  # stands before the broker's own topics in every list
 BY_SUBSCRIPTIONS = {"clarion_retention_by": "subscriptions", "file_delete_delay_ms": "0"}
@@ -82,3 +85,31 @@ async def test_what_is_written_behind_a_lost_end_does_not_count_as_read(tmp_path
         await commit(node, "other", 1)
         await kept.pass_time(1)
         assert await kept.read() == []
+
+
+def _ids(deliveries: list[Delivery]) -> list[str]:
+    return [message_id("g", one.topic_id, one.partition, one.offset, one.leader_epoch) for one in deliveries]
+
+
+async def test_what_is_written_in_the_place_of_a_lost_message_is_pushed_under_another_id(tmp_path: Path) -> None:
+    """A receiver that remembers ids would throw it away. One that was not lost has the same id in every try."""
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic()
+        await subscribe(node)
+        await produce(node, b"kept")
+    async with running(tmp_path, **QUICK) as node:
+        await produce(node, b"lost")
+        before = _ids(await pull(node, wait_ms=60_000))
+        assert len(before) == 2
+        _, (_, lost) = node.partition().log.batch_headers(0)
+    with (tmp_path / "t-0" / "00000000000000000000.log").open("r+b") as file:
+        file.truncate(lost.position)
+    for vouches in (".kafka_cleanshutdown", PARTITION_OFFSETS):  # as if it had never been flushed
+        (tmp_path / vouches).unlink()
+    async with running(tmp_path, **QUICK) as node:
+        await produce(node, b"another")
+        found = await pull(node, wait_ms=60_000)
+        assert [(one.offset, one.value) for one in found] == [(0, b"kept"), (1, b"another")]
+        kept, another = _ids(found)
+        assert kept == before[0]
+        assert another not in before

@@ -41,6 +41,7 @@ class Message(NamedTuple):
     timestamp_ms: int = 1_700_000_000_123
     topic: str = "orders"
     topic_id: UUID = TOPIC_ID
+    leader_epoch: int = 0
 
 
 def attributes(webhook: Webhook) -> dict[str, str]:
@@ -129,7 +130,7 @@ def test_a_batch_is_a_list_of_structured_events() -> None:
     webhook = batch_webhook("billing", messages)
     assert webhook.headers == {"content-type": BATCH}
     events = json.loads(webhook.body)
-    assert [one["id"] for one in events] == [message_id("billing", TOPIC_ID, 2, offset) for offset in (1, 2, 3)]
+    assert [one["id"] for one in events] == [message_id("billing", TOPIC_ID, 2, offset, 0) for offset in (1, 2, 3)]
     assert events[0]["data"] == {"order": 1}
     assert events[1]["data_base64"] == "/w=="
     assert webhook.id not in [one["id"] for one in events]
@@ -140,13 +141,21 @@ def test_a_batch_is_a_list_of_structured_events() -> None:
 def test_the_id_is_the_same_in_every_try_and_another_for_every_message() -> None:
     assert single_webhook("a", Message()).id == single_webhook("a", Message(deliveries=5)).id
     places = [("a", TOPIC_ID, 0, 1), ("b", TOPIC_ID, 0, 1), ("a", UUID(int=1), 0, 1), ("a", TOPIC_ID, 1, 1)]
-    assert len({message_id(*place) for place in [*places, ("a", TOPIC_ID, 0, 11)]}) == 5
-    assert "." not in message_id("with.dots", TOPIC_ID, 0, 1)  # which is what separates the parts that are signed
+    ids = {message_id(*place, epoch) for place in [*places, ("a", TOPIC_ID, 0, 11)] for epoch in (0, 1, 11)}
+    assert len(ids) == 15
+    assert "." not in message_id("with.dots", TOPIC_ID, 0, 1, 0)  # which is what separates the parts that are signed
 
 
 def test_the_id_of_a_message_never_changes_between_versions() -> None:
     """Receivers remember ids: whoever changes how they are made delivers everything under way twice."""
-    assert message_id("billing", TOPIC_ID, 2, 7) == "msg_0JIRLy9JWU7pHdGXLZ5AYqqbiHg"
+    assert message_id("billing", TOPIC_ID, 2, 7, 0) == "msg_0JIRLy9JWU7pHdGXLZ5AYqqbiHg"
+    assert message_id("billing", TOPIC_ID, 2, 7, 3) == "msg_brdLcobzEVD-gNQJzcY_lfyZ2ec"
+
+
+def test_another_message_in_the_place_of_one_that_was_lost_has_another_id() -> None:
+    lost, another = Message(leader_epoch=3), Message(leader_epoch=4)
+    assert single_webhook("billing", lost).id == single_webhook("billing", lost._replace(deliveries=2)).id
+    assert single_webhook("billing", lost).id != single_webhook("billing", another).id
 
 
 @given(st.text(max_size=200), st.binary(min_size=24, max_size=64))

@@ -69,6 +69,7 @@ class Delivery(NamedTuple):
     headers: Headers
     timestamp_ms: int
     receipt: str  # what `settle` is told of it; good until the lock ends
+    leader_epoch: int  # in which it was written
 
 
 class Settlement(NamedTuple):
@@ -331,7 +332,7 @@ def _deliveries(taken: Sequence[tuple[ShareLeader, ShareFetched]], consumer: str
     found = []
     for leader, fetched in taken:
         counts = {offset: one.deliveries for one in fetched.acquired for offset in range(one.first, one.last + 1)}
-        for record in records_of(read_all(leader.partition, fetched.slices)):
+        for leader_epoch, record in records_of(read_all(leader.partition, fetched.slices)):
             if record.offset in counts:
                 place = _Receipt(
                     leader.key.topic_id, leader.key.partition, record.offset, counts[record.offset], consumer
@@ -345,6 +346,7 @@ def _deliveries(taken: Sequence[tuple[ShareLeader, ShareFetched]], consumer: str
                         record.headers,
                         record.timestamp,
                         _write(place),
+                        leader_epoch,
                     )
                 )
     return found

@@ -44,11 +44,14 @@ _UNWANTED: Final = Fate(is_unwanted=True)
 _PASSED: Final = Fate(is_passed=True)
 
 
-def records_of(found: bytes) -> Iterator[Record]:
-    """Of whole batches, one after the other. One that cannot be read may lie between them, and is nobody's."""
+def records_of(found: bytes) -> Iterator[tuple[int, Record]]:
+    """Of whole batches, one after the other, with the leader's term that they are of. One that cannot be read may lie
+    between them, and is nobody's."""
     for _, _, batch in ReadBatches([], split(found), found).contents():
+        leader_epoch = read_header(batch).leader_epoch
         try:
-            yield from iter_records(batch)
+            for record in iter_records(batch):
+                yield leader_epoch, record
         except KafkaError:
             continue
 

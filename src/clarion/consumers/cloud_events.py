@@ -4,8 +4,8 @@ A value that is JSON goes as it is into a structured event (`application/cloudev
 mode: the body is the value, the attributes are `ce-` headers; unless those would be too large, or the event is in a
 batch: then it is `data_base64` of a structured one. Bytes of values are never changed, and JSON is never written anew.
 
-The id of an event is the idempotency key of its message: the same in every try, from whichever broker. It is also the
-`webhook-id`, and thereby signed; a batch's is made of the ids in it.
+The id of an event is the idempotency key of its message: the same in every try, from whichever broker, and never that
+of another message. It is also the `webhook-id`, and thereby signed; a batch's is made of the ids in it.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ class Pushed(Protocol):
     @property
     def offset(self) -> int: ...
     @property
+    def leader_epoch(self) -> int: ...
+    @property
     def deliveries(self) -> int: ...
     @property
     def key(self) -> bytes | None: ...
@@ -61,10 +63,14 @@ class Webhook(NamedTuple):
     body: bytes
 
 
-def message_id(subscription: str, topic_id: UUID, partition: int, offset: int) -> str:
-    """The idempotency key of a message for one subscription: it follows from where the message lies in the log."""
+def message_id(subscription: str, topic_id: UUID, partition: int, offset: int, leader_epoch: int) -> str:
+    """The idempotency key of a message for one subscription: it follows from where the message lies in the log, and in
+    which leader's term it was written. That is stamped into its batch and the same on every replica; it tells it from
+    another message, which has come to the same place after this one was lost (a power cut with `page-cache`, an
+    election that loses messages). In the first term nothing can have been there before, and the place is enough.
+    """
     place = f"{subscription}\n{topic_id}\n{partition}\n{offset}"
-    return _id(place.encode())
+    return _id((f"{place}\n{leader_epoch}" if leader_epoch > 0 else place).encode())
 
 
 def single_webhook(subscription: str, message: Pushed) -> Webhook:
@@ -109,7 +115,7 @@ def _attributes(subscription: str, message: Pushed) -> dict[str, str]:
     """CloudEvents knows texts here, and numbers of 32 bits: an offset is a text."""
     attributes = {
         "specversion": "1.0",
-        "id": message_id(subscription, message.topic_id, message.partition, message.offset),
+        "id": message_id(subscription, *_place(message)),
         "source": f"/topics/{message.topic}/partitions/{message.partition}",
         "type": EVENT_TYPE,
         "topic": message.topic,
@@ -126,6 +132,10 @@ def _attributes(subscription: str, message: Pushed) -> dict[str, str]:
     if message.headers:
         attributes["recordheaders"] = _record_headers(message.headers)
     return attributes
+
+
+def _place(message: Pushed) -> tuple[UUID, int, int, int]:
+    return message.topic_id, message.partition, message.offset, message.leader_epoch
 
 
 def _time(timestamp_ms: int) -> str | None:
