@@ -15,9 +15,10 @@ from clarion.broker.queues import Settlement
 from clarion.broker.redriving import Redriving
 from clarion.broker.subscription_actions import SubscriptionActions
 from clarion.model.errors import ErrorCode, KafkaError
-from clarion.model.ids import TopicPartition
+from clarion.model.ids import NO_TOPIC_ID, TopicPartition
 from clarion.model.seeking import Seek
 from clarion.model.subscription import Subscription
+from clarion.wire.messages.topics import DeleteTopicsRequest, DeleteTopicState
 from clarion.wire.records import Record, encode_batch, iter_records
 from tests.broker.group_words import commit
 from tests.broker.harness import Node, running, until
@@ -233,6 +234,35 @@ async def test_a_letter_whose_topic_is_no_more_has_no_other_sent_back_twice(tmp_
         await node.topic("gone")
         assert await actions.redrive("billing", ANONYMOUS) == (2, 0, None)
         assert [one.value for one in await records(node, "orders")] == [b"a", b"c"]
+
+
+@pytest.mark.parametrize("is_made_again", [True, False])
+async def test_a_redrive_ends_where_its_topic_is_deleted_and_takes_no_letter_of_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_made_again: bool
+):
+    async with running(tmp_path, **QUICK) as node:
+        actions = await queue(node)
+        await node.topic("billing.dead-letters")
+        await fill(node, "billing.dead-letters", b"a", b"b", b"c", headers=_about("orders", "0"))
+        send = Redriving._send
+
+        async def deleted_meanwhile(self: Redriving, letters: list[Record]) -> tuple[int, str | None]:
+            sent = await send(self, letters)
+            gone = DeleteTopicState(name="billing.dead-letters", topic_id=NO_TOPIC_ID)
+            await node.ask(DeleteTopicsRequest(topics=(gone,), timeout=30_000), 6)
+            if is_made_again:
+                await node.topic("billing.dead-letters")
+                await fill(node, "billing.dead-letters", b"d", b"e", b"f", b"g", headers=_about("orders", "0"))
+            return sent
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Redriving, "_send", deleted_meanwhile)
+            done = await asyncio.wait_for(actions.redrive("billing", ANONYMOUS), 30)
+        assert (done.sent, done.left) == (3, 0)
+        assert "was deleted meanwhile" in (done.stopped_at or "")
+        assert await actions.redrive("billing", ANONYMOUS) == (4 if is_made_again else 0, 0, None)
+        back = [one.value for one in await records(node, "orders")]
+        assert back == [b"a", b"b", b"c"] + ([b"d", b"e", b"f", b"g"] if is_made_again else [])
 
 
 async def test_a_redrive_ends_although_what_it_sends_back_is_given_up_again_at_once(tmp_path: Path):

@@ -4,7 +4,8 @@ Letters are read in order, written to the partition that their headers name, who
 subscription of that topic gets them), and when that is committed they are deleted from the dead letter topic. A broker
 that ends in between has written some and deleted none of them: the next redrive writes these again. So each is sent
 back at least once, and never lost. What is in the topic and is no dead letter of this subscription is left, and so is
-what cannot be sent back (its topic is no more), and all that follows it.
+what cannot be sent back (its topic is no more), and all that follows it. Where the dead letter topic is deleted
+meanwhile, or led by another broker, it ends: of the letters in one that has its name by then none was sent.
 """
 
 from __future__ import annotations
@@ -13,18 +14,16 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from clarion.broker.apis.k21_delete_records import delete_before
 from clarion.broker.authorizer import Operation, Principal
 from clarion.broker.dead_letters import HEADER, batch_bytes_max, encode_within, lots_of
-from clarion.broker.kafka_calls import KafkaCalls
 from clarion.broker.messages import topic_to_write
 from clarion.broker.relaying import writing_to
 from clarion.broker.share_batches import READ_BYTES_MAX, ReadBatches, read_batches
 from clarion.broker.threads import in_thread
-from clarion.model.errors import ErrorCode, KafkaError
+from clarion.model.errors import KafkaError
 from clarion.model.subscription import Subscription
 from clarion.replication import Partition
-from clarion.wire import apis
-from clarion.wire.messages.topics import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from clarion.wire.records import NewRecord, Record, iter_records
 from clarion.world import event_log
 
@@ -64,7 +63,8 @@ class Redriving:
             wanted = None if messages_max is None else messages_max - sent
             count, found = await self._empty(partition, wanted)
             sent, obstacle = sent + count, obstacle or found
-            left += partition.high_watermark.offset - partition.start_offset
+            if _is_here(partition):
+                left += partition.high_watermark.offset - partition.start_offset
         log.info("dead_letters_redriven", subscription=self._subscription.name, sent=sent, left=left)
         return Redriven(sent, left, obstacle)
 
@@ -72,6 +72,8 @@ class Redriving:
         """How many were sent back, and why not all. What is given up again meanwhile is for the next redrive."""
         sent, end = 0, letters.high_watermark.offset
         while letters.start_offset < end and (messages_max is None or sent < messages_max):
+            if not _is_here(letters):
+                return sent, _not_here(letters)
             part = _PART if messages_max is None else min(_PART, messages_max - sent)
             read = await read_batches(letters, letters.start_offset, READ_BYTES_MAX)
             start = letters.start_offset
@@ -83,9 +85,9 @@ class Redriving:
                 continue
             own = self._own(records[:part])
             count, obstacle = await self._send(own)
-            if count:
+            sent += count
+            if count and _is_here(letters):
                 await self._delete(letters, own[count - 1].offset + 1)
-                sent += count
             if obstacle is not None:
                 return sent, f"{letters.tp} has at {own[count].offset} what cannot be sent back: {obstacle}"
             if len(own) < len(records[:part]):
@@ -133,15 +135,20 @@ class Redriving:
         return [encode_within(records[part], bytes_max) for part in lots_of(records, bytes_max)]
 
     async def _delete(self, letters: Partition, before: int) -> None:
-        asked = DeleteRecordsPartition(partition_index=letters.tp.partition, offset=before)
-        request = DeleteRecordsRequest(
-            topics=(DeleteRecordsTopic(name=letters.tp.topic, partitions=(asked,)),), timeout=_TIMEOUT_MS
-        )
-        calls = KafkaCalls(self._broker)
-        told = await calls.of_broker(self._broker.node_id, apis.DELETE_RECORDS, request, self._who)
-        code = told.topics[0].partitions[0].error_code
-        if code:
-            raise KafkaError(ErrorCode(code), f"{letters.tp}: what was sent back could not be deleted, and comes again")
+        try:
+            await delete_before(self._broker, letters, before, _TIMEOUT_MS)
+        except KafkaError as error:
+            raise KafkaError(
+                error.code, f"{letters.tp}: what was sent back could not be deleted, and comes again: {error.message}"
+            ) from error
+
+
+def _is_here(letters: Partition) -> bool:
+    return letters.is_leader and not letters.is_gone
+
+
+def _not_here(letters: Partition) -> str:
+    return f"{letters.tp} was deleted meanwhile, or is led by another broker; redrive once more"
 
 
 def _letters(read: ReadBatches, start: int, end: int) -> list[Record]:

@@ -67,14 +67,31 @@ def _raise_start(
         partition = broker.resolver.partition(
             broker.resolver.topic(who, Operation.DELETE, topic), asked.partition_index
         )
-        offset = _new_start(partition, asked.offset)
-        if offset > partition.start_offset:
-            partition.raise_start(offset)
-            log.info("records_deleted", partition=partition.tp, start=offset)
+        _raise_to(partition, asked.offset)
         raised.append(partition)
     except REFUSALS as error:
         return _refused(asked.partition_index, refusal_of(error, f"{topic}-{asked.partition_index}").code)
     return DeleteRecordsPartitionResult(partition_index=asked.partition_index, low_watermark=partition.start_offset)
+
+
+def _raise_to(partition: Partition, asked: int) -> None:
+    offset = _new_start(partition, asked)
+    if offset > partition.start_offset:
+        partition.raise_start(offset)
+        log.info("records_deleted", partition=partition.tp, start=offset)
+
+
+async def delete_before(broker: Broker, partition: Partition, offset: int, timeout_ms: int) -> None:
+    """For who has read this very partition: its topic's name may be another one's by now. KafkaError says why not."""
+    try:
+        partition.check_leads()
+        _raise_to(partition, offset)
+        await broker.making_room(broker.checkpoints.save_now)
+    except REFUSALS as error:
+        raise KafkaError(*refusal_of(error, partition.tp)) from error
+    await _drop_segments([partition])
+    for refused in (await _unheard(broker, [partition], timeout_ms, lambda: False)).values():
+        raise KafkaError(ErrorCode(refused.error_code), f"{partition.tp}: not every replica has heard of it")
 
 
 async def _drop_segments(raised: list[Partition]) -> None:
