@@ -16,14 +16,17 @@ from clarion.broker.redriving import Redriving
 from clarion.broker.subscription_actions import SubscriptionActions
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import NO_TOPIC_ID, TopicPartition
+from clarion.model.names import SHARE_STATE_TOPIC
 from clarion.model.seeking import Seek
 from clarion.model.subscription import Subscription
 from clarion.wire.messages.topics import DeleteTopicsRequest, DeleteTopicState
 from clarion.wire.records import Record, encode_batch, iter_records
 from tests.broker.group_words import commit
 from tests.broker.harness import Node, running, until
+from tests.broker.queue_words import subscribe
 from tests.broker.share_words import ACCEPT, QUICK, REJECT, RELEASE, ShareConsumer
-from tests.broker.test_cluster import cluster_of
+from tests.broker.test_cluster import _leads, cluster_of, create, topic
+from tests.broker.test_queues import pull, settle
 
 NOW = 1_800_000_000_000
 
@@ -374,6 +377,40 @@ async def test_in_a_cluster_whoever_is_asked_asks_the_coordinator(tmp_path: Path
             assert [row["end_offset"] for row in described["partitions"]] == [0, 0]
             assert [one["name"] for one in await actions.overview(ANONYMOUS)] == ["readers"]
             actions.close()
+
+
+async def test_where_a_leader_is_away_a_seek_moves_all_partitions_or_none(tmp_path: Path):
+    few = {"share_state_partitions": 1, "rebalances_leaders": False}
+    async with cluster_of(tmp_path, 2, **few) as cluster:
+        await create(cluster[1], topic("t", assignments=((1,), (2,))))
+        await until(lambda: all(_leads(cluster[number], "t", number - 1) for number in (1, 2)))
+        await subscribe(cluster[1])
+        await until(lambda: cluster[2].broker.subscriptions.get("g"))
+        for number in (1, 2):
+            now_ms = cluster[number].broker.clock.now_ms()
+            batch = encode_batch([(None, b"%d" % number, (), now_ms)])
+            await write(cluster[number].broker, ANONYMOUS, "t", number - 1, batch)
+            (one,) = await pull(cluster[number], wait_ms=60_000)
+            assert await settle(cluster[number], Settlement(one.receipt, "ack")) == [ErrorCode.NONE]
+        in_sync = [one.in_sync for one in cluster[1].broker.image.topics[SHARE_STATE_TOPIC].partitions]
+        assert all(len(both) == 2 for both in in_sync)
+        await cluster.stop(2)
+        await until(lambda: cluster[1].broker.image.topics["t"].partitions[1].leader != 2)
+        actions = SubscriptionActions(cluster[1].broker)
+        for move in (
+            lambda: actions.seek("g", Seek.earliest(), ANONYMOUS),
+            lambda: actions.seek("g", Seek(timestamp=1), ANONYMOUS),
+            lambda: actions.seek("g", Seek(offsets={TopicPartition("t", 1): 0}), ANONYMOUS),
+            lambda: actions.purge("g", ANONYMOUS),
+        ):
+            with pytest.raises(KafkaError, match="t-1 has no leader that answers; nothing was moved") as refused:
+                await move()
+            assert refused.value.code is ErrorCode.LEADER_NOT_AVAILABLE
+        assert await pull(cluster[1]) == []
+        one = Seek(offsets={TopicPartition("t", 0): 0})
+        assert await actions.seek("g", one, ANONYMOUS) == one.offsets, "which does not mean the other"
+        assert [one.value for one in await pull(cluster[1], wait_ms=60_000)] == [b"1"]
+        actions.close()
 
 
 async def test_who_leads_a_partition_tells_where_another_broker_has_moved_it(tmp_path: Path):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -133,6 +133,17 @@ class GroupLooks:
                 for one in topic.partitions
                 if not one.error_code
             }
+        return found
+
+    async def offsets_of_all(
+        self, places: Collection[TopicPartition], timestamp: int, who: Principal
+    ) -> dict[TopicPartition, int]:
+        """For who is about to move them: LEADER_NOT_AVAILABLE unless every leader answers."""
+        found = await self.offsets_at(places, timestamp, who)
+        missing = next((place for place in places if place not in found), None)
+        if missing is not None:
+            message = f"{missing} has no leader that answers; nothing was moved, try again soon"
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, message)
         return found
 
     def _by_leader(self, places: Iterable[TopicPartition]) -> Mapping[int, Mapping[str, list[int]]]:

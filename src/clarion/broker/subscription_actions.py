@@ -21,7 +21,7 @@ from clarion.broker.threads import in_thread
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import TopicPartition
 from clarion.model.names import OFFSETS_TOPIC
-from clarion.model.seeking import Seek
+from clarion.model.seeking import EARLIEST, LATEST, Seek
 from clarion.model.subscription import Subscription
 from clarion.queues.runs import RecordState
 from clarion.replication import Partition
@@ -288,7 +288,10 @@ class SubscriptionActions:
             await self._broker.subscriptions.delete(name, who)
 
     async def _wanted(self, to: Seek, places: Iterable[TopicPartition], who: Principal) -> dict[TopicPartition, int]:
-        starts, ends = await self._looks.starts(places, who), await self._looks.ends(places, who)
+        """Of each that is meant, or of none: who hears that it was done counts on all of them."""
+        places = [place for place in places if to.offsets is None or place in to.offsets]
+        starts = await self._looks.offsets_of_all(places, EARLIEST, who)
+        ends = await self._looks.offsets_of_all(places, LATEST, who)
         match to.timestamp:
             case None:
                 return to.checked(starts, ends)
@@ -297,8 +300,8 @@ class SubscriptionActions:
             case -1:  # LATEST
                 return ends
         assert to.timestamp is not None
-        found = await self._looks.offsets_at(places, to.timestamp, who)
-        return {place: ends[place] if offset == UNKNOWN else offset for place, offset in found.items() if place in ends}
+        found = await self._looks.offsets_of_all(places, to.timestamp, who)
+        return {place: ends[place] if offset == UNKNOWN else offset for place, offset in found.items()}
 
     async def _alter(self, name: str, offsets: Mapping[TopicPartition, int], who: Principal) -> None:
         topics = tuple(
