@@ -12,6 +12,7 @@ from clarion.broker.queues import Settlement
 from clarion.model.errors import ErrorCode
 from clarion.testing.clock import ShiftedClock
 from clarion.wire.messages.topics import (
+    CreatePartitionsAssignment,
     CreatePartitionsRequest,
     CreatePartitionsTopic,
     DeleteRecordsPartition,
@@ -27,8 +28,10 @@ from tests.broker.test_queues import leaders, pull, settle
 HOUR_MS = 3_600_000
 
 
-async def add_partitions(node: Node, count: int) -> None:
-    wanted = CreatePartitionsTopic(name="t", count=count, assignments=None)
+async def add_partitions(node: Node, count: int, *replicas: int) -> None:
+    """`replicas`: of a single new one."""
+    placed = (CreatePartitionsAssignment(broker_ids=replicas),) if replicas else None
+    wanted = CreatePartitionsTopic(name="t", count=count, assignments=placed)
     (told,) = (
         await node.ask(CreatePartitionsRequest(topics=(wanted,), timeout=30_000, validate_only=False), 3)
     ).results

@@ -18,13 +18,14 @@ from clarion.model.errors import ErrorCode
 from clarion.model.names import OFFSETS_TOPIC
 from clarion.model.subscription import CONSUMED, QUEUE, STREAM, Subscription
 from clarion.wire.messages.replicas import DescribableLogDirTopic, DescribeLogDirsRequest
-from tests.broker import group_words
+from tests.broker import group_words, share_words
 from tests.broker.harness import Node, until
 from tests.broker.kept import HOUR, Kept, commit, keeping
 from tests.broker.share_words import ACCEPT, ShareConsumer, earliest
 from tests.broker.talk import batch
-from tests.broker.test_cluster import Cluster, cluster_of
+from tests.broker.test_cluster import Cluster, _leads, cluster_of
 from tests.broker.test_cluster_replication import make_topic, produce, replica
+from tests.broker.test_queues_meanwhile import add_partitions
 
 DAY_MS = 24 * HOUR * 1000
 BY_SUBSCRIPTIONS = {"clarion_retention_by": "subscriptions", "file_delete_delay_ms": "0"}
@@ -106,6 +107,28 @@ async def test_a_share_group_that_is_yet_to_read_from_a_partition_needs_all_of_i
             assert await consumer.acknowledge((0, 0, ACCEPT), index=index) is ErrorCode.NONE
         await kept.pass_time(1)
         assert [node.partition("t", index).start_offset for index in (0, 1)] == [1, 1]
+
+
+async def test_a_share_group_needs_all_of_a_partition_that_was_added_and_that_it_has_yet_to_hear_of(tmp_path, clock):
+    async with keeping(tmp_path, clock) as node:
+        await node.topic("t", 1, **BY_SUBSCRIPTIONS)
+        await earliest(node)
+        kept = Kept(node, clock)
+        consumer = await ShareConsumer(node, node).join()
+        await node.client.produce({("t", 0): batch(b"a", at=clock.now_ms())})
+        assert await consumer.fetch(max_wait=60_000) == {0: 1}
+        await add_partitions(node, 2)
+        await node.client.produce({("t", 1): batch(b"needed", at=clock.now_ms())})
+        for index in (0, 1):
+            await group_words.commit(node, 1, "fast", partition=index)
+        await kept.pass_time(1)  # its member is silent for a moment
+        assert node.partition("t", 1).start_offset == 0
+        async with asyncio.timeout(60):
+            while consumer.partitions != (0, 1):
+                await consumer.beat()
+                await asyncio.sleep(0.01)
+        consumer.session_epoch = 0
+        assert share_words.values(await consumer.ask(max_wait=60_000)) == [b"needed"]
 
 
 async def test_what_a_queue_has_acknowledged_goes_and_its_open_records_stay(tmp_path, clock):
@@ -344,6 +367,27 @@ async def test_a_leader_asks_the_coordinators_of_other_brokers(three: Cluster) -
     await produce(three, b"d")
     await until(lambda: all(replica(three, one).start_offset == 2 for one in (1, 2, 3)), 60)
     assert broker.needs is not None
+
+
+async def test_a_share_group_needs_what_it_has_yet_to_begin_where_its_other_partitions_are_led_elsewhere(
+    three: Cluster,
+) -> None:
+    leader = await make_topic(three, **BY_SUBSCRIPTIONS)
+    other = next(number for number in (1, 2, 3) if number != leader)
+    group = await group_elsewhere(three, leader)
+    coordinator = three[coordinator_of(three, group)]
+    member = await ShareConsumer(coordinator, coordinator, group=group).join()
+    async with asyncio.timeout(60):
+        while member.partitions != (0,):
+            await member.beat()
+            await asyncio.sleep(0.01)
+    await add_partitions(three[leader], 2, other, *{1, 2, 3} - {other})
+    await until(lambda: _leads(three[other], "t", 1))
+    added = three[other].broker.partitions.find(member.topic_id, 1)
+    async with asyncio.timeout(60):
+        while not (found := await three[other].broker.needs.look([added])).has_all_groups:
+            await asyncio.sleep(0.05)  # coordinators may still be loading
+    assert [(need.holder, need.position) for need in found.of(added)] == [(group, None)]
 
 
 async def test_a_coordinator_asks_the_leader_where_the_retention_of_a_stream_begins(three: Cluster) -> None:

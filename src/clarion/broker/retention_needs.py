@@ -40,6 +40,7 @@ class NeedsFound:
         self.subscriptions: dict[str, Sequence[Subscription]] = {}  # by topic
         self.committed: dict[TopicPartition, dict[str, int]] = {}
         self.shares: dict[tuple[TopicId, int], dict[str, int]] = {}  # by partition: where groups and queues are
+        self.share_readers: dict[TopicId, set[str]] = {}  # who has state in any partition, also of other brokers
         self.has_all_groups = True
         self.has_all_subscriptions = True  # of those that were made at other brokers, too
         self._groups: dict[str, set[str]] = {}  # by topic: who has committed in any of its partitions
@@ -79,10 +80,13 @@ class NeedsFound:
         return _in_log(self.committed.get(partition.tp, {}), partition)
 
     def _of_groups(self, partition: Partition, named: set[str]) -> list[Need]:
-        """A group that has committed in another partition of the topic alone reads this one too: it is behind there."""
+        """A group that has committed in another partition of the topic alone reads this one too: it is behind there.
+        So is a share group whose state has yet to begin, in a partition that was added."""
         committed = self._committed_in(partition)
         readers = {group: committed.get(group) for group in self._groups_in(partition.tp.topic)}
-        known = (*readers.items(), *self._shares_of(partition).items())
+        begun = self._shares_of(partition)
+        shares = {group: begun.get(group) for group in begun.keys() | self.share_readers.get(partition.topic_id, set())}
+        known = (*readers.items(), *shares.items())
         needs = [Need.of_group(group_id, offset) for group_id, offset in known if group_id not in named]
         if not self.has_all_groups:
             needs.append(Need.of_group(UNKNOWN_GROUPS, None))
@@ -179,8 +183,26 @@ class RetentionNeeds:
                         and (start := await self._start_of(ShareKey(name, *place))) is not None
                     ):
                         found.shares.setdefault(place, {})[name] = start
+                        found.share_readers.setdefault(partition.topic_id, set()).add(name)
+            await self._find_readers_elsewhere(found, partitions, queues)
         except (KafkaError, TimeoutError):
             found.has_all_groups = False  # what is not known by now holds: a group as any, a subscription all it can
+
+    async def _find_readers_elsewhere(
+        self, found: NeedsFound, partitions: list[Partition], queues: set[tuple[str, str]]
+    ) -> None:
+        """Of the share groups that have state in none of these partitions: whether they have in the topic's others."""
+        topics = {one.topic_id: one.tp.topic for one in partitions if one.settings.is_by_subscriptions}
+        for topic_id, name in topics.items():
+            topic = self._broker.image.topic_by_id(topic_id)
+            led = {one.tp.partition for one in partitions if one.topic_id == topic_id}
+            others = [] if topic is None else [index for index in range(topic.partition_count) if index not in led]
+            readers = found.share_readers.setdefault(topic_id, set())
+            for group in sorted(group for of, group in queues if of == name and group not in readers):
+                for index in others:
+                    if await self._start_of(ShareKey(group, topic_id, index)) is not None:
+                        readers.add(group)
+                        break
 
     async def _start_of(self, key: ShareKey) -> int | None:
         async with asyncio.timeout(_PATIENCE_SECONDS):
