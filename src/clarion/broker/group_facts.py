@@ -138,13 +138,21 @@ class GroupLooks:
     async def offsets_of_all(
         self, places: Collection[TopicPartition], timestamp: int, who: Principal
     ) -> dict[TopicPartition, int]:
-        """For who is about to move them: LEADER_NOT_AVAILABLE unless every leader answers."""
+        """For who is about to decide by them: LEADER_NOT_AVAILABLE unless every leader answers."""
         found = await self.offsets_at(places, timestamp, who)
         missing = next((place for place in places if place not in found), None)
         if missing is not None:
-            message = f"{missing} has no leader that answers; nothing was moved, try again soon"
+            message = f"{missing} has no leader that answers; nothing was changed, try again soon"
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, message)
         return found
+
+    async def first_since(
+        self, places: Collection[TopicPartition], timestamp: int, who: Principal
+    ) -> dict[TopicPartition, int]:
+        """The first message since then; the end where there is none. As `offsets_of_all`."""
+        ends = await self.offsets_of_all(places, LATEST, who)
+        found = await self.offsets_of_all(places, timestamp, who)
+        return {place: ends[place] if offset == UNKNOWN else offset for place, offset in found.items()}
 
     def _by_leader(self, places: Iterable[TopicPartition]) -> Mapping[int, Mapping[str, list[int]]]:
         found: dict[int, dict[str, list[int]]] = {}

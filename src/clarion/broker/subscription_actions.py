@@ -290,18 +290,13 @@ class SubscriptionActions:
     async def _wanted(self, to: Seek, places: Iterable[TopicPartition], who: Principal) -> dict[TopicPartition, int]:
         """Of each that is meant, or of none: who hears that it was done counts on all of them."""
         places = [place for place in places if to.offsets is None or place in to.offsets]
+        if to.timestamp is not None and to.timestamp >= 0:
+            return await self._looks.first_since(places, to.timestamp, who)
         starts = await self._looks.offsets_of_all(places, EARLIEST, who)
         ends = await self._looks.offsets_of_all(places, LATEST, who)
-        match to.timestamp:
-            case None:
-                return to.checked(starts, ends)
-            case -2:  # EARLIEST
-                return starts
-            case -1:  # LATEST
-                return ends
-        assert to.timestamp is not None
-        found = await self._looks.offsets_of_all(places, to.timestamp, who)
-        return {place: ends[place] if offset == UNKNOWN else offset for place, offset in found.items()}
+        if to.timestamp is None:
+            return to.checked(starts, ends)
+        return starts if to.timestamp == EARLIEST else ends
 
     async def _alter(self, name: str, offsets: Mapping[TopicPartition, int], who: Principal) -> None:
         topics = tuple(

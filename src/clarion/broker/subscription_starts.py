@@ -17,9 +17,9 @@ from clarion.broker.group_facts import UNKNOWN, GroupLooks
 from clarion.broker.kafka_calls import KafkaCalls
 from clarion.broker.subscribed_topics import topics_read_by
 from clarion.model.beginnings import Beginnings
-from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.group_settings import reset_duration_ms
 from clarion.model.ids import TopicId, TopicPartition
+from clarion.model.seeking import LATEST
 from clarion.model.subscription import Subscription
 from clarion.wire.messages.offsets import OffsetFetchResponseTopic
 
@@ -55,19 +55,10 @@ class SubscriptionStarts:
         if subscription.start == "earliest":
             return None
         places = self._looks.partitions_of(topics)
-        ends = await self._looks.ends(places, who)
-        found = ends
-        if subscription.start != "latest":
-            since_ms = self._broker.clock_trust.early_ms() - reset_duration_ms(subscription.start)
-            told = await self._looks.offsets_at(places, since_ms, who)
-            found = {place: ends[place] if at == UNKNOWN else at for place, at in told.items() if place in ends}
-        for place in places:
-            if place not in found:
-                raise KafkaError(
-                    ErrorCode.LEADER_NOT_AVAILABLE,
-                    f"{subscription.name!r} begins where {place} ends, and its leader does not say that now; try again",
-                )
-        return Beginnings(self.by_topic_id(found))
+        if subscription.start == "latest":
+            return Beginnings(self.by_topic_id(await self._looks.offsets_of_all(places, LATEST, who)))
+        since_ms = self._broker.clock_trust.early_ms() - reset_duration_ms(subscription.start)
+        return Beginnings(self.by_topic_id(await self._looks.first_since(places, since_ms, who)))
 
     def by_topic_id(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicId, dict[int, int]]:
         found: dict[TopicId, dict[int, int]] = {}
