@@ -23,6 +23,7 @@ from clarion.log.partition_folders import (
     keep_damaged,
     remove_folders,
     settle_leftovers,
+    topic_id_of,
 )
 from clarion.log.room import Room
 from clarion.model.errors import ErrorCode
@@ -110,19 +111,38 @@ class Partitions:
         }
         settle_leftovers(self._disk, self._data_dir, claimed, deleted, has_replicas=self.membership is not None)
         saved = offset_files.load(claimed, was_clean=was_clean)
+        surplus = {} if self.membership is None else self._surplus(topics)
         cut = 0
         for topic in topics:
             settings = self.settings_of(topic)
             held = topic.led_by(self._node_id) if self.membership is None else topic.held_by(self._node_id)
-            for index in held:
+            for index in (*held, *surplus.get(topic.id, ())):
                 tp = TopicPartition(topic.name, index)
                 known = saved.get((topic.id, index), NOTHING_SAVED)
-                opened = self._open(topic, tp, settings, was_clean, known.start, known.recovery_point, self._files)
+                try:
+                    opened = self._open(topic, tp, settings, was_clean, known.start, known.recovery_point, self._files)
+                except OSError as error:
+                    if index not in surplus.get(topic.id, ()):
+                        raise
+                    log.warning("surplus_stays", folder=str(tp), reason=str(error))  # until the next start
+                    continue
                 if self.membership is not None:
                     opened.restore_watermark(known.high_watermark)
                 cut += opened.cut_bytes
                 self._held.setdefault(topic.id, {})[index] = opened
         return StartReport(sum(1 for _ in self), was_clean, cut)
+
+    def _surplus(self, topics: list[Topic]) -> dict[TopicId, list[int]]:
+        """Partitions that have files here and were moved away while this broker was. Whether they go is decided when it
+        has joined, as for those that are moved while it is there (`OutdatedReplicas`)."""
+        names = set(self._disk.names(self._data_dir))
+        found: dict[TopicId, list[int]] = {}
+        for topic in topics:
+            for index in {*range(topic.partition_count)} - {*topic.held_by(self._node_id)}:
+                name = str(TopicPartition(topic.name, index))
+                if name in names and topic_id_of(self._disk, os.path.join(self._data_dir, name)) == topic.id:
+                    found.setdefault(topic.id, []).append(index)
+        return found
 
     def latest_epoch(self, topic: Topic, index: int) -> int:
         """The latest in which a leader has written into this log; -1 if none has."""

@@ -10,10 +10,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from clarion.broker.outdated import OutdatedReplicas
 from clarion.broker.threads import in_thread
 from clarion.cluster import ClusterImage, PartitionState, Topic
 from clarion.cluster.image import EMPTY
-from clarion.cluster.schema import NO_LEADER
+from clarion.cluster.schema import NO_EPOCH, NO_LEADER
 from clarion.log.folder import TopicIdMismatch
 from clarion.model.ids import TopicId, TopicPartition
 from clarion.model.names import COORDINATED_TOPICS, OFFSETS_TOPIC
@@ -54,7 +55,8 @@ class Replicas:
         self._note_removed = note_removed
         self._image = EMPTY
         self._settled_image = EMPTY
-        self._retired: list[tuple[TopicId, list[Partition]]] = []
+        self._retired: list[tuple[TopicId, list[Partition]]] = []  # out of service; their files are still there
+        self._outdated = OutdatedReplicas(broker.node_id)
         self._followed: dict[Partition, tuple[int, int]] = {}  # leader and its epoch
         self._coordinated: dict[TopicPartition, int] = {}  # of coordinators' topics, and the epoch of our term
         self._damaged: dict[Partition, int] = {}  # to be filled anew, and their sizes
@@ -105,7 +107,10 @@ class Replicas:
             self._retire(topic.id)
         for topic in changed:
             self._configure(topic, before.topics_by_id.get(topic.id))
+            self._look(topic, before.topics_by_id.get(topic.id))
         brokers_changed = image.brokers is not before.brokers
+        if changed or brokers_changed:
+            self._give_up_outdated(image)
         self._take_roles(image.topics_by_id.values() if brokers_changed else changed)
         if gone or changed or brokers_changed:
             self._tell(before, gone, changed)
@@ -154,7 +159,7 @@ class Replicas:
     def _follow(self, partition: Partition, state: PartitionState) -> None:
         self._stop_coordinating(partition)
         partition.follow(state)
-        if state.leader not in self._image.brokers or partition.unsound:
+        if state.leader not in self._image.brokers or partition.unsound or partition in self._outdated:
             self._stop_following(partition)  # an unsound one must not come to be in sync
         elif self._followed.get(partition) != (state.leader, state.leader_epoch):
             self._followed[partition] = (state.leader, state.leader_epoch)
@@ -179,7 +184,25 @@ class Replicas:
         for partition in partitions:
             self._stop_following(partition)
             self._stop_coordinating(partition)
+            self._outdated.forget(partition)
         return partitions
+
+    def _look(self, topic: Topic, before: Topic | None) -> None:
+        registered = self._image.brokers.get(self._broker.node_id)
+        held_since = NO_EPOCH if registered is None else registered.held_since
+        for partition in self._broker.partitions.of_topic(topic):
+            index = partition.tp.partition
+            known = before.partitions[index] if before is not None and index < before.partition_count else None
+            self._outdated.look(partition, known, topic.partitions[index], held_since)
+
+    def _give_up_outdated(self, image: ClusterImage) -> None:
+        """In the turn in which that is known: the next image may give one to this broker again."""
+        for partition in self._outdated.take(image):
+            topic = image.topics_by_id[partition.topic_id]
+            given_up = self._broker.partitions.give_up(topic, [partition.tp.partition])
+            self._retired.append((topic.id, self._let_go(given_up)))
+            self._unsettled.add(topic.id)
+            self._has_news.set()
 
     def _configure(self, topic: Topic, before: Topic | None) -> None:
         if before is not None and before.overrides != topic.overrides:
@@ -245,11 +268,10 @@ class Replicas:
         partitions, here = self._broker.partitions, self._broker.node_id
         wanted = set(topic.held_by(here))
         held = {one.tp.partition for one in partitions.of_topic(topic)}
-        surplus = self._let_go(partitions.give_up(topic, held - wanted))
-        is_done = not surplus or await self._remove(surplus)
         waiting = {one.tp.partition for one in self._damaged if one.topic_id == topic.id}
-        missing = sorted(wanted - held - waiting)
-        is_done = (not missing or await self._make(topic, missing)) and is_done
+        leaving = {one.tp.partition for topic_id, ones in self._retired if topic_id == topic.id for one in ones}
+        missing = sorted(wanted - held - waiting - leaving)
+        is_done = (not missing or await self._make(topic, missing)) and not wanted & leaving
         if is_done:
             self._unsettled.discard(topic.id)
         return is_done
@@ -317,6 +339,8 @@ class Replicas:
             self._retire(topic.id)
             self._has_news.set()
         else:
+            self._look(now, now)
+            self._give_up_outdated(self._image)
             self._take_roles([now])
             self._broker.resolver.change()
         return True

@@ -51,7 +51,7 @@ def settle_leftovers(
         elif name not in known:
             _settle(disk, data_dir, name, tp, deleted)
         elif deleted or has_replicas:
-            found = _topic_id(disk, os.path.join(data_dir, name))
+            found = topic_id_of(disk, os.path.join(data_dir, name))
             if found not in (None, known[name]) and (has_replicas or found in deleted):
                 _settle(disk, data_dir, name, tp, deleted)
 
@@ -65,7 +65,7 @@ def remove_folders(disk: Disk, data_dir: str, partitions: Iterable[tuple[TopicPa
     for tp, topic_id in partitions:
         path = os.path.join(data_dir, str(tp))
         renamed = os.path.join(data_dir, _new_name(tp, topic_id, _DELETED))
-        if disk.exists(path) and _topic_id(disk, path) in (None, topic_id):
+        if disk.exists(path) and topic_id_of(disk, path) in (None, topic_id):
             if disk.exists(renamed):
                 disk.remove_folder(renamed)
             disk.rename(path, renamed)
@@ -98,7 +98,7 @@ def _settle(disk: Disk, data_dir: str, name: str, tp: TopicPartition, deleted: C
         return  # a file of somebody else's
     if METADATA not in sizes and any(size or base_offset_of(one) != 0 for one, size in sizes.items()):
         return  # neither a partition nor the beginning of one
-    topic_id = _topic_id(disk, path) if METADATA in sizes else None
+    topic_id = topic_id_of(disk, path) if METADATA in sizes else None
     if topic_id in deleted or not _has_messages(sizes):
         _remove(disk, data_dir, name)
     else:
@@ -115,7 +115,7 @@ def clear_way(disk: Disk, data_dir: str, tp: TopicPartition, deleted: Collection
         sizes = {one: disk.size(f"{path}/{one}") for one in disk.names(path)}
     except FileNotFoundError:
         return
-    topic_id = _topic_id(disk, path) if METADATA in sizes else None
+    topic_id = topic_id_of(disk, path) if METADATA in sizes else None
     if topic_id in deleted or not _has_messages(sizes):
         # Without a line: on a full disk every attempt to make a topic leaves one for each of its partitions.
         disk.remove_folder(path)
@@ -148,7 +148,8 @@ def _free_name(disk: Disk, data_dir: str, tp: TopicPartition, topic_id: TopicId)
     raise FileExistsError(f"{_STRAYS_MAX} folders of {tp} have been put aside in {data_dir}")
 
 
-def _topic_id(disk: Disk, path: str) -> TopicId | None:
+def topic_id_of(disk: Disk, path: str) -> TopicId | None:
+    """None where a folder does not say whose it is."""
     try:
         return parse_metadata(read_file(disk, f"{path}/{METADATA}"))
     except (ValueError, FileNotFoundError):
