@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from clarion.log.cut_mark import CutMark, find_mark
+from clarion.log.cut_mark import CutMark, find_marks
+from clarion.log.folder import EPOCHS
 from clarion.log.log import Log
 from clarion.world import make_lasting_folder
 from tests.log.batches import append, batch, content, open_log
@@ -108,7 +109,7 @@ def test_a_cut_that_a_crash_interrupted_is_finished_by_the_next_start() -> None:
         log.truncate_to(5)
     again = open_log(disk, clean=False, recovery_point=20, is_replicated=True)
     assert (again.next_offset, again.is_short, again.failed) == (5, False, None)
-    assert find_mark(disk.names(again.folder)) == CutMark(0, 5)
+    assert find_marks(disk.names(again.folder)) == [CutMark(0, 5)]
 
 
 def test_where_a_cut_cannot_be_noted_nothing_has_happened() -> None:
@@ -152,10 +153,37 @@ def test_a_mark_goes_with_a_checkpoint_that_was_taken_after_the_last_cut() -> No
     sync.run()
     log.finish_name_sync(sync)
     assert log.cut_at is None
-    assert find_mark(disk.power_loss().names(log.folder)) is None
+    assert not find_marks(disk.power_loss().names(log.folder))
 
 
 @pytest.mark.parametrize("name", ["x.cut", "1-2.cut", f"{CutMark(1, 2).name}.tmp", "7.cut", "1-2-3-4.cutting"])
 def test_a_name_that_is_no_mark_is_none(name: str) -> None:
-    assert find_mark([name]) is None
-    assert find_mark([name, CutMark(1, 2, 3).name]) == CutMark(1, 2, 3)
+    assert find_marks([name, CutMark(1, 2, 3).name]) == [CutMark(1, 2, 3)]
+
+
+def test_a_mark_that_comes_back_beside_a_later_one_does_not_stay() -> None:
+    """One start later it would be the only one, and speak of yet another log."""
+    disk = SimDisk()
+    log = open_log(disk)
+    for _ in range(9):
+        append(log)
+    log.flush()
+    for mark in (CutMark(0, 3), CutMark(0, 5, 5)):
+        disk.open(f"{log.folder}/{mark.name}", create=True)
+    again = open_log(disk, clean=False, recovery_point=9, is_replicated=True)
+    assert (again.next_offset, find_marks(disk.names(log.folder))) == (5, [CutMark(0, 5)])
+
+
+def test_epochs_that_cannot_be_read_within_a_cut_end_the_writing() -> None:
+    """Else what is written next would be cut by the next start, which finds that the cut was under way."""
+    disk = SimDisk()
+    log = open_log(disk)
+    for _ in range(9):
+        append(log)
+    log.close()
+    again = open_log(disk)
+    disk.fail_read_when(lambda path: path.endswith(EPOCHS))
+    with pytest.raises(OSError):
+        again.truncate_to(5)
+    assert again.failed is not None
+    assert open_log(disk, clean=False, recovery_point=9, is_replicated=True).next_offset == 5

@@ -36,15 +36,26 @@ class CutMark(NamedTuple):
         return f"{self.start:0{DIGITS}d}-{self.end:0{DIGITS}d}{at}{kind}"
 
 
-def find_mark(names: Iterable[str]) -> CutMark | None:
-    for name in names:
-        if name.endswith((CUT, CUTTING)):
-            fields = name.rpartition(".")[0].split("-")
-            if 2 <= len(fields) <= 3 and all(one.isdecimal() and one.isascii() for one in fields):
-                mark = CutMark(*map(int, fields))
-                if mark.name == name:
-                    return mark
-    return None
+def take_mark(folder: Folder, names: Iterable[str]) -> CutMark | None:
+    """At a start. Beside that of a cut that began a power loss may bring back one that was taken away before."""
+    marks = sorted(find_marks(names), key=lambda mark: mark.at, reverse=True)
+    for other in marks[1:]:
+        folder.disk.remove(f"{folder.path}/{other.name}")
+    if len(marks) > 1:
+        folder.disk.sync_folder(folder.path)
+    return marks[0] if marks else None
+
+
+def find_marks(names: Iterable[str]) -> list[CutMark]:
+    return [mark for name in names if name.endswith((CUT, CUTTING)) and (mark := _mark_of(name)) is not None]
+
+
+def _mark_of(name: str) -> CutMark | None:
+    fields = name.rpartition(".")[0].split("-")
+    if not 2 <= len(fields) <= 3 or not all(one.isdecimal() and one.isascii() for one in fields):
+        return None
+    mark = CutMark(*map(int, fields))
+    return mark if mark.name == name else None
 
 
 def drop_cut(folder: Folder, bases: list[int], mark: CutMark) -> list[int]:

@@ -21,7 +21,7 @@ from uuid import UUID
 from clarion.log.active import ActiveSegment
 from clarion.log.cleaned import CleanedSegment
 from clarion.log.config import LogConfig
-from clarion.log.cut_mark import CutMark, drop_cut, find_mark
+from clarion.log.cut_mark import CutMark, drop_cut, take_mark
 from clarion.log.epochs import LeaderEpochs
 from clarion.log.files import FileCache
 from clarion.log.flush import FlushTicket, NameSync
@@ -76,7 +76,7 @@ class Log(FlushableLog):
         names = _names(disk, folder)
         has_id = METADATA in names and home.check_topic_id(topic_id)
         bases = segment_bases(home, names)
-        mark = find_mark(names)
+        mark = take_mark(home, names)
         if mark is not None:
             start_offset, recovery_point = mark.start, min(recovery_point, mark.end)
             if mark.is_under_way:
@@ -237,11 +237,10 @@ class Log(FlushableLog):
             self._segments.truncate_to(offset, now_ms)
             active = self._segments.active
             self._set_end(active.last_offset + 1 if active.size else active.base_offset)
-        self.start_offset = min(self.start_offset, self.next_offset)
-        self.flushed = min(self.flushed, self.end)
-        self.cleaned_to = min(self.cleaned_to, self.next_offset)
-        self.epochs.truncate_to(self.next_offset)
-        with self._failing():
+            self.start_offset = min(self.start_offset, self.next_offset)
+            self.flushed = min(self.flushed, self.end)
+            self.cleaned_to = min(self.cleaned_to, self.next_offset)
+            self.epochs.truncate_to(self.next_offset)
             self._epoch_file.save()
             drop_snapshots(self._folder.disk, self.folder, above=self.next_offset)
             self._end_cut()
@@ -265,12 +264,11 @@ class Log(FlushableLog):
     def _restart_at(self, offset: int, now_ms: int) -> None:
         with self._failing():
             self._segments.restart_at(offset, now_ms)
-        self.start_offset = offset
-        self._set_end(offset)
-        self.flushed = self.end
-        self.cleaned_to = 0
-        self.epochs.clear()
-        with self._failing():
+            self.start_offset = offset
+            self._set_end(offset)
+            self.flushed = self.end
+            self.cleaned_to = 0
+            self.epochs.clear()
             self._epoch_file.save()
             drop_snapshots(self._folder.disk, self.folder, above=offset)
 
