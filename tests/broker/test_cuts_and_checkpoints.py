@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from clarion.broker.checkpoint_writer import CheckpointWriter
-from clarion.log.checkpoints import NOTHING_SAVED, SavedOffsets
+from clarion.log.checkpoints import NOTHING_SAVED, PARTITION_OFFSETS, SavedOffsets
 from clarion.log.config import LogConfig
 from clarion.log.log import Log
 from clarion.log.offset_files import OffsetFiles
@@ -17,6 +17,7 @@ from clarion.replication import Partition, Term
 from clarion.replication.producer_files import load_producers
 from clarion.wire.batch import stamp
 from clarion.wire.records import encode_batch
+from clarion.world import RealDisk
 from tests.broker.harness import until
 from tests.log.batches import TOPIC_ID
 from tests.replication.bench import NOW_MS, Bench, append
@@ -129,16 +130,17 @@ async def test_the_next_checkpoint_is_believed_again(tmp_path: Path) -> None:
 async def test_a_cut_while_a_checkpoint_is_written_outlives_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     follower = Follower(tmp_path)
     await follower.fill(start=30)
-    partition, save = follower.partition, follower.files.save
+    partition, rename = follower.partition, RealDisk.rename
     partition.cut_where_logs_part(3, 38, NOW_MS)
     is_writing, may_go_on = threading.Event(), threading.Event()
 
-    def slow_save(snapshot: dict[tuple[object, int], SavedOffsets]) -> None:
-        is_writing.set()
-        assert may_go_on.wait(20)
-        save(snapshot)  # type: ignore[arg-type]
+    def slow_rename(disk: RealDisk, old: str, new: str) -> None:
+        if new.endswith(PARTITION_OFFSETS):
+            is_writing.set()
+            assert may_go_on.wait(20)
+        rename(disk, old, new)
 
-    monkeypatch.setattr(follower.files, "save", slow_save)
+    monkeypatch.setattr(RealDisk, "rename", slow_rename)
     saving = asyncio.ensure_future(follower.writer.save_now())
     await until(is_writing.is_set)
     assert partition.begin_anew(0, NOW_MS)
