@@ -214,7 +214,19 @@ async def test_a_paused_subscription_delivers_nothing_until_it_goes_on(tmp_path:
         await started(node, paused=True)
         await produce(node, b"one")
         consumer = await joined(node)
+        assert consumer.partitions == (), "what nobody has read yet begins when it goes on"
+        await subscribe(node)
+        await consumer.beat()
+        assert await consumer.fetch(max_wait=60_000) == {0: 1}
+
+
+async def test_who_waits_at_a_paused_subscription_is_woken_when_it_goes_on(tmp_path: Path) -> None:
+    async with running(tmp_path, **QUICK) as node:
+        await started(node)
+        consumer = await joined(node)
         assert await consumer.fetch() == {}
+        await subscribe(node, paused=True)
+        await produce(node, b"one")
         waiting = asyncio.create_task(consumer.fetch(max_wait=60_000))
         await until(lambda: node.broker.shares.leaders.known("g", consumer.topic_id, 0)._line)
         await subscribe(node)
