@@ -15,7 +15,7 @@ from clarion.broker.housekeeping import Housekeeping
 from clarion.consumers.retention import UNKNOWN_GROUPS
 from clarion.groups.placement import partition_for
 from clarion.model.errors import ErrorCode
-from clarion.model.names import OFFSETS_TOPIC
+from clarion.model.names import OFFSETS_TOPIC, SHARE_STATE_TOPIC
 from clarion.model.subscription import CONSUMED, QUEUE, STREAM, Subscription
 from clarion.wire.messages.replicas import DescribableLogDirTopic, DescribeLogDirsRequest
 from tests.broker import group_words, share_words
@@ -345,10 +345,16 @@ async def group_elsewhere(cluster: Cluster, leader: int) -> str:
     return next(name for name in names if coordinator_of(cluster, name) != leader)
 
 
-async def commit_at(cluster: Cluster, group: str, offset: int) -> None:
+async def ready_for(cluster: Cluster, group: str) -> Node:
+    """Its coordinator, when it knows that it is."""
     node = cluster[coordinator_of(cluster, group)]
     await until(lambda: node.server.groups.runtime.find(group) is not None, 60)
     await until(lambda: node.server.groups.runtime.find(group).is_loaded, 60)
+    return node
+
+
+async def commit_at(cluster: Cluster, group: str, offset: int) -> None:
+    node = await ready_for(cluster, group)
     assert await group_words.commit(node, offset, group) == 0
 
 
@@ -375,14 +381,14 @@ async def test_a_share_group_needs_what_it_has_yet_to_begin_where_its_other_part
     leader = await make_topic(three, **BY_SUBSCRIPTIONS)
     other = next(number for number in (1, 2, 3) if number != leader)
     group = await group_elsewhere(three, leader)
-    coordinator = three[coordinator_of(three, group)]
+    coordinator = await ready_for(three, group)
     member = await ShareConsumer(coordinator, coordinator, group=group).join()
     async with asyncio.timeout(60):
         while member.partitions != (0,):
             await member.beat()
             await asyncio.sleep(0.01)
     await add_partitions(three[leader], 2, other, *{1, 2, 3} - {other})
-    await until(lambda: _leads(three[other], "t", 1))
+    await until(lambda: _leads(three[other], "t", 1) and SHARE_STATE_TOPIC in three[other].broker.image.topics)
     added = three[other].broker.partitions.find(member.topic_id, 1)
     async with asyncio.timeout(60):
         while not (found := await three[other].broker.needs.look([added])).has_all_groups:
