@@ -7,6 +7,8 @@ import subprocess
 import sys
 import textwrap
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -51,11 +53,25 @@ class Desk:
             timeout=SLOW, stdin=subprocess.DEVNULL,
         )  # fmt: skip
 
-    def begin(self, *words: str) -> subprocess.Popen:
-        out, errors = (self.folder / "out").open("w"), (self.folder / "errors").open("w")
-        return subprocess.Popen(
-            [CLARION, "pipeline", *words], cwd=self.folder, env=self.environment, stdout=out, stderr=errors
-        )
+    @contextmanager
+    def begin(self, *words: str) -> Iterator[subprocess.Popen]:
+        """Until it ends by itself; a test that fails meanwhile ends it."""
+        with (
+            (self.folder / "out").open("w") as out,
+            (self.folder / "errors").open("w") as errors,
+            subprocess.Popen(
+                [CLARION, "pipeline", *words], cwd=self.folder, env=self.environment, stdout=out, stderr=errors
+            ) as process,
+        ):
+            try:
+                yield process
+            except BaseException:
+                process.terminate()
+                raise
+
+    def spark_pid(self, name: str) -> int | None:
+        found = self.folder / "clarion-pipelines" / name / "spark.pid"
+        return int(found.read_text().split()[0]) if found.exists() and found.read_text() else None
 
     def reports(self) -> list[dict]:
         return [json.loads(line) for line in (self.folder / "out").read_text().splitlines() if line.endswith("}")]
@@ -106,9 +122,8 @@ def test_a_spark_that_dies_is_told_in_one_line(desk, broker):
     create(broker.bootstrap, "unheard")
     (desk.folder / "lines.py").write_text(LINES.replace("spoken", "unheard"))
     with desk.begin("run", "lines.py", "--json", "-b", broker.bootstrap, *SMALL) as run:
-        pid = desk.folder / "clarion-pipelines" / "lines" / "spark.pid"
-        wait_for(lambda: pid.exists() and pid.read_text(), seconds=SLOW, what="Spark has started")
-        os.kill(int(pid.read_text()), signal.SIGKILL)
+        wait_for(lambda: desk.spark_pid("lines"), seconds=SLOW, what="Spark has started")
+        os.kill(desk.spark_pid("lines"), signal.SIGKILL)
         assert run.wait(SLOW) == 1
     assert desk.errors() == "clarion: lines: Spark has died; spark.log may say of what\n"
 

@@ -139,8 +139,7 @@ def test_a_spark_that_was_killed_is_replaced(desk, broker):  # noqa: F811
     (desk.folder / "lines.py").write_text(LINES.replace("spoken", "enduring"))
     with desk.begin("run", "lines.py", "--json", "--restart", "-b", broker.bootstrap, *SMALL) as run:
         wait_for(lambda: desk.reports() and desk.reports()[-1]["batch"] == 0, seconds=SLOW, what="the first batch")
-        pid = desk.folder / "clarion-pipelines" / "lines" / "spark.pid"
-        os.kill(int(pid.read_text()), signal.SIGKILL)
+        os.kill(desk.spark_pid("lines"), signal.SIGKILL)
         send(broker.bootstrap, "enduring", [b'{"line": "two"}'])
         wait_for(lambda: desk.reports()[-1]["batch"] == 1, seconds=SLOW, what="the second batch, on another Spark")
         last = desk.reports()[-1]
