@@ -18,7 +18,7 @@ from tests.broker.kept import settle
 from tests.broker.talk import batch
 from tests.broker.test_cluster import Cluster, create, topic
 
-COMPACTED = {"cleanup.policy": "compact", "delete.retention.ms": "0", "min.cleanable.dirty.ratio": "0.01"}
+COMPACTED = {"cleanup_policy": "compact", "delete_retention_ms": "0", "min_cleanable_dirty_ratio": "0.01"}
 
 
 def state(cluster: Cluster, seen_by: int = 1) -> PartitionState:
@@ -38,7 +38,7 @@ def records(one: Partition) -> list[tuple[bytes | None, bytes | None]]:
 
 async def make(cluster: Cluster, *replicas: int, **settings: str) -> None:
     made = topic("t", assignments=(replicas,))
-    named = {name.replace("_", "."): value for name, value in settings.items()} or COMPACTED
+    named = {name.replace("_", "."): value for name, value in (settings or COMPACTED).items()}
     configs = tuple(CreatableTopicConfig(name=name, value=value) for name, value in named.items())
     await create(cluster[1], dataclasses.replace(made, configs=configs))
     await in_sync(cluster, *replicas)

@@ -12,10 +12,12 @@ from clarion.broker.outdated import OutdatedReplicas, is_elsewhere
 from clarion.cluster import PartitionState
 from clarion.cluster.elections import reassign
 from clarion.cluster.image import EMPTY, ClusterImage, Topic
-from clarion.cluster.schema import BrokerRegistration
+from clarion.cluster.schema import NO_LEADER, BrokerRegistration
 from clarion.replication import Partition
+from clarion.replication.catch_up import PIECE_BYTES_MAX
 from tests.broker.harness import running, until
 from tests.broker.moves import (
+    COMPACTED,
     drop_tombstones,
     has_all,
     in_sync,
@@ -86,6 +88,27 @@ async def test_a_replica_that_was_none_for_a_while_begins_anew(tmp_path: Path) -
         assert folders(tmp_path, 3) == ["t-0"]
 
 
+async def test_what_is_filled_when_its_leader_goes_begins_anew_with_the_next_one(tmp_path: Path) -> None:
+    """One has an old value yet where the other one has dropped its tombstone: of both it would get the value alone."""
+    how = {"compaction_check_seconds": NEVER, "follower_throttled_rate": 1}  # it gets one piece, and waits for days
+    async with cluster_of(tmp_path, 3, **how) as cluster:
+        await make(cluster, 1, 2, **COMPACTED, follower_replication_throttled_replicas="*")
+        await write(cluster, 1, (b"k", b"old"))
+        for _ in range(20):  # two pieces; what compaction leaves of it is less than one that is held up
+            await write(cluster, 1, (b"wide", bytes(PIECE_BYTES_MAX // 10)))
+        await write(cluster, 1, (b"k", None))
+        await drop_tombstones(cluster, 2)
+        assert {(b"k", b"old"), (b"k", None)} <= {*records(replica(cluster, 1))}
+        assert b"k" not in [key for key, _ in records(replica(cluster, 2))]
+        broker = cluster[3].broker
+        await move(cluster, 1, 2, 3)
+        await until(lambda: any(one.next_offset > 1 for one in broker.partitions if one.tp.topic == "t"))
+        assert (b"k", None) not in records(replica(cluster, 3))
+        await cluster.stop(1)
+        await in_sync(cluster, 2, 3, seen_by=2)
+        assert (b"k", b"old") not in records(replica(cluster, 3)), "a deleted key is back"
+
+
 # ------------------------------------------------------------------------------------------------ when they may go
 
 
@@ -137,6 +160,22 @@ async def test_a_compacted_log_that_was_never_in_sync_begins_anew_after_a_start(
     assert not goes(held, None, MEMBER)
     assert goes(held, BACK, BACK._replace(partition_epoch=BACK.partition_epoch + 2)) == held.settings.is_compacted
     assert not goes(held, BACK, BACK._replace(partition_epoch=BACK.partition_epoch + 1))
+
+
+async def test_what_was_not_in_sync_yet_is_filled_by_one_leader(held: Partition) -> None:
+    outdated = OutdatedReplicas(3)
+    outdated.note_made(held)
+    outdated.note_filled(held, 1)
+    now = MEMBER._replace(leader_epoch=held.latest_epoch)
+    for leader in (NO_LEADER, 1):
+        outdated.look(held, now, now._replace(leader=leader, leader_epoch=now.leader_epoch + 1))
+        assert held not in outdated
+    outdated.look(held, now, now._replace(leader=2))
+    assert (held in outdated) == held.settings.is_compacted
+    outdated.look(held, now, now._replace(leader=2, in_sync=(1, 2, 3)))
+    outdated.note_filled(held, 2)
+    outdated.look(held, now, now._replace(leader=1))
+    assert held not in outdated, "it was in sync"
 
 
 async def test_files_stay_as_long_as_nobody_else_is_known_to_have_everything(held: Partition) -> None:

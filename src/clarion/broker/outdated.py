@@ -3,10 +3,12 @@
     moved away    this broker is no replica any longer                 they go
     given again   it was none for a while, or may have been            they go, and are filled anew
     older         a copy of the data directory, as it was earlier      likewise, where the topic is compacted
+    two leaders   it was filled by one, and another one leads now      likewise
 
 What is missing in the middle of a log nobody sees: a follower goes on from its end. A tombstone is dropped when all who
 are replicas then have it. So who was none at that moment may have the value that it deletes, and would come to its
-place when it is gone.
+place when it is gone. And each replica compacts by itself: one may still have a value where another one no longer has
+even its tombstone. So what was not in sync yet since it was made is filled by one leader, from its beginning on.
 
 Whether a broker was a replica all the time is told by the life in which the cluster last knew that it held everything
 (`PartitionState.lives`): one that is added has none, until it is in sync. What it has before that, at a start, is of
@@ -18,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from clarion.cluster import ClusterImage, PartitionState
-from clarion.cluster.schema import NO_EPOCH
+from clarion.cluster.schema import NO_EPOCH, NO_LEADER
 from clarion.replication import Partition
 from clarion.world import event_log
 
@@ -29,12 +31,23 @@ class OutdatedReplicas:
     def __init__(self, node_id: int) -> None:
         self._node_id = node_id
         self._reasons: dict[Partition, str] = {}
+        self._filled_by: dict[Partition, int] = {}  # those that were not in sync yet since they were made, and by whom
 
     def __contains__(self, partition: Partition) -> bool:
         return partition in self._reasons
 
+    def note_made(self, partition: Partition) -> None:
+        """With nothing in it."""
+        self._filled_by[partition] = NO_LEADER
+
+    def note_filled(self, partition: Partition, leader: int) -> None:
+        """It is fetched from this leader now."""
+        if partition in self._filled_by:
+            self._filled_by[partition] = leader
+
     def forget(self, partition: Partition) -> None:
         self._reasons.pop(partition, None)
+        self._filled_by.pop(partition, None)
 
     def look(
         self, partition: Partition, before: PartitionState | None, now: PartitionState, held_since: int = NO_EPOCH
@@ -43,7 +56,10 @@ class OutdatedReplicas:
         first of its lives with this data directory, if the cluster knows of another one, or of a later one."""
         if self._node_id in (now.leader, *now.in_sync, *now.eligible):
             self.forget(partition)  # also one that was elected though it lacks something: it is the best there is
-        elif reason := self._why(partition, before, now, held_since):
+            return
+        if now.life_of(self._node_id) == NO_EPOCH:
+            self._filled_by.setdefault(partition, NO_LEADER)
+        if reason := self._why(partition, before, now, held_since):
             self._reasons.setdefault(partition, reason)
 
     def take(self, image: ClusterImage) -> Iterator[Partition]:
@@ -72,6 +88,9 @@ class OutdatedReplicas:
         has_missed = before is None or now.partition_epoch > before.partition_epoch + 1
         if life == NO_EPOCH and has_missed:
             return "it was never filled to its end, and other brokers may have had it meanwhile"
+        filled_by = self._filled_by.get(partition, NO_LEADER)
+        if NO_LEADER not in (filled_by, now.leader) and filled_by != now.leader:
+            return "another leader, whose log may be compacted otherwise, has filled a part of it"
         return ""
 
 

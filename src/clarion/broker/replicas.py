@@ -163,6 +163,7 @@ class Replicas:
             self._stop_following(partition)  # an unsound one must not come to be in sync
         elif self._followed.get(partition) != (state.leader, state.leader_epoch):
             self._followed[partition] = (state.leader, state.leader_epoch)
+            self._outdated.note_filled(partition, state.leader)
             self._fetchers.follow(partition, state.leader, state.leader_epoch)
 
     def _stop_following(self, partition: Partition) -> None:
@@ -339,6 +340,8 @@ class Replicas:
             self._retire(topic.id)
             self._has_news.set()
         else:
+            for partition in made:
+                self._outdated.note_made(partition)
             self._look(now, now)
             self._give_up_outdated(self._image)
             self._take_roles([now])
