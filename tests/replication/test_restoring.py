@@ -79,17 +79,19 @@ async def test_a_cut_that_meets_damage_leaves_a_log_that_is_read_alone(tmp_path:
     assert again.failure is not None
 
 
-@pytest.mark.parametrize(("policy", "is_kept"), [("compact", False), ("delete", True)])
-async def test_what_was_compacted_before_a_restart_is_not_forgotten(tmp_path: Path, policy: str, is_kept: bool) -> None:
-    """By the watermark of an old checkpoint nothing was: what is cut had, maybe, taken the place of older messages."""
+async def test_a_replica_in_sync_keeps_what_is_committed_also_where_what_is_cut_was_sealed_before_a_restart(
+    tmp_path: Path,
+) -> None:
+    """It is cut by a clean election to what the next leader has, and may be the one after that."""
     bench = Bench(tmp_path)
-    partition = bench.partition(cleanup_policy=policy)
-    for n in range(4):
-        partition.append_own(encode_batch([(b"k", b"%d" % n, (), NOW_MS)]), NOW_MS)
-    partition.roll(NOW_MS)
+    partition = bench.partition(cleanup_policy="compact", segment_bytes="1024")
+    for n in range(100):
+        partition.append_own(encode_batch([(b"k%d" % n, b"%d" % n * 50, (), NOW_MS)]), NOW_MS)
     await flush_all(bench)
-    again = Bench(tmp_path).partition(clean=False, cleanup_policy=policy)
-    again.restore_watermark(1)
-    again.follow(Term(2, 9, (1, 2), (2,), 9))
-    again.cut_where_logs_part(3, 2, NOW_MS)
-    assert (again.start_offset, again.next_offset) == (0, 2 if is_kept else 0)
+    again = Bench(tmp_path).partition(clean=False, cleanup_policy="compact", segment_bytes="1024")
+    again.restore_watermark(60)
+    again.follow(Term(2, 8, (1, 2, 3), (1, 2, 3), 8))
+    assert again.high_watermark.offset == 60
+    again.follow(Term(3, 9, (1, 2, 3), (1, 3), 9))
+    again.cut_where_logs_part(3, 80, NOW_MS)
+    assert (again.start_offset, again.next_offset) == (0, 80)

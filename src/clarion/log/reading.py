@@ -41,7 +41,6 @@ class ReadableLog:
         self._segments = Segments(folder, opened.sealed, opened.active)
         self.next_offset: int = opened.next_offset
         self.start_offset = max(start_offset, self._segments.first.base_offset)
-        self._sealed_at_open = self._segments.active.base_offset
         self._epoch_file = EpochFile(folder, lambda: self.next_offset, self._headers)
         self._set_end(opened.next_offset)
 
@@ -71,20 +70,12 @@ class ReadableLog:
     def size_bytes(self) -> int:
         return self._segments.size_bytes
 
-    def compacted_below(self, committed: int) -> int:
-        """What lies behind has taken the place of no older message, here or where this log was fetched from.
-
-        What is `committed` alone is compacted, in sealed segments; how far that was in another life is not known.
-        """
-        return max(committed, self._sealed_at_open)
-
     @property
     def epochs(self) -> LeaderEpochs:
         return self._epoch_file.epochs
 
     def _set_end(self, next_offset: int) -> None:
         self.next_offset = next_offset
-        self._sealed_at_open = min(self._sealed_at_open, next_offset)  # it may have been cut
         self.end = LogPosition(next_offset, self._segments.active.base_offset, self._segments.active.size)
 
     def read(

@@ -124,8 +124,10 @@ class FollowingPartition(AssignedPartition):
             return  # what the leader compared says of no message in here where it is from
         offset = follower.on_diverging(epoch, end_offset, self.log.epochs)
         committed, before = self.high_watermark.offset, self.log.next_offset
-        # An older value may be gone because of a newer one that is cut now: its leader has it, and would not send it.
-        begins_anew = self.settings.is_compacted and offset < self.log.compacted_below(committed)
+        # What is committed is cut by no election but one that loses messages. An older value may be gone because of a
+        # newer one that is cut now: its leader has it, and would not send it. (All else must stay: who is in sync may
+        # be the next to lead.)
+        begins_anew = self.settings.is_compacted and offset < committed
         if begins_anew:
             offset = min(offset, self.log.start_offset)
         self._cut(follower, offset, now_ms, begins_anew=begins_anew)
