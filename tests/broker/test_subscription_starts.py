@@ -143,6 +143,25 @@ async def test_a_stream_begins_where_it_was_made_whatever_its_reader_would_do(tm
         assert await group_words.committed(node, "billing", topic="orders") == 1
 
 
+async def test_a_stream_reads_partitions_and_topics_that_come_later_from_their_start(tmp_path: Path):
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic("orders-eu")
+        await fill(node, b"before", topic="orders-eu")
+        await subscribe(node, topics=[], pattern="orders-.*", mode="stream", start="latest")
+        await node.topic("orders-us")
+        await node.topic("others")
+        await fill(node, b"first", b"second", topic="orders-us")
+        await group_words.find(node, "billing")
+        found = [
+            await group_words.committed(node, "billing", topic=name) for name in ("orders-eu", "orders-us", "others")
+        ]
+        assert found == [1, 0, -1], "what it does not read is its reader's matter"
+        partition = node.broker.partitions.find(node.broker.image.topics["orders-us"].id, 0)
+        assert partition is not None
+        partition.raise_start(1)
+        assert await group_words.committed(node, "billing", topic="orders-us") == 1, "an older place is none"
+
+
 async def test_a_topic_made_again_is_new_to_it(tmp_path: Path):
     async with running(tmp_path, **QUICK) as node:
         await node.topic("orders")

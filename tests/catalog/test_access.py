@@ -7,14 +7,16 @@ import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
 from clarion.catalog.access import OpenCatalog
 from clarion.catalog.content import CatalogAwayError, CatalogUnusableError
 from clarion.catalog.messages import AskedCatalog, answer
+from clarion.model.beginnings import Beginnings
 from clarion.model.errors import ErrorCode, KafkaError
-from clarion.model.subscription import PushEndpoint, Subscription
+from clarion.model.subscription import FIELD_NAMES, PushEndpoint, Subscription
 
 BILLING = Subscription(name="billing", topics=("orders",))
 PUSHED = replace(
@@ -105,6 +107,29 @@ async def test_a_catalog_is_asked_through_another_process_in_the_same_words(plac
     news = await asked.news(1)
     assert news is not None
     assert news.names == frozenset()
+    await owner.close()
+
+
+async def test_a_process_of_the_first_version_is_told_nothing_that_it_would_refuse(place: str):
+    """Its `from_json` knows no field but those; where subscriptions begin stands beside them."""
+    said = []
+
+    async def listen(question):
+        said.append(question)
+        said.append(told := await answer(owner, question))
+        return told
+
+    owner = OpenCatalog(place)
+    begun = replace(BILLING, begins=Beginnings({uuid4(): {0: 5, 11: 7}}))
+    asked = AskedCatalog(listen)
+    assert await asked.save(begun, 0) == replace(begun, revision=1)
+    assert await asked.news(0) == await owner.news(0)
+    save, saved, _, news = said
+    for one in (save["subscription"], saved["answer"], *news["answer"]["changed"]):
+        assert one.keys() == FIELD_NAMES
+    elder = {key: value for key, value in save.items() if key != "begins"}
+    told = await answer(owner, {**elder, "subscription": {**elder["subscription"], "name": "other"}, "expected": 0})
+    assert Subscription.from_json(told["answer"]).begins is None
     await owner.close()
 
 

@@ -15,16 +15,19 @@ from typing import TYPE_CHECKING
 from clarion.broker.authorizer import Principal
 from clarion.broker.group_facts import UNKNOWN, GroupLooks
 from clarion.broker.kafka_calls import KafkaCalls
-from clarion.broker.subscribed_topics import topics_read_by
+from clarion.broker.subscribed_topics import reads, topics_read_by
 from clarion.model.beginnings import Beginnings
 from clarion.model.group_settings import reset_duration_ms
 from clarion.model.ids import TopicId, TopicPartition
 from clarion.model.seeking import LATEST
 from clarion.model.subscription import Subscription
-from clarion.wire.messages.offsets import OffsetFetchResponseTopic
+from clarion.wire.messages.offsets import OffsetFetchResponsePartition, OffsetFetchResponseTopic
 
 if TYPE_CHECKING:
     from clarion.broker.broker import Broker
+
+
+Topics = tuple[OffsetFetchResponseTopic, ...]
 
 
 class SubscriptionStarts:
@@ -51,6 +54,39 @@ class SubscriptionStarts:
         decided = await self._decided(after, added, who)
         return after if decided is None else replace(after, begins=before.begins.moved(decided.offsets))
 
+    async def begun(self, subscription: Subscription, topics: Topics, who: Principal) -> Topics:
+        """Of a stream: where its readers are that have not committed anything yet. A partition that came after it was
+        made is read from its start, whatever its reader would do."""
+        begins = subscription.begins
+        if begins is None:
+            return topics
+        ids = {one.name: known.id for one in topics if (known := self._broker.image.topic(one.name)) is not None}
+        read = {name: topic_id for name, topic_id in ids.items() if reads(subscription, name)}
+        later = [
+            TopicPartition(one.name, part.partition_index)
+            for one in topics
+            if one.name in read
+            for part in one.partitions
+            if _has_no_place(part) and begins.of(read[one.name], part.partition_index) is None
+        ]
+        starts = await self._looks.starts(later, who) if later else {}
+
+        def at(name: str, index: int) -> int:
+            return starts.get(TopicPartition(name, index), begins.at(read[name], index))
+
+        return tuple(
+            replace(
+                one,
+                partitions=tuple(
+                    replace(part, committed_offset=at(one.name, part.partition_index)) if _has_no_place(part) else part
+                    for part in one.partitions
+                ),
+            )
+            if one.name in read
+            else one
+            for one in topics
+        )
+
     async def _decided(self, subscription: Subscription, topics: Iterable[str], who: Principal) -> Beginnings | None:
         if subscription.start == "earliest":
             return None
@@ -67,26 +103,5 @@ class SubscriptionStarts:
         return found
 
 
-def begun(
-    broker: Broker, group_id: str, topics: tuple[OffsetFetchResponseTopic, ...]
-) -> tuple[OffsetFetchResponseTopic, ...]:
-    """Of a stream: where its readers are that have not committed anything yet."""
-    subscription = broker.subscriptions.get(group_id)
-    if subscription is None or subscription.is_queue or subscription.begins is None:
-        return topics
-    found = []
-    for one in topics:
-        topic = broker.image.topic(one.name)
-        offsets = {} if topic is None else subscription.begins.offsets.get(topic.id, {})
-        found.append(
-            replace(
-                one,
-                partitions=tuple(
-                    replace(part, committed_offset=offsets.get(part.partition_index, UNKNOWN))
-                    if part.committed_offset == UNKNOWN and not part.error_code
-                    else part
-                    for part in one.partitions
-                ),
-            )
-        )
-    return tuple(found)
+def _has_no_place(part: OffsetFetchResponsePartition) -> bool:
+    return part.committed_offset == UNKNOWN and not part.error_code

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from clarion.broker.authorizer import Operation, Principal
 from clarion.broker.config import SQLITE_CATALOG, BrokerConfig
 from clarion.broker.subscribed_topics import reads
-from clarion.broker.subscription_starts import SubscriptionStarts
+from clarion.broker.subscription_starts import SubscriptionStarts, Topics
 from clarion.catalog.access import CATALOG_FILE, OpenCatalog
 from clarion.catalog.content import (
     NO_REVISION,
@@ -204,6 +204,11 @@ class Subscriptions:
             log.info("subscription_changed", subscription=name, fields=sorted(changes), by=who.name)
             await self._tell_group(saved)
             return saved
+
+    async def begun(self, group_id: str, topics: Topics, who: Principal) -> Topics:
+        """What a group has committed, and where it begins if it is a stream of ours that has not read yet."""
+        found = self._by_name.get(group_id)
+        return topics if found is None or found.is_queue else await self._starts.begun(found, topics, who)
 
     async def begin_at(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Its first reader is yet to come, and begins there."""

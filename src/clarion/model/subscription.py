@@ -81,7 +81,7 @@ class Subscription:
         told = self.to_json(with_secret=True)
         if told["push"] is not None:
             del told["push"]["secret"]
-        return {name: value for name, value in told.items() if name not in _HAPPENED}
+        return {name: value for name, value in told.items() if name not in ("created", "revision", "paused")}
 
     def is_same(self, present: Subscription) -> bool:
         """Whether the same is asked for as there is."""
@@ -166,9 +166,8 @@ class Subscription:
     # As a plain dict
 
     def to_json(self, *, with_secret: bool = False) -> dict[str, Any]:
-        """`with_secret`: whole, for another broker or the catalog; else as people see it."""
-        inside = {"begins": self.begins.to_text()} if with_secret and self.begins is not None else {}
-        return inside | {
+        """As people see it: where it begins is the brokers' own."""
+        return {
             "name": self.name,
             "topics": list(self.topics),
             "pattern": self.pattern,
@@ -216,7 +215,6 @@ class Subscription:
             created_ms=found.moment("created"),
             revision=found.number("revision", 0),
             guarantee=found.text("guarantee") or AT_LEAST_ONCE,
-            begins=_read_beginnings(found),
         )
         found.check_all_known()
         subscription.check()
@@ -224,10 +222,10 @@ class Subscription:
 
     def changed(self, changes: Mapping[str, Any]) -> Subscription:
         """With these fields of its JSON in place of its own; an endpoint whose secrets are not said keeps its own."""
-        for name in ("name", "created", "revision", "begins"):
-            if name in changes and changes[name] != self.to_json().get(name):
+        for name in ("name", "created", "revision"):
+            if name in changes and changes[name] != self.to_json()[name]:
                 raise refused(f"{name} cannot be changed; create another subscription")
-        after = Subscription.from_json({**self.to_json(with_secret=True), **changes})
+        after = replace(Subscription.from_json({**self.to_json(with_secret=True), **changes}), begins=self.begins)
         if after.push is not None and self.push is not None:
             after = replace(after, push=after.push.with_secrets_of(self.push))
         return after
@@ -252,14 +250,6 @@ def _read_retention(found: JsonFields) -> int | None:
 def _read_endpoint(found: JsonFields) -> PushEndpoint | None:
     value = found.get("push")
     return None if value is None else PushEndpoint.from_json(value)
-
-
-def _read_beginnings(found: JsonFields) -> Beginnings | None:
-    text = found.text("begins")
-    try:
-        return None if text is None else Beginnings.from_text(text)
-    except ValueError as error:
-        raise refused(f"begins: {error}") from None
 
 
 def _read_start(text: str) -> str:
@@ -309,8 +299,6 @@ _KAFKAS_BOUNDS: Final = {
     "share.delivery.count.limit": (2, 10),
     "share.partition.max.record.locks": (100, 10_000),
 }
-
-_HAPPENED: Final = frozenset(("created", "revision", "paused", "begins"))
 
 FIELD_NAMES: Final = frozenset(Subscription(name="any").to_json())
 """What a subscription's JSON may have."""

@@ -16,7 +16,6 @@ from uuid import UUID
 from clarion.broker.authorizer import Operation, ResourceKind
 from clarion.broker.broker import Broker, RequestContext
 from clarion.broker.retention_floors import no_older_than_retention
-from clarion.broker.subscription_starts import begun
 from clarion.groups.coordinator import GroupCoordinator
 from clarion.groups.offset_requests import all_topics, fetch_response, groups_asked
 from clarion.model.errors import ErrorCode, KafkaError
@@ -96,7 +95,8 @@ async def _fetch_in_pieces(
                 name=name, topic_id=topic_id, partition_indexes=tuple(one.partition_index for one in partitions)
             )
             found.append(_refused(asked, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
-    raised = await no_older_than_retention(broker, group.group_id, begun(broker, group.group_id, tuple(found)))
+    begun = await broker.subscriptions.begun(group.group_id, tuple(found), context.principal)
+    raised = await no_older_than_retention(broker, group.group_id, begun)
     return OffsetFetchResponseGroup(group_id=group.group_id, topics=raised)
 
 
