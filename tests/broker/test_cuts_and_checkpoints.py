@@ -13,6 +13,7 @@ from clarion.log.checkpoints import NOTHING_SAVED, PARTITION_OFFSETS, SavedOffse
 from clarion.log.config import LogConfig
 from clarion.log.log import Log
 from clarion.log.offset_files import OffsetFiles
+from clarion.log.producer_snapshot import snapshot_offsets
 from clarion.replication import Partition, Term
 from clarion.replication.producer_files import load_producers
 from clarion.wire.batch import stamp
@@ -29,9 +30,9 @@ FOLLOWS = Term(2, 9, (1, 2), (2,), 9)
 class Follower:
     """Led, has 40 messages and a checkpoint that says so, and follows another one since."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **overrides: str) -> None:
         self.bench = Bench(folder)
-        self.partition = self.bench.partition()
+        self.partition = self.bench.partition(**overrides)
         self.files = OffsetFiles(self.bench.disk, str(folder))
         self.writer = CheckpointWriter(self.files, [self.partition])
 
@@ -158,3 +159,20 @@ async def test_a_clean_stop_leaves_no_mark(tmp_path: Path) -> None:
     follower.partition.begin_close()
     follower.writer.save_last()
     assert not [one for one in follower.bench.disk.names(follower.partition.log.folder) if "cut" in one]
+
+
+async def test_producers_of_before_a_cut_are_known_after_a_kill(tmp_path: Path) -> None:
+    """The cut took all snapshots along: what they knew of the first segments is nowhere but in these."""
+    follower = Follower(tmp_path, segment_bytes="1024")
+    first = append(follower.partition, producer=6, size=300)
+    for sequence in range(39):
+        append(follower.partition, producer=7, sequence=sequence, size=300)
+        await flush_all(follower.bench)
+    await follower.writer.save_now()
+    follower.partition.follow(FOLLOWS)
+    follower.partition.cut_where_logs_part(3, 12, NOW_MS)
+    assert not snapshot_offsets(follower.bench.disk, follower.partition.log.folder)
+    again = follower.after_a_kill()
+    again.lead(Term(1, 10, (1,), (1,), 10))
+    assert append(again, producer=6, size=300).base_offset == first.base_offset, "it would be written twice"
+    assert (again.next_offset, again.producers.has_snapshot) == (12, True)

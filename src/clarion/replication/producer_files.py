@@ -40,9 +40,11 @@ def load_producers(
 ) -> ProducerStates:
     """From the newest snapshot and every batch behind it.
 
-    After a crash they are written down at once (`saves`): recovery has moved what counts as flushed past these batches,
-    and the next start would not read them again.
+    At a start after a crash they are written down at once (`saves`): recovery has moved what counts as flushed past
+    these batches, and the next start would not read them again.
     """
+    if saves and log.cut_at is not None:
+        recovery_point = 0  # the cut may have taken the snapshots that it relied on
     producers = ProducerStates(limits)
     if not clean:
         drop_snapshots(disk, log.folder, above=log.next_offset)  # of a tail that is lost
