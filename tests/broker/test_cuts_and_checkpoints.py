@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import threading
 from pathlib import Path
 
@@ -18,11 +19,12 @@ from clarion.replication import Partition, Term
 from clarion.replication.producer_files import load_producers
 from clarion.wire.batch import stamp
 from clarion.wire.records import encode_batch
-from clarion.world import RealDisk
+from clarion.world import RealDisk, make_lasting_folder
 from tests.broker.harness import until
 from tests.log.batches import TOPIC_ID
-from tests.replication.bench import NOW_MS, Bench, append
+from tests.replication.bench import NOW_MS, Bench, append, turns
 from tests.replication.test_producer_files import flush_all
+from tests.sim.disk import SimDisk
 
 FOLLOWS = Term(2, 9, (1, 2), (2,), 9)
 
@@ -131,9 +133,23 @@ async def test_the_next_checkpoint_is_believed_again(tmp_path: Path) -> None:
 async def test_a_cut_while_a_checkpoint_is_written_outlives_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     follower = Follower(tmp_path)
     await follower.fill(start=30)
-    partition, rename = follower.partition, RealDisk.rename
+    partition = follower.partition
     partition.cut_where_logs_part(3, 38, NOW_MS)
+    saving, may_go_on = await begin_saving(follower.writer, monkeypatch)
+    assert partition.begin_anew(0, NOW_MS)
+    may_go_on.set()
+    await saving
+    await follower.fetch(0, 35, committed=35)
+    assert partition.told_start == 0
+    assert follower.after_a_kill().start_offset == 0
+
+
+async def begin_saving(
+    writer: CheckpointWriter, monkeypatch: pytest.MonkeyPatch
+) -> tuple[asyncio.Future[None], threading.Event]:
+    """A checkpoint that is being written until the event is set."""
     is_writing, may_go_on = threading.Event(), threading.Event()
+    rename = RealDisk.rename
 
     def slow_rename(disk: RealDisk, old: str, new: str) -> None:
         if new.endswith(PARTITION_OFFSETS):
@@ -142,14 +158,41 @@ async def test_a_cut_while_a_checkpoint_is_written_outlives_it(tmp_path: Path, m
         rename(disk, old, new)
 
     monkeypatch.setattr(RealDisk, "rename", slow_rename)
-    saving = asyncio.ensure_future(follower.writer.save_now())
+    saving = asyncio.ensure_future(writer.save_now())
     await until(is_writing.is_set)
-    assert partition.begin_anew(0, NOW_MS)
+    return saving, may_go_on
+
+
+async def test_a_gone_replica_that_a_checkpoint_under_way_names_is_forgotten_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench, held = Bench(tmp_path), list[Partition]()
+    writer = CheckpointWriter(OffsetFiles(bench.disk, str(tmp_path)), held)
+    await writer.save_now()
+    held.append(bench.partition())
+    append(held[0])
+    await flush_all(bench)
+    saving, may_go_on = await begin_saving(writer, monkeypatch)
+    held.clear()
+    forgetting = asyncio.ensure_future(writer.forget([(TOPIC_ID, 0)]))
+    await turns()
+    assert not forgetting.done()
     may_go_on.set()
-    await saving
-    await follower.fetch(0, 35, committed=35)
-    assert partition.told_start == 0
-    assert follower.after_a_kill().start_offset == 0
+    await asyncio.gather(saving, forgetting)
+    assert not OffsetFiles(bench.disk, str(tmp_path)).load({}, was_clean=False)
+
+
+def test_a_checkpoint_that_came_into_its_place_before_an_error_counts_as_written(tmp_path: Path) -> None:
+    disk = SimDisk()
+    make_lasting_folder(disk, "/data")
+    files = OffsetFiles(disk, "/data")
+    files.save({})
+    disk.fail_when(lambda one: one.kind == "sync_folder", errno.EIO)
+    with pytest.raises(OSError):
+        files.save({(TOPIC_ID, 0): SavedOffsets(0, 1, 1)})
+    assert files.may_name([(TOPIC_ID, 0)])
+    files.save({})
+    assert not OffsetFiles(disk, "/data").load({}, was_clean=False)
 
 
 async def test_a_clean_stop_leaves_no_mark(tmp_path: Path) -> None:

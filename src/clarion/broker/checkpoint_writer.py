@@ -59,7 +59,9 @@ class CheckpointWriter:
 
     async def forget(self, partitions: Collection[PartitionId]) -> None:
         """Of those that are gone: others in their place are not to be taken for them after a crash."""
-        if self._files.may_name(partitions):
+        async with self._turn:  # the file that is being written may name them, too
+            may_name = self._files.may_name(partitions)
+        if may_name:
             await self.save_now()
 
     def save_soon(self) -> None:

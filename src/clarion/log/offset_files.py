@@ -46,6 +46,7 @@ class OffsetFiles:
     def save(self, snapshot: Snapshot) -> None:
         """Write the file if it changed. The log's flush came first, so what it says is true whenever a crash comes."""
         if snapshot != self._saved:
+            self._saved = None  # an error may come when the file is in its place already
             save_partitions(self._disk, self._path, snapshot)
             self._saved = snapshot
 
