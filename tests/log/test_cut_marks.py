@@ -112,6 +112,30 @@ def test_a_cut_that_a_crash_interrupted_is_finished_by_the_next_start() -> None:
     assert find_marks(disk.names(again.folder)) == [CutMark(0, 5)]
 
 
+def test_an_older_version_that_goes_on_with_a_log_takes_the_mark_of_a_cut_away() -> None:
+    """It finishes no cut: a version that comes back later would drop what was written meanwhile."""
+    disk = SimDisk()
+    make_lasting_folder(disk, "/data")
+    log = open_log(disk)
+    for _ in range(20):
+        append(log, size=SIZE)
+    log.flush()
+    disk.fail_when(lambda one: one.kind == "truncate", errno.EIO)
+    with pytest.raises(OSError):
+        log.truncate_to(5)
+    assert find_marks(disk.names(log.folder))
+    for name in disk.names(log.folder):
+        if name.endswith((".tmp", ".deleted", ".cleaned")):  # `leftovers` of every version before marks
+            disk.remove(f"{log.folder}/{name}")
+    assert not find_marks(disk.names(log.folder))
+    older = open_log(disk, clean=False, recovery_point=20, is_replicated=True)
+    for _ in range(50):
+        append(older, size=SIZE, epoch=3)
+    older.close()
+    again = open_log(disk, clean=True, recovery_point=older.next_offset, is_replicated=True)
+    assert (again.next_offset, again.failed, again.cut_at) == (older.next_offset, None, None)
+
+
 def test_where_a_cut_cannot_be_noted_nothing_has_happened() -> None:
     disk = SimDisk()
     log = open_log(disk)
@@ -156,7 +180,9 @@ def test_a_mark_goes_with_a_checkpoint_that_was_taken_after_the_last_cut() -> No
     assert not find_marks(disk.power_loss().names(log.folder))
 
 
-@pytest.mark.parametrize("name", ["x.cut", "1-2.cut", f"{CutMark(1, 2).name}.tmp", "7.cut", "1-2-3-4.cutting"])
+@pytest.mark.parametrize(
+    "name", ["x.cut.tmp", "1-2.cut.tmp", f"{CutMark(1, 2).name}.tmp", "7.cut.tmp", "1-2-3-4.cutting.tmp"]
+)
 def test_a_name_that_is_no_mark_is_none(name: str) -> None:
     assert find_marks([name, CutMark(1, 2, 3).name]) == [CutMark(1, 2, 3)]
 

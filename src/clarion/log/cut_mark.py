@@ -1,12 +1,16 @@
 """That a log has been cut since the last checkpoint, told by the name of an empty file in its folder.
 
-    <start>-<end>-<at>.cutting   a cut is under way: it is finished by the next start, and nothing from `at` on stays
-    <start>-<end>.cut            the log begins at `start`; of what the checkpoint says, what lies below `end` holds
+    <start>-<end>-<at>.cutting.tmp   a cut is under way: the next start finishes it, and nothing from `at` on stays
+    <start>-<end>.cut.tmp            the log begins at `start`; of what the checkpoint says, what lies below `end` holds
 
 A checkpoint is written every 30 seconds, and speaks of the log as it was then. After a cut other messages come to be at
 those offsets: what it says is flushed or committed may be neither, and the log may begin elsewhere by now. So a cut
 begins with a mark that is on disk, and ends with one that says what has become of it. The first checkpoint that was
 taken after it removes it. There is one at most, which a rename turns into the next: that needs no room on the disk.
+
+A version that does not know of marks goes on with the log as it is, and one that comes back later must not cut what has
+been written meanwhile. So a mark looks like what every version, from the first one on, removes for good when it opens a
+log: a small file that was being replaced.
 """
 
 from __future__ import annotations
@@ -16,8 +20,8 @@ from typing import Final, NamedTuple
 
 from clarion.log.folder import DIGITS, Folder
 
-CUT: Final = ".cut"
-CUTTING: Final = ".cutting"
+CUT: Final = ".cut.tmp"
+CUTTING: Final = ".cutting.tmp"
 _NOT_UNDER_WAY: Final = -1
 
 
@@ -47,11 +51,13 @@ def take_mark(folder: Folder, names: Iterable[str]) -> CutMark | None:
 
 
 def find_marks(names: Iterable[str]) -> list[CutMark]:
-    return [mark for name in names if name.endswith((CUT, CUTTING)) and (mark := _mark_of(name)) is not None]
+    return [mark for name in names if (mark := mark_of(name)) is not None]
 
 
-def _mark_of(name: str) -> CutMark | None:
-    fields = name.rpartition(".")[0].split("-")
+def mark_of(name: str) -> CutMark | None:
+    if not name.endswith((CUT, CUTTING)):
+        return None
+    fields = name.partition(".")[0].split("-")
     if not 2 <= len(fields) <= 3 or not all(one.isdecimal() and one.isascii() for one in fields):
         return None
     mark = CutMark(*map(int, fields))

@@ -3,7 +3,7 @@
 00000000000000000000.log .index .timeindex   a segment and its two indexes
 00000000000000004711.snapshot                producers as they were at that offset
 leader-epoch-checkpoint, partition.metadata
-… .cut .cutting                              see `cut_mark`
+… .cut.tmp .cutting.tmp                      see `cut_mark`
 … .deleted .cleaned .swap .tmp .corrupt      see `leftovers`
 """
 

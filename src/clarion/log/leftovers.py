@@ -1,6 +1,6 @@
 """What an interrupted step may have left in a folder, and how it is finished or undone at the next start.
 
-    .tmp      a small file that was being replaced      removed
+    .tmp      a small file that was being replaced      removed, unless it is the mark of a cut
     .deleted  a segment that nobody wants any longer    removed
     .cleaned  a compacted segment that was not finished removed
     .swap     a finished one on its way in              takes the place of the segments it covers
@@ -16,6 +16,7 @@ from bisect import bisect_left
 from typing import Final
 
 from clarion.log.batch_headers import SWEEP_BYTES, DamagedSegment, iter_batch_headers
+from clarion.log.cut_mark import mark_of
 from clarion.log.folder import DIGITS, INDEX, LOG, SEGMENT_FILES, TIME_INDEX, Folder, base_offset_of, remove_if_there
 from clarion.world import event_log
 
@@ -26,6 +27,7 @@ _SUFFIXES: Final = (".tmp", ".deleted", ".cleaned", ".swap")
 
 def segment_bases(folder: Folder, names: list[str]) -> list[int]:
     """The base offsets of the segments in a folder, after everything unfinished in it has been settled."""
+    names = [name for name in names if mark_of(name) is None]
     bases = [base for name in names if (base := base_offset_of(name)) is not None]
     if any(name.endswith(_SUFFIXES) for name in names):
         bases = _settle(folder, names, bases)
