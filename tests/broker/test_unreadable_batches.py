@@ -11,7 +11,9 @@ from crc32c import crc32c
 
 from clarion.broker import dead_letters, messages
 from clarion.broker.authorizer import ANONYMOUS
+from clarion.broker.dead_letters import DeadLetters
 from clarion.broker.queues import Settlement
+from clarion.broker.relaying import Write
 from clarion.client.held_partition import HeldPartition
 from clarion.client.queue_chunk import QueueChunk
 from clarion.client.received import SettlementKind
@@ -151,6 +153,33 @@ async def test_dead_letters_do_not_wait_for_the_one_that_the_disk_has_spoiled(
         await until(lambda: leader.share.start_offset == 20)
         letters = await content(node, "g.dead-letters")
         assert sorted(int((one.value or b"")[:2]) for one in letters) == list(range(20))
+
+
+async def test_what_is_looked_at_again_while_others_are_written_has_its_dead_letter_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_letters, "DAMAGED_MS", 50)
+    write_each = DeadLetters._write_each
+
+    async def slowly(self: DeadLetters, lots: list[dead_letters._Lot], write: Write) -> None:
+        await until(lambda: self._again is None)
+        await write_each(self, lots, write)
+
+    monkeypatch.setattr(DeadLetters, "_write_each", slowly)
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic("t", 1)
+        await subscribe(node, window=5)
+        for number in range(5):
+            await write(node, (None, b"%02d" % number + b"v" * 200))
+        found = await pull(node, wait_ms=60_000)
+        turn_a_bit(tmp_path)
+        await settle(node, *(Settlement(one.receipt, "reject") for one in found))
+        (leader,) = leaders(node)
+        await until(lambda: leader.share.given_up_count <= 1)
+        turn_a_bit(tmp_path)
+        await until(lambda: leader.share.start_offset == 5)
+        letters = await content(node, "g.dead-letters")
+        assert sorted(int((one.value or b"")[:2]) for one in letters) == list(range(5))
 
 
 def test_the_client_hands_out_what_is_around_it() -> None:

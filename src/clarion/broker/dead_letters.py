@@ -127,9 +127,6 @@ class DeadLetters:
                 failure = await self._try(runs) if runs else None
                 if runs and failure is None:
                     pause = _PAUSE_SECONDS[0]
-                    for first, last in outside([(run.first, run.last) for run in runs], self._spoiled):
-                        leader.share.archived(first, last)
-                    leader.changed()
                 elif isinstance(failure, KafkaError) and failure.code in _REFUSED:
                     begin = runs[-1].last + 1
                 elif leader.is_current:
@@ -140,16 +137,20 @@ class DeadLetters:
             self._is_writing = False
 
     async def _try(self, runs: list[RecordRun]) -> Exception | None:
-        """What stood in the way, if something did."""
-        leader = self._leader
+        """What stood in the way, if something did; else they have left the queue, but for what was found spoiled: by
+        this very read, for by the end of the write `_spoiled` may have been forgotten, to be looked at again."""
+        leader, spoiled = self._leader, list[tuple[int, int]]()
         try:
             await leader.wait_saved()  # of what another leader has, a letter would tell that it was given up
             if leader.rules.dead_letter_topic:  # else its subscription has gone, and they with it
-                await self._write(runs, leader.rules.dead_letter_topic)
+                spoiled = await self._write(runs, leader.rules.dead_letter_topic)
         except (KafkaError, OSError) as error:
             if leader.is_current:
                 self._complain(error)
             return error
+        for first, last in outside([(run.first, run.last) for run in runs], spoiled):
+            leader.share.archived(first, last)
+        leader.changed()
         return None
 
     def _complain(self, error: Exception) -> None:
@@ -158,20 +159,21 @@ class DeadLetters:
             topic, left_out = self._leader.rules.dead_letter_topic, self._failures.take_left_out()
             log.warning("dead_letters_not_written", share=str(self._leader.key), topic=topic, reason=reason, **left_out)
 
-    async def _write(self, runs: list[RecordRun], topic_name: str) -> None:
-        """Of records that the log has lost meanwhile there is nothing to write."""
+    async def _write(self, runs: list[RecordRun], topic_name: str) -> list[tuple[int, int]]:
+        """Of records that the log has lost meanwhile there is nothing to write. Returned is what of them is spoiled."""
         source = self._leader.partition
         records, spoiled = await records_at(source, [(run.first, run.last) for run in runs])
         if spoiled:
             self._put_off(spoiled)
         if not records:
-            return
+            return spoiled
         topic = await self._topic(topic_name)
         bytes_max = batch_bytes_max(self._broker, topic)
         lots = await in_thread(lambda: self._lots(records, runs, bytes_max))
         async with writing_to(self._broker, topic, self._index_in(topic)) as write:
             await self._write_each(lots, write)
         log.info("dead_letters_written", share=str(self._leader.key), topic=topic_name, records=len(records))
+        return spoiled
 
     def _put_off(self, spoiled: list[tuple[int, int]]) -> None:
         """The disk has spoiled these, and may be mended."""
