@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from struct import pack
 from uuid import uuid4
@@ -14,10 +15,12 @@ from clarion.broker.authorizer import ANONYMOUS
 from clarion.broker.dead_letters import DeadLetters
 from clarion.broker.queues import Settlement
 from clarion.broker.relaying import Write
+from clarion.broker.share_records import FoundRecords
 from clarion.client.held_partition import HeldPartition
 from clarion.client.queue_chunk import QueueChunk
 from clarion.client.received import SettlementKind
 from clarion.model.errors import ErrorCode
+from clarion.replication import Partition
 from clarion.wire.compression import Codec
 from clarion.wire.messages.share_groups import AcquiredRecords
 from clarion.wire.records import encode_batch
@@ -180,6 +183,28 @@ async def test_what_is_looked_at_again_while_others_are_written_has_its_dead_let
         await until(lambda: leader.share.start_offset == 5)
         letters = await content(node, "g.dead-letters")
         assert sorted(int((one.value or b"")[:2]) for one in letters) == list(range(5))
+
+
+async def test_who_leads_no_more_when_it_has_read_says_of_nothing_that_the_log_has_lost_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[int, int]] = []
+
+    async def cut_meanwhile(partition: Partition, ranges: Sequence[tuple[int, int]]) -> FoundRecords:
+        partition.resign()
+        asked.extend(ranges)
+        return FoundRecords([], [])
+
+    monkeypatch.setattr(dead_letters, "records_at", cut_meanwhile)
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic("t", 1)
+        await subscribe(node)
+        await write(node, (None, b"rejected"))
+        found = await pull(node, wait_ms=60_000)
+        (leader,) = leaders(node)
+        await settle(node, Settlement(found[0].receipt, "reject"))
+        await until(lambda: asked and not leader._dead_letters._is_writing)
+        assert (asked, leader.share.given_up_count, leader.share.start_offset) == ([(0, 0)], 1, 0)
 
 
 def test_the_client_hands_out_what_is_around_it() -> None:

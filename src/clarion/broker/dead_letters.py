@@ -163,6 +163,8 @@ class DeadLetters:
         """Of records that the log has lost meanwhile there is nothing to write. Returned is what of them is spoiled."""
         source = self._leader.partition
         records, spoiled = await records_at(source, [(run.first, run.last) for run in runs])
+        if not self._leader.is_current:  # meanwhile: what was not found may have been cut here, and stand elsewhere
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if spoiled:
             self._put_off(spoiled)
         if not records:
