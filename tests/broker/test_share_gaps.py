@@ -14,6 +14,7 @@ from clarion.model.errors import ErrorCode, KafkaError
 from clarion.replication import Partition
 from clarion.wire.batch import read_header
 from clarion.wire.records import encode_batch
+from tests.broker import kept as keeping
 from tests.broker.harness import Node, running, until
 from tests.broker.queue_words import subscribe, write
 from tests.broker.share_words import ACCEPT, QUICK, earliest, fetch_codes, joined
@@ -143,6 +144,8 @@ async def test_gaps_that_compaction_has_left_are_passed_over_wherever_a_read_beg
             await write(node, (key, b"v" * size))
         node.partition().roll(node.broker.clock.now_ms())
         await write(node, (b"last", b"v"))
+        node.partition().flush_soon()
+        await keeping.settle(node)
         await node.server.housekeeping.compact()
         partition = node.partition()
         kept = {header.base_offset for header, _ in partition.log.batch_headers(0)}
