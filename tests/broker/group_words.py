@@ -30,8 +30,8 @@ async def commit(client: Client | Node, offset: int, group: str = "g", topic: st
     return reply.topics[0].partitions[0].error_code
 
 
-async def committed(client: Client | Node, group: str = "g", topic: str = "t", version: int = 5):
-    asked = OffsetFetchRequestTopic(name=topic, partition_indexes=(0,))
+async def committed(client: Client | Node, group: str = "g", topic: str = "t", version: int = 5, partition: int = 0):
+    asked = OffsetFetchRequestTopic(name=topic, partition_indexes=(partition,))
     reply = await client.ask(OffsetFetchRequest(group_id=group, topics=(asked,)), version)
     if reply.error_code:
         return ErrorCode(reply.error_code)

@@ -162,6 +162,33 @@ async def test_a_stream_reads_partitions_and_topics_that_come_later_from_their_s
         assert await group_words.committed(node, "billing", topic="orders-us") == 1, "an older place is none"
 
 
+async def test_a_partition_that_there_is_none_of_has_no_beginning(tmp_path: Path):
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic("orders")
+        await subscribe(node, mode="stream", start="latest")
+        await group_words.find(node, "billing")
+        assert await group_words.committed(node, "billing", topic="orders", partition=7) == -1
+
+
+async def test_who_asks_where_a_stream_begins_whose_leader_is_away_asks_again(tmp_path: Path):
+    """Its client does so by itself: it would give up if it heard of a broker that is not available."""
+    async with cluster_of(tmp_path, 2) as cluster:
+        node = cluster[1]
+        await subscribe(node, topics=[], pattern="orders-.*", mode="stream", start="latest")
+        await create(node, topic("orders-eu", assignments=((2,),)))
+        await until(lambda: "orders-eu" in node.broker.image.topics)
+        found = await group_words.find(node, "billing")
+        coordinator = cluster[found.node_id]
+        await until(lambda: all(shard.is_loaded for shard in coordinator.server.groups.shards))
+        assert await group_words.committed(coordinator, "billing", topic="orders-eu") == 0
+        await cluster.stop(2)
+        await until(lambda: node.broker.image.topics["orders-eu"].partitions[0].leader == NO_LEADER)
+        await until(lambda: all(shard.is_loaded for shard in node.server.groups.shards))
+        assert await group_words.committed(node, "billing", topic="orders-eu") == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert await group_words.commit(node, 0, "billing", "orders-eu") == ErrorCode.NONE
+        assert await group_words.committed(node, "billing", topic="orders-eu") == 0, "who has a place needs no leader"
+
+
 async def test_a_topic_made_again_is_new_to_it(tmp_path: Path):
     async with running(tmp_path, **QUICK) as node:
         await node.topic("orders")

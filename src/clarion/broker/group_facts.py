@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from clarion.broker.authorizer import Principal
-from clarion.broker.kafka_calls import KafkaCalls
+from clarion.broker.kafka_calls import ANSWER_SECONDS, KafkaCalls
 from clarion.cluster.schema import NO_LEADER
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import TopicPartition
@@ -113,7 +113,7 @@ class GroupLooks:
         return await self.offsets_at(places, LATEST, who)
 
     async def offsets_at(
-        self, places: Iterable[TopicPartition], timestamp: int, who: Principal
+        self, places: Iterable[TopicPartition], timestamp: int, who: Principal, *, seconds: float = ANSWER_SECONDS
     ) -> dict[TopicPartition, int]:
         """Of each partition whose leader answers. A time after the last message is UNKNOWN."""
         found: dict[TopicPartition, int] = {}
@@ -126,7 +126,7 @@ class GroupLooks:
                 for name, indexes in asked.items()
             )
             request = ListOffsetsRequest(replica_id=-1, topics=topics)
-            told = await self._calls.of_broker(leader, apis.LIST_OFFSETS, request, who)
+            told = await self._calls.of_broker(leader, apis.LIST_OFFSETS, request, who, seconds=seconds)
             found |= {
                 TopicPartition(topic.name, one.partition_index): one.offset
                 for topic in told.topics
@@ -136,10 +136,10 @@ class GroupLooks:
         return found
 
     async def offsets_of_all(
-        self, places: Collection[TopicPartition], timestamp: int, who: Principal
+        self, places: Collection[TopicPartition], timestamp: int, who: Principal, *, seconds: float = ANSWER_SECONDS
     ) -> dict[TopicPartition, int]:
         """For who is about to decide by them: LEADER_NOT_AVAILABLE unless every leader answers."""
-        found = await self.offsets_at(places, timestamp, who)
+        found = await self.offsets_at(places, timestamp, who, seconds=seconds)
         missing = next((place for place in places if place not in found), None)
         if missing is not None:
             message = f"{missing} has no leader that answers; nothing was changed, try again soon"
@@ -157,7 +157,8 @@ class GroupLooks:
     def _by_leader(self, places: Iterable[TopicPartition]) -> Mapping[int, Mapping[str, list[int]]]:
         found: dict[int, dict[str, list[int]]] = {}
         for place in places:
-            leader = self._broker.image.topics[place.topic].partitions[place.partition].leader
+            topic = self._broker.image.topic(place.topic)  # it may have been deleted meanwhile
+            leader = NO_LEADER if topic is None else topic.partitions[place.partition].leader
             if leader != NO_LEADER:
                 found.setdefault(leader, {}).setdefault(place.topic, []).append(place.partition)
         return found

@@ -19,7 +19,7 @@ from clarion.wire.apis import APIS
 if TYPE_CHECKING:
     from clarion.broker.broker import Broker
 
-_ANSWER_SECONDS: Final = 20.0  # altering the offsets of a thousand partitions takes some
+ANSWER_SECONDS: Final = 20.0  # altering the offsets of a thousand partitions takes some
 
 
 class KafkaCalls:
@@ -41,16 +41,23 @@ class KafkaCalls:
     async def of_group(self, group_id: str, api_key: int, request: Any, who: Principal, newest: int = 99) -> Any:
         return await self.of_broker(self.coordinator_of(group_id), api_key, request, who, newest)
 
-    async def of_broker(self, broker_id: int, api_key: int, request: Any, who: Principal, newest: int = 99) -> Any:
+    async def of_broker(
+        self,
+        broker_id: int,
+        api_key: int,
+        request: Any,
+        who: Principal,
+        newest: int = 99,
+        *,
+        seconds: float = ANSWER_SECONDS,
+    ) -> Any:
         """Whether they may has to be asked before: another broker hears it from this one. KafkaError if nobody
         answers."""
         version = min(newest, APIS[api_key].max_version)
         if broker_id == self._broker.node_id:
             return await self._here(api_key, request, who, version)
         try:
-            return await self._channel_to(broker_id).ask(
-                api_key, request, newest=version, timeout_seconds=_ANSWER_SECONDS
-            )
+            return await self._channel_to(broker_id).ask(api_key, request, newest=version, timeout_seconds=seconds)
         except (ChannelLostError, ChannelUnusableError, TimeoutError) as error:
             raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker_id} does not answer: {error}") from error
 

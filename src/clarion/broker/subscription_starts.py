@@ -8,18 +8,19 @@ they first read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from clarion.broker.authorizer import Principal
 from clarion.broker.group_facts import UNKNOWN, GroupLooks
 from clarion.broker.kafka_calls import KafkaCalls
 from clarion.broker.subscribed_topics import reads, topics_read_by
 from clarion.model.beginnings import Beginnings
+from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.group_settings import reset_duration_ms
 from clarion.model.ids import TopicId, TopicPartition
-from clarion.model.seeking import LATEST
+from clarion.model.seeking import EARLIEST, LATEST
 from clarion.model.subscription import Subscription
 from clarion.wire.messages.offsets import OffsetFetchResponsePartition, OffsetFetchResponseTopic
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 
 Topics = tuple[OffsetFetchResponseTopic, ...]
+_LEADER_SECONDS: Final = 3.0  # its reader's heartbeats wait behind the question: less than any session's timeout
 
 
 class SubscriptionStarts:
@@ -60,32 +62,34 @@ class SubscriptionStarts:
         begins = subscription.begins
         if begins is None:
             return topics
-        ids = {one.name: known.id for one in topics if (known := self._broker.image.topic(one.name)) is not None}
-        read = {name: topic_id for name, topic_id in ids.items() if reads(subscription, name)}
-        later = [
+        read = {
+            one.name: known
+            for one in topics
+            if (known := self._broker.image.topic(one.name)) is not None and reads(subscription, one.name)
+        }
+        places = [
             TopicPartition(one.name, part.partition_index)
             for one in topics
             if one.name in read
             for part in one.partitions
-            if _has_no_place(part) and begins.of(read[one.name], part.partition_index) is None
+            if _has_no_place(part) and 0 <= part.partition_index < read[one.name].partition_count
         ]
-        starts = await self._looks.starts(later, who) if later else {}
+        decided = {place: begins.of(read[place.topic].id, place.partition) for place in places}
+        starts = await self._starts_of([place for place, offset in decided.items() if offset is None], who)
+        at = {place: starts[place] if offset is None else offset for place, offset in decided.items()}
 
-        def at(name: str, index: int) -> int:
-            return starts.get(TopicPartition(name, index), begins.at(read[name], index))
+        def begun(name: str, part: OffsetFetchResponsePartition) -> OffsetFetchResponsePartition:
+            offset = at.get(TopicPartition(name, part.partition_index))
+            return part if offset is None else replace(part, committed_offset=offset)
 
-        return tuple(
-            replace(
-                one,
-                partitions=tuple(
-                    replace(part, committed_offset=at(one.name, part.partition_index)) if _has_no_place(part) else part
-                    for part in one.partitions
-                ),
-            )
-            if one.name in read
-            else one
-            for one in topics
-        )
+        return tuple(replace(one, partitions=tuple(begun(one.name, part) for part in one.partitions)) for one in topics)
+
+    async def _starts_of(self, places: Collection[TopicPartition], who: Principal) -> dict[TopicPartition, int]:
+        """A reader asks again, as its client does by itself, while a leader is away."""
+        try:
+            return await self._looks.offsets_of_all(places, EARLIEST, who, seconds=_LEADER_SECONDS)
+        except KafkaError as error:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, str(error)) from error
 
     async def _decided(self, subscription: Subscription, topics: Iterable[str], who: Principal) -> Beginnings | None:
         if subscription.start == "earliest":
