@@ -15,6 +15,7 @@ from clarion.broker.share_states import _OURSELVES
 from clarion.model.errors import ErrorCode
 from clarion.queues.state_batches import Delta
 from clarion.queues.state_records import ShareKey
+from clarion.replication.membership import Term
 from clarion.wire.messages.share_groups import (
     AcknowledgementBatch,
     ShareAcknowledgeRequest,
@@ -197,3 +198,26 @@ async def test_share_partitions_that_are_led_elsewhere_by_now_take_nobodys_place
             consumer.partitions = (1,)
             assert await consumer.fetch(max_wait=60_000) == {0: 1}
         assert len(leaders) == 1
+
+
+async def test_state_that_was_read_before_another_broker_led_is_read_again(tmp_path: Path) -> None:
+    """It led for a moment between two terms of this one, and wrote what has been acknowledged meanwhile."""
+    async with running(tmp_path, **QUICK) as node:
+        await node.topic("t", 1)
+        await earliest(node)
+        await produce(node, b"one")
+        consumer = await joined(node)
+        partition, states, epochs = node.partition("t"), node.broker.shares.states, []
+        read = states.read
+
+        async def read_while_the_leader_changes(key: ShareKey, leader_epoch: int):
+            state = await read(key, leader_epoch)
+            epochs.append(leader_epoch)
+            if len(epochs) == 1:
+                me = (node.broker.node_id,)
+                partition.lead(Term(me[0], leader_epoch + 2, me, me, partition_epoch=99), node.broker.clock.now_ms())
+            return state
+
+        with patch.object(states, "read", read_while_the_leader_changes):
+            assert await consumer.fetch(max_wait=10_000) == {0: 1}
+        assert epochs == [epochs[0], epochs[0] + 2]

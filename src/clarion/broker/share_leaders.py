@@ -107,6 +107,7 @@ class ShareLeaders:
         if not partition.is_watermark_current:  # records that are beyond it would seem to be lost: no dead letters
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "how far its log is committed is not known yet")
         self._loading.add(key)
+        epoch = partition.leader_epoch
         try:
             state = await self._own_state(key, partition)
             before, start = rules_of(self._broker, key.group_id), state.start_offset
@@ -116,6 +117,8 @@ class ShareLeaders:
             is_same = rules.identity == before.identity and state.subscription_ms in (0, rules.identity)
             if key not in self._loading or not is_same:
                 raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "its state began anew while it was read")
+            if not partition.is_leader or partition.leader_epoch != epoch:
+                raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "another broker may have led, and written it")
         except KafkaError as error:
             if error.code is ErrorCode.INVALID_REQUEST:  # it was not initialized
                 self._broker.shares.tell_not_begun(key)
