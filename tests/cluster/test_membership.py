@@ -135,6 +135,19 @@ async def test_a_broker_that_lost_its_lease_joins_again_in_another_life_with_wha
     assert known.secret != secret
 
 
+async def test_a_broker_that_loses_its_lease_while_it_stops_does_not_join_again(cluster: Cluster):
+    """What its files will say of how it ended is about the life in which they were closed."""
+    member = await cluster.join(1, term=SHORT)
+    epoch = member.epoch
+    await member.announce_leaving()
+    assert member.lease is not None
+    await cluster.store().revoke_lease(member.lease)
+    await until(lambda: not member.lease_is_valid())
+    assert member._keeping is not None
+    await member._keeping
+    assert (member.epoch, cluster.registered(1)) == (epoch, None)
+
+
 async def test_another_broker_with_the_same_id_is_refused_in_one_line(cluster: Cluster):
     await cluster.join(1)
     with pytest.raises(DuplicateBrokerError, match="broker 1 of this cluster is running already, on here"):

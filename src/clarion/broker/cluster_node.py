@@ -170,13 +170,16 @@ class ClusterNode:
             log.warning("leaders_not_handed_over", broker=self._node_id)
 
     async def stop_replicas(self) -> None:
-        """Before the files are closed."""
+        """Before the files are closed: whatever is heard of the cluster from now on, no partition follows it. What was
+        fetched behind the flush at the end would be taken for flushed by the next start."""
+        replicas, self._replicas = self._replicas, None
+        event_topic, self._event_topic = self._event_topic, None
         if self._unsound is not None:
             await self._unsound.stop()
-        if self._replicas is not None:
-            await self._replicas.stop()
-        if self._event_topic is not None:
-            await self._event_topic.close()
+        if replicas is not None:
+            await replicas.stop()
+        if event_topic is not None:
+            await event_topic.close()
         if self._fetchers is not None:
             await self._fetchers.close()
         if self._lag_watch is not None:
@@ -275,8 +278,9 @@ class ClusterNode:
 
     def _begin_life(self) -> None:
         assert self.membership is not None
+        if self._replicas is None:
+            return  # it stops
         self._registry.broker_epoch = self.membership.epoch
-        assert self._replicas is not None
         self._replicas.take_roles_again()
         if self._controlling is not None:
             self._controlling.cancel()

@@ -281,6 +281,10 @@ class BrokerMembership:
                 await self._keep_alive()
                 await asyncio.sleep(self._term_seconds / _KEPT_ALIVE_PER_TERM)
             except LeaseNotFoundError:
+                if self._is_leaving:  # and what its files say of how it ended is about this life
+                    self._valid_until = self.elapsed()
+                    log.warning("lease_lost", broker=self.id, consequence="it is stopping, and does not join again")
+                    return
                 log.warning("lease_lost", broker=self.id, consequence="joining again, in another life")
                 await self._join_again()
             except (TimeoutError, StoreError, OSError) as error:

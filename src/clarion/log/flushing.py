@@ -28,6 +28,7 @@ class FlushableLog(ReadableLog):
     def __init__(self, folder: Folder, config: LogConfig, topic_id: UUID, opened: Opened, start_offset: int) -> None:
         super().__init__(folder, config, topic_id, opened, start_offset)
         self.failed: OSError | None = None
+        self._is_closed = False  # or deleted: what was written now, nobody would flush
         self.flushed = self.end
         self.cleaned_to = 0  # by compaction since it was opened; 0 is always safe
         self._is_new = False
@@ -154,6 +155,7 @@ class FlushableLog(ReadableLog):
 
     def abandon(self) -> None:
         """Close the files without a flush: the log is going to be deleted, or has failed."""
+        self._is_closed = True
         self._segments.forget()
 
     @property

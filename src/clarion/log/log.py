@@ -145,6 +145,7 @@ class Log(FlushableLog):
         """Write one batch that carries its offset already; returns the new end. OSError leaves the log as it was."""
         if self.failed is not None:
             raise self._offline()
+        assert not self._is_closed, "nothing comes after the flush at the end"
         size = len(batch)
         assert header.base_offset >= self.next_offset, "offsets grow"
         last_offset = header.base_offset + header.last_offset_delta
