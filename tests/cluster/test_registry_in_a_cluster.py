@@ -10,10 +10,11 @@ from uuid import uuid4
 
 import pytest
 
-from clarion.cluster import TopicRegistry
+from clarion.cluster import Topic, TopicRegistry
 from clarion.cluster.coordination import Compare, Delete, Operation, OutcomeUnknownError, Put, TransactionResult
 from clarion.cluster.following import Following
 from clarion.cluster.image import ClusterImage
+from clarion.cluster.registry import ConflictError
 from clarion.cluster.schema import (
     PARTITIONS,
     TOPIC_CHANGES,
@@ -75,6 +76,19 @@ class Tidy(Late):
             self.is_done = True
             gone = [Delete(one.key) for one in operations if one.key.startswith(PARTITIONS)]
             await super().transact((), [Put(TOPIC_CHANGES, b"tidy"), *gone[:100]])
+        return outcome
+
+
+class Meanwhile(Late):
+    """Between the first transaction of a large change and its last one something happens, once."""
+
+    happens: Callable[[], Awaitable[object]] | None = None
+
+    async def transact(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> TransactionResult:
+        outcome = await super().transact(compares, operations)
+        if self.happens is not None and len(operations) > 100:
+            happens, self.happens = self.happens, None
+            await happens()
         return outcome
 
 
@@ -172,6 +186,49 @@ async def test_many_who_make_topics_at_once_all_succeed_and_one_name_is_given_on
         same = await asyncio.gather(*(one.create("same", 1, {}) for one in brokers), return_exceptions=True)
         refused = [one for one in same if isinstance(one, KafkaError)]
         assert [one.code for one in refused] == [ErrorCode.TOPIC_ALREADY_EXISTS] * 2
+
+
+async def test_a_topic_that_takes_several_transactions_is_not_made_in_the_place_of_anothers():
+    async with registries(2, kind=Meanwhile) as (first, second):
+        made: list[Topic] = []
+
+        async def make() -> None:
+            made.append(await second.create("same", 1, {}))
+            await first._catch_up()
+
+        assert isinstance(first._store, Meanwhile)
+        first._store.happens = make
+        with pytest.raises(KafkaError) as refused:
+            await first.create("same", 200, {})
+        assert refused.value.code is ErrorCode.TOPIC_ALREADY_EXISTS
+        await second._catch_up()
+        assert second.image.topics["same"].id == made[0].id
+
+
+@pytest.mark.parametrize("what", ["configured", "grown", "made again"])
+async def test_a_topic_that_grows_in_several_transactions_stays_what_others_have_made_of_it(what: str):
+    async with registries(2, kind=Meanwhile) as (first, second):
+        await first.create("t", 1, {})
+
+        async def change() -> None:
+            await second._catch_up()
+            if what == "configured":
+                await second.configure("t", {"retention.ms": "-1"})
+            elif what == "grown":
+                await second.grow(second.draft_grown("t", 400))
+            else:
+                await second.delete("t")
+                await second.create("t", 1, {})
+            await first._catch_up()
+
+        assert isinstance(first._store, Meanwhile)
+        first._store.happens = change
+        with pytest.raises(ConflictError):
+            await first.grow(first.draft_grown("t", 300))
+        topic = second.image.topics["t"]
+        await second._catch_up()
+        assert second.image.topics["t"] == topic
+        assert topic.partition_count == (400 if what == "grown" else 1)
 
 
 @pytest.mark.parametrize("partitions", [1, 200])

@@ -217,6 +217,7 @@ class TopicRegistry:
 
         A new topic changes the one key that all new topics change: a request that comes late, when an attempt after it
         has made the topic and somebody has deleted it, does not make it once more (nor does its maker: `is_once`).
+        The topic is still what it was when this was drafted: between two transactions others may change it.
         """
         puts = [Put(partition_key(topic.id, index), write_partition(topic.partitions[index])) for index in new]
         last = [*along, Put(topic_key(topic.name), write_topic(topic.entry))]
@@ -225,7 +226,7 @@ class TopicRegistry:
             if any(self.image.revision_of_partition(topic.id, index) == ABSENT for index in new):
                 raise ConflictError  # it took so long that the cluster has cleaned up behind us
             puts = []
-        await self._change([*puts, *last], is_once=is_once)
+        await self._change([*puts, *last], {topic_key(topic.name): topic.revision}, is_once=is_once)
         return self.image.topics[topic.name]
 
     def _new_partitions(
@@ -332,13 +333,16 @@ class TopicRegistry:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
         return topic
 
-    async def _change(self, operations: Iterable[Operation], *, is_once: bool = False) -> None:
+    async def _change(
+        self, operations: Iterable[Operation], seen: Mapping[str, Revision] | None = None, *, is_once: bool = False
+    ) -> None:
         """In the store and then in the image; neither if somebody else has changed the same meanwhile.
 
-        What has no room in one transaction is done in several, in this order.
+        What has no room in one transaction is done in several, in this order. `seen`: keys that have to be as they were
+        at these revisions, whatever the image shows by now.
         """
         for part in in_transactions(operations):
-            compares = [Compare(one.key, self._revision_of(one.key)) for one in part]
+            compares = [Compare(one.key, (seen or {}).get(one.key, self._revision_of(one.key))) for one in part]
             if not await change(self._store, compares, part, partial(self._follow, part), is_once=is_once):
                 await self._catch_up()
                 raise ConflictError
