@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Collection, Iterable, Iterator, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Final
 
@@ -76,6 +76,7 @@ class Partitions:
         self.defaults = defaults
         self.membership = membership  # None: this broker is alone
         self._held: dict[TopicId, dict[int, Partition]] = {}
+        self._opened_with: dict[TopicId, Mapping[str, str]] = {}  # topics' own settings when their files were opened
 
     def __iter__(self) -> Iterator[Partition]:
         for partitions in list(self._held.values()):
@@ -128,6 +129,7 @@ class Partitions:
                     continue
                 if self.membership is not None:
                     opened.restore_watermark(known.high_watermark)
+                    self._opened_with[topic.id] = topic.overrides
                 cut += opened.cut_bytes
                 self._held.setdefault(topic.id, {})[index] = opened
         return StartReport(sum(1 for _ in self), was_clean, cut)
@@ -179,10 +181,15 @@ class Partitions:
                 log.warning("leftover_stays", folder=str(tp), reason=str(error))
 
     def adopt(self, topic: Topic, made: list[Partition]) -> None:
-        """A broker that is alone leads them from here on; others wait for their roles."""
+        """A broker that is alone leads them from here on; others wait for their roles.
+
+        `topic`: as it is now. While they were made its settings may have been altered, or what it inherits.
+        """
         held = self._held.setdefault(topic.id, {})
+        settings, is_min_in_sync_set = self.settings_of(topic), self._is_min_in_sync_set(topic)
         for partition in made:
             partition.share_files(self._files)
+            partition.configure(settings, is_min_in_sync_set=is_min_in_sync_set)
             held[partition.tp.partition] = partition
             if self.membership is None:
                 partition.lead(topic.partitions[partition.tp.partition], self._clock.now_ms())
@@ -190,6 +197,13 @@ class Partitions:
     def configure(self, topic: Topic, settings: TopicSettings) -> None:
         for partition in self.of_topic(topic):
             partition.configure(settings, is_min_in_sync_set=self._is_min_in_sync_set(topic))
+
+    def configure_opened(self, topics: Iterable[Topic]) -> None:
+        """Those that were altered between the opening of their files and now."""
+        opened_with, self._opened_with = self._opened_with, {}
+        for topic in topics:
+            if opened_with.get(topic.id, topic.overrides) != topic.overrides:
+                self.configure(topic, self.settings_of(topic))
 
     def _is_min_in_sync_set(self, topic: Topic) -> bool:
         return (

@@ -70,8 +70,9 @@ class Replicas:
         self.in_sync_expands_total = 0
 
     def start(self, image: ClusterImage) -> None:
-        """What was deleted while this broker started is in the partitions that it has opened, and in no image here."""
+        """Since the partitions were opened topics may have been deleted, or altered."""
         self._kept = self._broker.partitions.damaged_kept()
+        self._broker.partitions.configure_opened(image.topics_by_id.values())
         for topic_id in [one for one in self._broker.partitions.topic_ids if one not in image.topics_by_id]:
             self._retire(topic_id)
         self.on_image(image)
@@ -335,7 +336,7 @@ class Replicas:
         for index in indexes:
             self.not_made.pop((topic.id, index), None)
         now = self._image.topics_by_id.get(topic.id)
-        partitions.adopt(topic, made)
+        partitions.adopt(now or topic, made)
         if now is None:  # deleted meanwhile
             self._retire(topic.id)
             self._has_news.set()
