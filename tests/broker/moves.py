@@ -68,10 +68,16 @@ async def has_all(cluster: Cluster, number: int, leader: int = 1) -> None:
 
 
 async def move(cluster: Cluster, *replicas: int) -> None:
+    assert await asked_to_move(cluster, replicas) == 0
+
+
+async def asked_to_move(cluster: Cluster, replicas: tuple[int, ...] | None) -> int:
+    """None: back to where it was."""
     asked = ReassignableTopic(name="t", partitions=(ReassignablePartition(partition_index=0, replicas=replicas),))
     request = AlterPartitionReassignmentsRequest(topics=(asked,), allow_replication_factor_change=True)
     answer = await cluster[1].ask(request, 1)
-    assert answer.responses[0].partitions[0].error_code == 0, answer
+    code: int = answer.responses[0].partitions[0].error_code
+    return code
 
 
 async def compact(cluster: Cluster, *numbers: int) -> None:

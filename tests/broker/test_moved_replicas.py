@@ -9,15 +9,18 @@ import pytest
 
 from clarion.broker import replicas
 from clarion.broker.outdated import OutdatedReplicas, is_elsewhere
+from clarion.broker.replicas import Replicas
 from clarion.cluster import PartitionState
 from clarion.cluster.elections import reassign
 from clarion.cluster.image import EMPTY, ClusterImage, Topic
 from clarion.cluster.schema import NO_LEADER, BrokerRegistration
+from clarion.model.errors import ErrorCode
 from clarion.replication import Partition
 from clarion.replication.catch_up import PIECE_BYTES_MAX
 from tests.broker.harness import running, until
 from tests.broker.moves import (
     COMPACTED,
+    asked_to_move,
     drop_tombstones,
     has_all,
     in_sync,
@@ -187,3 +190,31 @@ async def test_files_stay_as_long_as_nobody_else_is_known_to_have_everything(hel
     assert not is_elsewhere(held, image_of(held, older, 1, 3), 3), "the store is older than what was written here"
     assert not is_elsewhere(held, image_of(held, now._replace(replicas=(1, 3), eligible=(3,)), 1, 3), 3)
     assert not is_elsewhere(held, EMPTY, 3)
+
+
+async def test_a_move_is_not_taken_back_from_the_only_one_that_has_everything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two new replicas one is filled, the old one dies, and the other new one never comes to be in sync."""
+    follow = Replicas._follow
+
+    def follow_elsewhere(made: Replicas, one: Partition, assigned: PartitionState) -> None:
+        if made._broker.node_id != 1:
+            follow(made, one, assigned)
+
+    monkeypatch.setattr(Replicas, "_follow", follow_elsewhere)
+    async with cluster_of(tmp_path, 3) as cluster:
+        await make(cluster, 2, retention_ms="-1")
+        await move(cluster, 3, 1)
+        await in_sync(cluster, 2, 3)
+        await cluster.stop(2)
+        await until(lambda: state(cluster, 3).leader == 3 and state(cluster).in_sync == (3,))
+        await write(cluster, 3, (b"k", b"acknowledged"))
+        assert await asked_to_move(cluster, None) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+        assert await asked_to_move(cluster, (1,)) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+        await cluster.start(2)
+        await in_sync(cluster, 2, 3)
+        assert (await cluster[3].client.fetch({("t", 0): 0})).values() == [b"acknowledged"]
+        assert await asked_to_move(cluster, None) == 0, "now somebody else has it, too"
+        await until(lambda: state(cluster, 2).leader == 2)
+        assert records(replica(cluster, 2)) == [(b"k", b"acknowledged")]

@@ -3,7 +3,8 @@
 v1 whether the number of replicas may change.
 
 New replicas are filled first; when all of them are in sync, those that are not wanted any more go. To stop a move takes
-the new ones away again. A broker that is alone has no other place: to place a partition there changes nothing.
+the new ones away again, unless nobody else has everything by then (INVALID_REPLICA_ASSIGNMENT, as in Kafka). A broker
+that is alone has no other place: to place a partition there changes nothing.
 """
 
 from __future__ import annotations
@@ -77,7 +78,20 @@ async def _move(broker: Broker, name: str, asked: ReassignablePartition, *, may_
         )
     if broker.node is not None and (target != state.replicas or state.adding or state.removing):
         factor = len(target) if len(target) != present else None
-        await broker.registry.alter_partition(topic, asked.partition_index, reassign(state, target), factor)
+        begun = reassign(state, target)
+        _check_keeps_everything(state, begun, may_lose=broker.partitions.rules_of(topic).may_lose)
+        await broker.registry.alter_partition(topic, asked.partition_index, begun, factor)
+
+
+def _check_keeps_everything(before: PartitionState, begun: PartitionState, *, may_lose: bool) -> None:
+    """A new replica may be the only one left with what was acknowledged since: who takes it away loses that."""
+    if (before.in_sync or before.eligible) and not (begun.in_sync or begun.eligible or may_lose):
+        holders = ", ".join(map(str, before.in_sync or before.eligible))
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"Unable to revert partition assignment because it would require an unclean leader election: "
+            f"only broker {holders} has everything.",
+        )
 
 
 def _target(broker: Broker, state: PartitionState, asked: tuple[int, ...] | None) -> tuple[int, ...]:
