@@ -202,6 +202,17 @@ def test_no_verdict_goes_without_a_reason():
     assert reason
 
 
+@pytest.mark.parametrize("back", [broker(3, 11, held_since=11), broker(3, 11, clean_since=11)])
+def test_a_preferred_leader_does_not_make_one_hold_everything_who_has_come_back_without(back: BrokerRegistration):
+    """ElectLeaders may come before the cluster manager has settled that it is in sync no longer."""
+    known, here = state(leader=2), alive(1, 2, back)
+    assert prefer(known, CACHED, here) is None
+    settled, _ = settle(known, CACHED, here)
+    preferred, _ = prefer(settled, CACHED, here)
+    assert (preferred.leader, preferred.in_sync, preferred.life_of(3)) == (1, (1, 2), 10)
+    assert prefer(known, CACHED, alive(1, 2)), "who is away holds what it held"
+
+
 def test_a_move_ends_when_all_new_replicas_are_in_sync():
     moving = reassign(state(), (4, 5, 1))
     assert (moving.replicas, moving.adding, moving.removing) == ((4, 5, 1, 2, 3), (4, 5), (2, 3))

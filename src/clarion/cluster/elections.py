@@ -64,11 +64,16 @@ def is_calm(state: PartitionState, alive: Alive) -> bool:
 
 
 def prefer(state: PartitionState, rules: ElectionRules, alive: Alive) -> Verdict | None:
-    """Lead by the first of the replicas again, if it can."""
+    """Lead by the first of the replicas again, if it can. A term begins in the lives in which all in sync are here: one
+    who is back and may have lost something is not in sync, which is to be settled before."""
     first = state.replicas[0]
     if state.leader in (first, NO_LEADER) or first not in state.in_sync:
         return None
-    if not _holds_everything(state, rules, alive, first) or alive[first].is_leaving:
+    if (
+        first not in alive
+        or alive[first].is_leaving
+        or not set(state.in_sync).isdisjoint(_doubted(state, rules, alive))
+    ):
         return None
     led = _led_by(state, alive, first, state.in_sync)
     return Verdict(led, f"broker {first} leads again: it is the preferred leader, and in sync")
