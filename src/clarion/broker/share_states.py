@@ -36,6 +36,7 @@ from clarion.world import event_log
 if TYPE_CHECKING:
     from clarion.broker.broker import Broker
     from clarion.broker.share_state_calls import ShareStateCalls
+    from clarion.replication import Partition
 
 log = event_log("broker")
 
@@ -193,11 +194,12 @@ class ShareStates:
             self._broker.turns.start(self._prune(shard), lambda: self._pruning.discard(shard))
 
     async def _prune(self, shard: Shard) -> None:
-        """What no snapshot needs any more. Only what is committed: else the snapshot itself might be lost."""
-        partition = shard.partition
-        before = min(shard.coordinator.redundant_before, partition.high_watermark.offset)
+        """What no snapshot needs any more, once all of them are committed: who loses the newest one, of whichever
+        share-partition, goes back to the one before it."""
+        partition, before = shard.partition, shard.coordinator.redundant_before
         try:
-            if before > partition.start_offset and partition.is_leader:
+            are_committed = await _is_committed(partition, partition.next_offset - 1)
+            if are_committed and before > partition.start_offset and partition.is_leader:
                 partition.raise_start(before)
                 await self._broker.checkpoints.save_now()
                 if not partition.is_gone and partition.failure is None:
@@ -206,3 +208,14 @@ class ShareStates:
             log.warning("share_state_not_pruned", partition=partition.tp, reason=str(error))
         finally:
             self._pruning.discard(shard)
+
+
+async def _is_committed(partition: Partition, offset: int) -> bool:
+    """Returns when it is, or never will be."""
+    told: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+
+    def tell(code: ErrorCode) -> None:
+        if not told.done():  # whoever waited may have been cancelled
+            told.set_result(code)
+
+    return partition.when_committed(offset, tell) or await told is ErrorCode.NONE
