@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from clarion.broker.broker import Broker
 from clarion.catalog.database import CatalogDatabase
 from clarion.cli import cluster_adopt
 from clarion.model.subscription import Subscription
@@ -165,3 +168,61 @@ def test_subscriptions_in_sqlite_do_not_go_to_etcd(tmp_path: Path):
     done = Shell(None)("cluster", "adopt", "--data-dir", str(data), "--cluster", "etcd://127.0.0.1:1")
     assert "keeps them in PostgreSQL" in done.one_line_error(1)
     assert (data / "registry.db").exists(), "nothing was changed"
+
+
+def interrupted_adoption(data: Path, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Into a store elsewhere: the registry is copied, and the folder still that of a single broker."""
+
+    def interrupt(*_: object) -> None:
+        raise OSError("the disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(cluster_adopt, "_put_registry_aside", interrupt)
+        with pytest.raises(OSError, match="full"):
+            cluster_adopt.adopt(address, str(data))
+
+
+async def leads_all(broker: Broker) -> bool:
+    return all(one.is_leader for one in broker.partitions)
+
+
+async def names_of_topics(broker: Broker) -> set[str]:
+    return {*broker.image.topics}
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_broker_that_went_on_alone_after_an_interruption_is_adopted_as_it_is_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    data, address = tmp_path / "data", f"file:{tmp_path / 'store'}"
+    fill(data)
+    interrupted_adoption(data, address, monkeypatch)
+    with embedded(data_dir=data, topics={"later": 1}) as broker:
+        broker.produce("later", b"acknowledged")
+        broker._run(lambda one: one.delete_topic("kept"))
+    assert "3 topics" in adopt(data, "--cluster", address)
+    with embedded(data_dir=data, cluster=address, node_id=1) as broker:
+        wait_until(lambda: broker._run(leads_all))
+        assert [one.value for one in broker.messages("later")] == [b"acknowledged"]
+        assert "kept" not in broker._run(names_of_topics)
+
+
+def test_a_broker_that_went_on_alone_is_not_adopted_by_a_cluster_that_has_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    data, address = tmp_path / "data", f"file:{tmp_path / 'store'}"
+    fill(data)
+    interrupted_adoption(data, address, monkeypatch)
+    with embedded(data_dir=tmp_path / "another", cluster=address, node_id=2):
+        pass
+    with embedded(data_dir=data, topics={"later": 1}):
+        pass
+    refused = Shell(None)("cluster", "adopt", "--data-dir", str(data), "--cluster", address)
+    assert "started alone since it was adopted" in refused.one_line_error(1)
+    assert (data / "registry.db").exists()
