@@ -149,3 +149,29 @@ class _Ahead:
 
     def __getattr__(self, name: str):
         return getattr(self._broker, name)
+
+
+async def test_who_comes_to_lead_after_it_has_looked_deletes_nothing_that_it_has_not_asked_about(tmp_path):
+    """What it knows by itself is where a stream begins, and not how far the groups are."""
+    async with cluster_of(tmp_path, 3) as three:
+        before = await make_topic(three, **BY_SUBSCRIPTIONS)
+        group = await group_elsewhere(three, before)
+        await produce(three, b"read", b"unread", b"unread, too")
+        await commit_at(three, group, 1)
+        await subscribe(three[before], replace(stream("job", CONSUMED), start="latest"))
+        others = [one for one in (1, 2, 3) if one != before]
+        await until(lambda: all("job" in _names(three[one].broker) for one in others))
+        found = {one: await three[one].broker.needs.look([replica(three, one)]) for one in others}
+        await three.stop(before)
+        await until(lambda: any(replica(three, one).is_leader for one in others))
+        leader = next(one for one in others if replica(three, one).is_leader)
+        partition, broker = replica(three, leader), three[leader].broker
+        await until(lambda: partition.high_watermark.offset == 3)
+        await broker.cleaner.retain(partition, broker.clock.now_ms(), found[leader].of(partition))
+        assert partition.start_offset == 0
+        again = await _complete_look(three, leader)
+        assert (group, 1) in [(need.holder, need.position) for need in again.of(partition)]
+
+
+def _names(broker: Broker) -> list[str]:
+    return [one.name for one in broker.subscriptions.all()]

@@ -27,6 +27,7 @@ from clarion.replication import Partition
 if TYPE_CHECKING:
     from clarion.broker.broker import Broker
     from clarion.model.subscription import Subscription
+    from clarion.model.topic_settings import TopicSettings
 
 _PATIENCE_SECONDS: Final = 5.0  # for a coordinator's answer; the next look asks again
 _LOOKS_MAX: Final = 3
@@ -41,6 +42,7 @@ class NeedsFound:
         self.committed: dict[TopicPartition, dict[str, int]] = {}
         self.shares: dict[tuple[TopicId, int], dict[str, int]] = {}  # by partition: where groups and queues are
         self.share_readers: dict[TopicId, set[str]] = {}  # who has state in any partition, also of other brokers
+        self.asked: dict[Partition, TopicSettings] = {}  # those that were led here, as they were to be
         self.has_all_groups = True
         self.has_all_subscriptions = True  # of those that were made at other brokers, too
         self._groups: dict[str, set[str]] = {}  # by topic: who has committed in any of its partitions
@@ -52,8 +54,8 @@ class NeedsFound:
         subscriptions = self.subscriptions.get(tp.topic, ())
         if not (subscriptions or settings.retention_hold_groups or settings.is_by_subscriptions):
             return ()
-        if not partition.is_leader:
-            return None  # the leader asks, decides, and tells where its log starts
+        if not partition.is_leader or self.asked.get(partition) is not settings:
+            return None  # the leader asks, decides, and tells where its log starts; who has just come to lead asks next
         needs = [Need.of_subscription(one, self._position(one, partition)) for one in subscriptions]
         committed = self._committed_in(partition)
         needs += [Need.of_holding_group(one, committed.get(one)) for one in settings.retention_hold_groups]
@@ -152,6 +154,7 @@ class RetentionNeeds:
                 and (settings.is_by_subscriptions or settings.retention_hold_groups or found.subscriptions.get(topic))
             ):
                 led.append(partition)
+                found.asked[partition] = settings
         if led:
             await self._find_positions(found, led)
         return found
