@@ -118,7 +118,7 @@ class Brokers:
                 raise KafkaError(ErrorCode(produced.error_code), produced.error_message or "")
             return produced.base_offset
 
-        return await self.while_moving(attempt)
+        return await self.while_moving(attempt if may_repeat else _once(attempt))
 
     async def read(
         self, who: Principal, topic: Topic, index: int, offset: int, *, bytes_max: int = messages.READ_BYTES_MAX
@@ -222,3 +222,20 @@ class Brokers:
             known = node.channel_to(self.broker, broker_id)
             self._channels[broker_id] = registered.endpoint(0), known
         return known
+
+
+def _once(write: Callable[[], Awaitable[int]]) -> Callable[[], Awaitable[int]]:
+    """A leader that refuses a batch says why. One whose term ends when it has taken it tells the code alone, here and
+    elsewhere: the next leader may have it, and nobody could tell a second one from it."""
+
+    async def attempt() -> int:
+        try:
+            return await write()
+        except KafkaError as error:
+            if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER and not error.message:
+                raise KafkaError(
+                    ErrorCode.REQUEST_TIMED_OUT, "another broker leads since it was taken; it may be written, or not"
+                ) from error
+            raise
+
+    return attempt
