@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from clarion.model.errors import ErrorCode
+from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.names import METADATA_TOPIC
 from clarion.wire.messages.controller import DescribeQuorumRequest, PartitionAsked, TopicAsked
 from clarion.wire.messages.replicas import (
@@ -67,3 +67,18 @@ async def test_partitions_move_also_while_others_change_them(tmp_path: Path) -> 
         states = cluster[1].broker.image.topics["t"].partitions
         await until(lambda: all(len(one.in_sync) == 3 for one in cluster[1].broker.image.topics["t"].partitions))
         assert all(one.replicas == (1, 2, 3) for one in states)
+
+
+async def test_who_needs_groups_for_the_first_time_at_several_brokers_at_once_hears_of_no_topic(tmp_path: Path) -> None:
+    """Each of them makes the topic of their offsets, and one is the first."""
+    async with cluster_of(tmp_path, 3) as cluster:
+
+        async def asked(node: Node) -> ErrorCode:
+            try:
+                await node.server.groups.runtime.get("g")
+            except KafkaError as error:
+                return error.code
+            return ErrorCode.NONE
+
+        codes = await asyncio.gather(*map(asked, cluster.nodes.values()))
+        assert {*codes} <= {ErrorCode.NONE, ErrorCode.NOT_COORDINATOR}

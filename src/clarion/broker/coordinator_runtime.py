@@ -134,6 +134,11 @@ class CoordinatorRuntime(Generic[C]):
                 left_out = self._not_made.take_left_out()
                 log.error("internal_topic_not_made", error=None, topic=topic.name, reason=str(error), **left_out)
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE) from error
+        except KafkaError as error:
+            known = self._broker.image.topic(topic.name)
+            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS or known is None:
+                raise
+            return known  # another broker was faster
 
     # Loading
 
