@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from clarion.cli.cluster import ClusterView, PartitionView, sentences
-from clarion.cli.cluster_moves import plan
+from clarion.cli.cluster_moves import MovingPartition, plan, without_leaving
 from clarion.cli.cluster_watch import screen
 from clarion.cluster.events import ClusterEvent
 from clarion.testing import EmbeddedCluster, cluster
@@ -123,6 +123,17 @@ def test_draining_moves_only_what_is_on_the_broker():
         (1, frozenset({1, 2})),
         (2, frozenset({1, 2})),
     }
+
+
+def test_what_is_being_moved_is_counted_where_it_will_be_and_gets_no_more_replicas():
+    """Until it is done it has the old ones as well."""
+    moving = PartitionView("t", 0, 1, [1, 3, 2], [1, 2])
+    known = [{"id": one, "address": "", "rack": None} for one in (1, 2, 3, 4)]
+    view = ClusterView("c", 1, known, [moving, *(PartitionView("u", at, 1, [1, 2], [1, 2]) for at in range(4))])
+    ahead = without_leaving(view, [MovingPartition("t", 0, (1, 3, 2), (3,), (2,))])
+    assert [one.replicas for one in ahead.partitions] == [[1, 3], *[[1, 2]] * 4]
+    assert all(len(move.after) == 2 for move in plan(ahead, [1, 2, 3, 4]))
+    assert any(len(move.after) == 3 for move in plan(view, [1, 2, 3, 4])), "this is what there would be else"
 
 
 def test_a_drained_broker_gets_nothing_new_until_that_is_undone():

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
@@ -58,6 +59,7 @@ class MovingPartition(NamedTuple):
     partition: int
     replicas: tuple[int, ...]
     adding: tuple[int, ...]
+    removing: tuple[int, ...]
 
     def bytes_left(self, sizes: Mapping[int, Mapping[tuple[str, int], int]]) -> int:
         have = {one: sizes.get(one, {}).get((self.topic, self.partition), 0) for one in self.replicas}
@@ -74,7 +76,7 @@ def rebalance(
 ) -> None:
     """Spread replicas and leaders evenly over the brokers, moving no more than must move."""
     link = Link.of(context, bootstrap)
-    view = look(link)
+    view = _look_ahead(link)
     drained = _drained(link, view)
     open_to_all = [one["id"] for one in view.brokers if one["id"] not in drained]
     if not open_to_all:
@@ -94,7 +96,7 @@ def drain(
 ) -> None:
     """Move everything away from a broker, and keep new topics off it, so that it can be taken out of the cluster."""
     link = Link.of(context, bootstrap)
-    view = look(link)
+    view = _look_ahead(link)
     known = [one["id"] for one in view.brokers]
     if broker not in known:
         raise CliError(f"there is no broker {broker}; there are {_ids(known)}")
@@ -158,6 +160,21 @@ def _set_drained(link: Link, broker: int, is_drained: bool) -> None:
     result_of(answers[resource], link, f"broker {broker}")
 
 
+def _look_ahead(link: Link) -> ClusterView:
+    """As it will be: a partition that is being moved has its old replicas as well until it is done."""
+    view = look(link)
+    return without_leaving(view, with_channel(link, _moving))
+
+
+def without_leaving(view: ClusterView, moving: Sequence[MovingPartition]) -> ClusterView:
+    leaving = {(one.topic, one.partition): one.removing for one in moving}
+
+    def staying(one: PartitionView) -> list[int]:
+        return [replica for replica in one.replicas if replica not in leaving.get((one.topic, one.partition), ())]
+
+    return replace(view, partitions=[replace(one, replicas=staying(one)) for one in view.partitions])
+
+
 def plan(view: ClusterView, brokers: Sequence[int]) -> list[Move]:
     """What has to move so that all is on these brokers, evenly."""
     from clarion.cluster.placement import spread
@@ -215,7 +232,13 @@ async def _moving(channel: Any) -> list[MovingPartition]:
 
     answer = await channel.ask(_LIST_REASSIGNMENTS, ListPartitionReassignmentsRequest())
     return [
-        MovingPartition(topic.name, one.partition_index, tuple(one.replicas), tuple(one.adding_replicas))
+        MovingPartition(
+            topic.name,
+            one.partition_index,
+            tuple(one.replicas),
+            tuple(one.adding_replicas),
+            tuple(one.removing_replicas),
+        )
         for topic in answer.topics
         for one in topic.partitions
     ]
