@@ -91,6 +91,16 @@ async def test_a_peek_shows_what_comes_next_and_takes_nothing(tmp_path: Path):
             await actions.peek("billing", ANONYMOUS, messages_max=0)
 
 
+async def test_a_peek_shows_nothing_that_the_filter_passes_over(tmp_path: Path):
+    async with running(tmp_path, **QUICK) as node:
+        actions = await queue(node, b"1", b"2", filter="value > 2")
+        assert await actions.peek("billing", ANONYMOUS) == []
+        await fill(node, "orders", b"3", b"no JSON")
+        await fill(node, "orders", b"4", b"1")
+        assert [one.record.value for one in await actions.peek("billing", ANONYMOUS)] == [b"3", b"4"]
+        assert [one.record.value for one in await actions.peek("billing", ANONYMOUS, messages_max=1)] == [b"3"]
+
+
 async def test_pausing_keeps_messages_back_until_it_is_resumed(tmp_path: Path):
     async with running(tmp_path, **QUICK) as node:
         actions = await queue(node, b"a")

@@ -170,6 +170,11 @@ def _unreadable(batch: bytes, error: KafkaError, wall_ms: int) -> Fate:
     return Fate(due_ms=wall_ms + DAMAGED_MS)
 
 
+def is_wanted(subscription: Subscription, record: Record, place: TopicPartition) -> bool:
+    """Whether its filter, if it has one, lets the record through. For a thread."""
+    return subscription.filter is None or _matches(_filter(subscription.filter), record, place)
+
+
 @lru_cache(maxsize=1_000)
 def _filter(text: str) -> Filter:
     return compile_filter(text)

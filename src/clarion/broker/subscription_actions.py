@@ -17,6 +17,7 @@ from clarion.broker.kafka_calls import KafkaCalls
 from clarion.broker.queue_looks import QueueLook, look_at_queue
 from clarion.broker.redriving import Redriven, Redriving
 from clarion.broker.share_batches import READ_BYTES_MAX, read_batches
+from clarion.broker.share_records import is_wanted
 from clarion.broker.threads import in_thread
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import TopicPartition
@@ -189,7 +190,7 @@ class SubscriptionActions:
         partition = self._broker.partitions.find(self._broker.image.topics[place.topic].id, place.partition)
         if partition is None or not partition.is_leader:
             return None
-        found = await _records(partition, offset, 1)
+        found, _ = await _records(partition, offset, 1)
         return found[0].timestamp if found else None
 
     async def _peek_into(
@@ -199,16 +200,16 @@ class SubscriptionActions:
         begins = look.position if look.position != UNKNOWN else self._begins(one, partition.tp)
         at, found = max(begins, partition.start_offset), list[Peeked]()
         for _ in range(_READS_MAX):
-            records = await _records(partition, at, count)
+            records, next_at = await _records(partition, at, count, one)
             for record in records:
                 run = next((run for run in runs if run.first <= record.offset <= run.last), None)
                 if run is None:
                     found.append(Peeked(*partition.tp, record, 0, ""))
                 elif not run.state.is_done:
                     found.append(Peeked(*partition.tp, record, run.deliveries, run.member))
-            if len(found) >= count or not records:
+            if len(found) >= count or next_at == at:
                 break
-            at = records[-1].offset + 1
+            at = next_at
         return found[:count]
 
     async def _dead_letters(self, one: Subscription | None, who: Principal) -> dict[str, Any] | None:
@@ -342,19 +343,25 @@ class SubscriptionActions:
         return KafkaError(ErrorCode.NON_EMPTY_GROUP, f"{name!r} has members; stop its consumers first")
 
 
-async def _records(partition: Partition, offset: int, count: int) -> list[Record]:
-    """The first that there are from an offset on; perhaps fewer."""
+async def _records(
+    partition: Partition, offset: int, count: int, wanted_by: Subscription | None = None
+) -> tuple[list[Record], int]:
+    """The first that there are from an offset on, without those that its filter passes over; perhaps fewer. With the
+    offset behind what was read."""
     if offset >= partition.high_watermark.offset:
-        return []
+        return [], offset
     read = await read_batches(partition, offset, READ_BYTES_MAX)
 
-    def first() -> list[Record]:
+    def first() -> tuple[list[Record], int]:
         found: list[Record] = []
-        for _, _, batch in read.contents():
-            found += (record for record in iter_records(batch) if record.offset >= offset)
+        behind = offset
+        for _, last, batch in read.contents():
+            records = (record for record in iter_records(batch) if record.offset >= offset)
+            found += (each for each in records if wanted_by is None or is_wanted(wanted_by, each, partition.tp))
+            behind = max(behind, last + 1)
             if len(found) >= count:
                 break
-        return found
+        return found, behind
 
     return await in_thread(first)
 
