@@ -16,7 +16,7 @@ The table is generated from the code by `make docs`.
 | page | what it says |
 |---|---|
 | `/healthz` | 200: the process answers |
-| `/readyz` | 200: groups are loaded and every log can be written; 503 and the reason otherwise |
+| `/readyz` | 200: groups are loaded, logs are writable, the disk has room, the lease is valid; 503 and why otherwise |
 | `/metrics` | the numbers below, for Prometheus, and those of the process (`process_*`) |
 
 A scrape reads the state that is there anyway; between scrapes metrics cost nothing. The page is made at most once per

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from clarion.broker.cluster_metrics import OF_THE_CLUSTER, REPLICATION_LAG, Counted, cluster_samples, count
+from clarion.broker.metrics import not_ready_because
 from tests.broker.harness import running, until
 from tests.broker.test_cluster import Cluster, cluster_of
 from tests.broker.test_cluster_replication import make_topic, produce
@@ -40,6 +41,16 @@ async def test_the_numbers_of_a_calm_cluster(three: Cluster) -> None:
     assert sum(counted(three, one).led for one in (1, 2, 3)) == three[1].broker.image.partition_total
     told = [name for name, _, _ in cluster_samples(three[leader].broker)]
     assert told == [*(metric.name for metric, _ in OF_THE_CLUSTER), REPLICATION_LAG.name, REPLICATION_LAG.name]
+
+
+async def test_a_broker_whose_lease_is_over_is_not_ready(three: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    await until(lambda: not_ready_because(three[1].server) is None)
+    node = three[1].broker.node
+    assert node is not None
+    with monkeypatch.context() as patched:
+        patched.setattr(node.membership, "lease_is_valid", lambda: False)
+        assert "lease is over" in (not_ready_because(three[1].server) or "")
+    assert not_ready_because(three[1].server) is None
 
 
 async def test_bytes_of_replication_are_told_apart_from_those_of_clients(three: Cluster) -> None:

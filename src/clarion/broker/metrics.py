@@ -1,7 +1,8 @@
 """The broker's numbers for Prometheus, and its health for whoever supervises it.
 
 Nothing is counted twice: a scrape reads the state that is there anyway, so the hot path pays for plain integers only.
-`/healthz`: the process answers. `/readyz`: groups are loaded, every log can be written, and the disk has room for it.
+`/healthz`: the process answers. `/readyz`: groups are loaded, every log can be written, the disk has room for it,
+and in a cluster the broker's lease is valid.
 `/metrics`: the numbers. Each is declared together with how it is read, in the tables below.
 """
 
@@ -267,6 +268,8 @@ def not_ready_because(server: BrokerServer) -> str | None:
     room = server.broker.partitions.room
     if room.is_short:
         return room.sentence
+    if server.node is not None and not server.node.lease_is_valid():
+        return "this broker's lease is over: it acknowledges nothing until the store answers and it joins again"
     if offline:
         return f"offline after a disk error: {', '.join(offline[:10])}"
     if closed:
