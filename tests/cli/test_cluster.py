@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import urllib.request
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -183,6 +184,17 @@ def test_a_broker_is_drained_where_every_listener_wants_tls(tmp_path: Path):
         partitions = json.loads(told("cluster", "partitions", "--topic", "t", "--json").out)
         assert [one["replicas"] for one in partitions] == [[1]] * 4
         assert "wants TLS" in clarion("cluster", "rebalance").one_line_error()
+
+
+def test_who_starts_several_brokers_is_told_where_each_serves_http(tmp_path: Path):
+    words = ["--brokers", "2", "--http", "127.0.0.1:0"]
+    with ClarionProcess(tmp_path / "data", durability="page-cache", args=words) as supervisor:
+        line = supervisor._output.read_text().strip()
+        places = line.partition(f", data in {tmp_path / 'data'}, HTTP at ")[2].split(", ")
+        assert len(places) == 2
+        for number, place in enumerate(places, start=1):
+            with urllib.request.urlopen(f"{place}/v1/cluster", timeout=60) as answer:
+                assert json.load(answer)["broker_id"] == number
 
 
 def test_events_are_read_from_their_topic_and_shown_with_all_else_on_one_screen():

@@ -35,7 +35,10 @@ log = event_log("cli")
 _PORT_MAX: Final = 65_535
 BROKERS_MAX: Final = 100  # each is a process with its own memory, ports and files
 _OURS: Final = frozenset({"--data-dir", "--listen", "--advertise", "--node-id", "--cluster", "--http", "--metrics"})
-_READY: Final = re.compile(r"clarion listens on (?P<places>.+?), data in ")
+_READY: Final = re.compile(
+    r"clarion listens on (?P<places>.+?), data in .*?"
+    r"(, metrics at (?P<http>http://[^/\s]+)/metrics(, HTTP API at \S+)?)?$"
+)
 _STOP_SECONDS: Final = 20.0  # a broker takes less than ten, and is killed after this
 _PAUSE_SECONDS: Final = 0.2  # before a broker that died is started anew; twice as long each time it dies again
 _PAUSE_SECONDS_MAX: Final = 5.0
@@ -75,6 +78,7 @@ class Child:
     listeners: tuple[ListenerConfig, ...]
     process: asyncio.subprocess.Process | None = None
     places: tuple[str, ...] = ()  # where it listens, once it does
+    http: str = ""  # where it serves HTTP, if it does
 
 
 class Supervisor:
@@ -168,7 +172,9 @@ class Supervisor:
         places = ",".join(child.places[0] for child in self._children)
         count = len(self._children)
         listen = "1 broker listens" if count == 1 else f"{count} brokers listen"
-        return f"clarion: {listen} on {places}, data in {self._config.data_dir}"
+        http = ", ".join(child.http for child in self._children if child.http)
+        shown = f", HTTP at {http}" if http else ""
+        return f"clarion: {listen} on {places}, data in {self._config.data_dir}{shown}"
 
     # One broker
 
@@ -182,8 +188,9 @@ class Supervisor:
         )
         assert process.stdout is not None
         while line := (await process.stdout.readline()).decode(errors="replace"):
-            if ready := _READY.match(line):
+            if ready := _READY.match(line.rstrip()):
                 child.places = tuple(place.removesuffix(" (TLS)") for place in ready["places"].split(" and "))
+                child.http = ready["http"] or ""
                 child.listeners = _settled(child.listeners, child.places)
                 return True
         await process.wait()
