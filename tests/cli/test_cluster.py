@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import urllib.request
 from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -50,14 +51,17 @@ def test_status_tells_in_sentences_what_is_missing(brokers: EmbeddedCluster, cla
     calm = clarion("cluster", "status").out
     assert "3 brokers" in calm
     assert "every replica has everything" in calm
+    assert "away" not in calm
     brokers.kill(3)
     try:
         brokers.wait_for(lambda: all(3 not in brokers.in_sync("orders", index) for index in (0, 1, 2)))
         one_less = Shell(brokers[1].bootstrap)
         told = json.loads(one_less("cluster", "status", "--json").out)
         assert told["under_replicated"] == ["orders-0", "orders-1", "orders-2"]
-        assert told["brokers"] == [1, 2]
-        assert "replicas are missing" in one_less("cluster", "status").out
+        assert (told["brokers"], told["away"]) == ([1, 2], [3])
+        shown = one_less("cluster", "status").out
+        assert "broker 3 is away" in shown
+        assert "replicas are missing" in shown
     finally:
         brokers.start(3)
         brokers.wait_until_in_sync("orders")
@@ -186,6 +190,10 @@ def test_a_broker_is_drained_where_every_listener_wants_tls(tmp_path: Path):
         assert "wants TLS" in clarion("cluster", "rebalance").one_line_error()
 
 
+def test_where_no_events_are_kept_the_store_is_named(clarion: Shell):
+    assert "there is no topic __cluster_events" in clarion("cluster", "events").one_line_error()
+
+
 def test_who_starts_several_brokers_is_told_where_each_serves_http(tmp_path: Path):
     words = ["--brokers", "2", "--http", "127.0.0.1:0"]
     with ClarionProcess(tmp_path / "data", durability="page-cache", args=words) as supervisor:
@@ -211,6 +219,12 @@ def test_events_are_read_from_their_topic_and_shown_with_all_else_on_one_screen(
         brokers.wait_for(lambda: all(3 not in brokers.in_sync("orders", index) for index in (0, 1, 2)), 60)
         brokers.wait_for(lambda: any("broker 3 is gone" in one for one in told()), 60)
         assert len(json.loads(clarion("cluster", "events", "--json", "--limit", "1").out)) == 1
+        with ExitStack() as failing:
+            for number in brokers.running:
+                failing.enter_context(brokers[number].faults.fail("ListOffsets", "NOT_LEADER_OR_FOLLOWER", times=None))
+            error = clarion("cluster", "events").one_line_error()
+        assert "__cluster_events cannot be read" in error
+        assert "Not leader for partition; ask the cluster's store" in error
         shown = clarion("cluster", "status", "--watch", "--count", "1").out
         assert max(map(len, shown.splitlines())) <= 80
         assert "replicas are missing" in shown

@@ -58,6 +58,12 @@ class ClusterView:
         return [one for one in self.partitions if one.leader is None]
 
     @property
+    def away(self) -> list[int]:
+        """Brokers that hold replicas, and are not there."""
+        there = {one["id"] for one in self.brokers}
+        return sorted({replica for one in self.partitions for replica in one.replicas} - there)
+
+    @property
     def under_replicated(self) -> list[PartitionView]:
         return [one for one in self.partitions if one.missing]
 
@@ -100,6 +106,7 @@ def status(
                 "cluster": view.id,
                 "controller": view.controller,
                 "brokers": [one["id"] for one in view.brokers],
+                "away": view.away,
                 "partitions": len(view.partitions),
                 "under_replicated": [_name(one) for one in view.under_replicated],
                 "offline": [_name(one) for one in view.offline],
@@ -118,6 +125,8 @@ def sentences(view: ClusterView) -> list[str]:
         f"cluster {view.id}: {plural(len(view.brokers), 'broker')}, {decides}; "
         f"{plural(len(topics), 'topic')} with {plural(len(view.partitions), 'partition')}"
     ]
+    if view.away:
+        told.append(f"{_away(view.away)}")
     if view.offline:
         told.append(f"nobody leads {_some(view.offline)}: they can be neither read nor written")
     if view.under_replicated:
@@ -255,6 +264,10 @@ def _name(one: PartitionView) -> str:
 def _some(many: list[PartitionView]) -> str:
     shown = ", ".join(_name(one) for one in many[:5])
     return f"{plural(len(many), 'partition')} ({shown}{', …' if len(many) > 5 else ''})"
+
+
+def _away(brokers: list[int]) -> str:
+    return f"broker {brokers[0]} is away" if len(brokers) == 1 else f"the brokers {_ids(brokers)} are away"
 
 
 def _ids(ids: Iterable[int]) -> str:

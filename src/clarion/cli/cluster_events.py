@@ -12,7 +12,15 @@ import typer
 
 from clarion.cli.cluster import commands
 from clarion.cli.errors import CliError, UsageError
-from clarion.cli.link import REQUEST_SECONDS_MAX, BootstrapOption, JsonOption, Link, plain_errors, poll_available
+from clarion.cli.link import (
+    REQUEST_SECONDS_MAX,
+    BootstrapOption,
+    JsonOption,
+    Link,
+    explain,
+    plain_errors,
+    poll_available,
+)
 from clarion.cli.table import clean, show_json
 from clarion.model.names import EVENTS_TOPIC
 
@@ -72,6 +80,7 @@ class EventReader:
     """Reads the topic on from the latest so many events."""
 
     def __init__(self, link: Link, latest: int) -> None:
+        from confluent_kafka import KafkaError as ClientError
         from confluent_kafka import KafkaException, TopicPartition
 
         # No group is joined, and nothing is committed; the client library wants a name all the same.
@@ -82,10 +91,14 @@ class EventReader:
             first, self.end = self._consumer.get_watermark_offsets(at, timeout=REQUEST_SECONDS_MAX)
         except KafkaException as error:
             self.close()
-            raise CliError(
-                f"there is no topic {EVENTS_TOPIC} at {link.bootstrap}: ask the cluster's store, with --cluster or "
-                "--data-dir"
-            ) from error
+            missing = (ClientError.UNKNOWN_TOPIC_OR_PART, ClientError._UNKNOWN_TOPIC, ClientError._UNKNOWN_PARTITION)
+            is_there = error.args[0].code() not in missing
+            what = (
+                f"{EVENTS_TOPIC} cannot be read: {explain(error.args[0], link)}"
+                if is_there
+                else f"there is no topic {EVENTS_TOPIC} at {link.bootstrap}"
+            )
+            raise CliError(f"{what}; ask the cluster's store, with --cluster or --data-dir") from error
         self._next = max(first, self.end - latest)
         self._consumer.assign([TopicPartition(EVENTS_TOPIC, 0, self._next)])
 
