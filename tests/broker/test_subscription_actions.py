@@ -146,6 +146,14 @@ async def test_a_purge_passes_over_all_that_waits(tmp_path: Path):
         assert await actions.peek("billing", ANONYMOUS) == []
 
 
+async def test_a_place_that_somebody_has_chosen_is_told_before_anybody_reads(tmp_path: Path):
+    async with running(tmp_path, **QUICK) as node:
+        actions = await queue(node, b"a", b"b")
+        await actions.seek("billing", Seek(offsets={TopicPartition("orders", 0): 1}), ANONYMOUS)
+        (row,) = (await actions.describe("billing", ANONYMOUS))["partitions"]
+        assert (row["position"], row["lag"]) == (1, 1)
+
+
 def _letters(node: Node) -> int:
     """Committed; its topic is known a moment before its partitions are there."""
     topic = node.broker.image.topics.get("billing.dead-letters")

@@ -168,10 +168,11 @@ class SubscriptionActions:
         first = max(begins, start)
         held = {} if leader is None else _held(leader)
         is_known = begins != UNKNOWN and end != UNKNOWN
+        is_decided = begins != UNKNOWN and (position != UNKNOWN or (one is not None and one.begins is not None))
         return {
             "topic": place.topic,
             "partition": place.partition,
-            "position": None if position == UNKNOWN else position,
+            "position": begins if is_decided else None,
             "end_offset": None if end == UNKNOWN else end,
             "lag": max(0, end - first - done) if is_known else None,
             "in_flight": None if leader is None else sum(held.values()),
