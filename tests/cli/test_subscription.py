@@ -48,6 +48,7 @@ def test_from_its_making_to_its_end(shell, name):
     peeked = shell("subscription", "peek", name, "--messages", "2").out
     assert "order 0" in peeked
     assert "order 2" not in peeked
+    assert "it is a queue" in shell("consume", "orders", "--group", name).one_line_error(1)
     assert shell("subscription", "pause", name).out == f"{name} is paused\n"
     assert "paused" in shell("subscription", "list").out
     assert shell("subscription", "resume", name).out == f"{name} goes on\n"

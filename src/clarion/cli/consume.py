@@ -174,6 +174,11 @@ class Reader:
             if self.ends is not None:
                 self.ends.pop((message.topic(), message.partition()), None)
         elif not error.retriable() or error.fatal():
+            if self.in_group and error.code() == KafkaError.INCONSISTENT_GROUP_PROTOCOL:
+                raise CliError(
+                    "no consumer can join that group: it is a queue, or its members share partitions in another way; "
+                    "`clarion group describe` tells"
+                )
             raise CliError(f"reading: {explain(error, self.link)}")
 
 
