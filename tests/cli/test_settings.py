@@ -238,6 +238,8 @@ def test_wrong_words_on_the_command_line_are_a_usage_error_and_a_wrong_file_is_n
 def test_an_unknown_variable_is_refused_but_those_of_other_commands_are_not():
     with pytest.raises(CliError, match=r"CLARION_DATADIR .*did you mean CLARION_LOG_DIRS"):
         settings(environment={"CLARION_DATADIR": "x"})
+    with pytest.raises(CliError, match=r"unknown setting CLARION_FOO$"):  # all are alike in how they begin
+        settings(environment={"CLARION_FOO": "x"})
     settings(environment={"CLARION_BOOTSTRAP": "127.0.0.1:1"})
 
 

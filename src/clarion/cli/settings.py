@@ -312,8 +312,9 @@ def _nearest(name: str) -> str:
 
 
 def _nearest_variable(variable: str, names: Mapping[str, str]) -> str:
-    found = _closest(variable, names)
-    return f" (did you mean {env_name(_present_name(names[found]) or names[found])}?)" if found else ""
+    bare = {known.removeprefix(_ENV): name for known, name in names.items()}  # the prefix alone is no likeness
+    found = _closest(variable.removeprefix(_ENV), bare)
+    return f" (did you mean {env_name(_present_name(bare[found]) or bare[found])}?)" if found else ""
 
 
 def _closest(name: str, known: Iterable[str]) -> str | None:
