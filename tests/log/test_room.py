@@ -22,3 +22,16 @@ def test_without_a_reserve_room_is_never_short():
 def test_only_changes_are_told():
     room = Room(100)
     assert [room.note(free, 1000) for free in (100, 99, 50, 111, 112, 112)] == [False, True, False, False, True, False]
+
+
+def test_a_batch_that_is_too_large_is_named_and_all_messages_only_below_the_reserve():
+    room = Room(100)
+    room.note(150, 1000)
+    room.refused_bytes = 60
+    assert "150 bytes were free at the last look, 100 are kept" in room.sentence
+    assert "a batch of 60 bytes is not taken until there is room" in room.sentence
+    room.note(150, 1000)
+    assert room.is_short
+    assert "a batch of 60 bytes is not taken" in room.sentence
+    room.note(99, 1000)
+    assert "no messages are taken" in room.sentence

@@ -20,6 +20,7 @@ class Room:
     __slots__ = (
         "_configured_reserve",
         "_is_low",
+        "_too_large_bytes",
         "free_bytes",
         "is_short",
         "left_bytes",
@@ -35,6 +36,7 @@ class Room:
         self.is_short = False  # messages are refused, all or the larger ones
         self.refused_bytes = 0  # of the largest batch since the last look; whoever refuses one says so here
         self._is_low = False  # less than the reserve is free
+        self._too_large_bytes = 0  # of a batch for which there is too little room, before the reserve is reached
         self.left_bytes = LONG_MAX  # what clients may still write until the next look
 
     def note(self, free_bytes: int, total_bytes: int) -> bool:
@@ -50,12 +52,15 @@ class Room:
         else:
             self.left_bytes = free_bytes - self.reserve_bytes if self.reserve_bytes else LONG_MAX
         was_short, self.is_short = self.is_short, self._is_low or self.refused_bytes > self.left_bytes
+        self._too_large_bytes = 0 if self._is_low else self.refused_bytes
         self.refused_bytes = 0
         return self.is_short is not was_short
 
     @property
     def sentence(self) -> str:
+        too_large = max(self._too_large_bytes, self.refused_bytes)
+        what = f"a batch of {too_large:,} bytes is not" if too_large and not self._is_low else "no messages are"
         return (
             f"the disk is nearly full: {self.free_bytes:,} bytes were free at the last look, {self.reserve_bytes:,} "
-            "are kept in reserve (clarion.disk.reserve.bytes); no messages are taken until there is room"
+            f"are kept in reserve (clarion.disk.reserve.bytes); {what} taken until there is room"
         )
