@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
 import sys
+from unittest.mock import Mock
 
 import pytest
 from confluent_kafka import Producer
 
 from clarion.cli import doctor
-from clarion.cli.bench import percentile
+from clarion.cli.bench import _sender, percentile
 from clarion.cli.doctor import _requirement
+from tests.waiting import wait_for
 
-from .conftest import Shell
+from .conftest import Shell, clean_environment
 
 
 @pytest.fixture
@@ -89,6 +93,28 @@ def test_bench_measures_and_cleans_up_behind_itself(clarion):
     assert (produce["messages"], consume["messages"], latency["messages"]) == (500, 500, 40)
     assert latency["p50_ms"] <= latency["p99_ms"] <= latency["p999_ms"]
     assert not [each for each in json.loads(clarion("topic", "list", "--json").out) if "bench" in each["topic"]]
+
+
+def _bench_topics(clarion: Shell) -> list[str]:
+    listed = json.loads(clarion("topic", "list", "--json").out)
+    return [each["topic"] for each in listed if "bench" in each["topic"] and each["messages"]]
+
+
+def test_a_bench_that_is_interrupted_leaves_nothing_behind_and_says_nothing(clarion):
+    words = [sys.executable, "-m", "clarion.cli.main", "-b", clarion.bootstrap, "bench", "-n", "100000000"]
+    running = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=clean_environment())
+    wait_for(lambda: _bench_topics(clarion), seconds=60)
+    running.send_signal(signal.SIGINT)
+    assert running.communicate(timeout=60) == (b"", b"")
+    assert running.returncode == 130
+    assert _bench_topics(clarion) == []
+
+
+def test_what_the_client_library_makes_of_ctrl_c_in_a_callback_is_ctrl_c():
+    link = Mock()
+    with pytest.raises(KeyboardInterrupt), _sender(link, {}):
+        raise SystemError("<method 'poll'> returned NULL without setting an exception")
+    link.producer.return_value.purge.assert_called_once_with(in_flight=False)
 
 
 def test_percentiles_of_few_and_of_none():

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer, Producer
 
 _STALL_SECONDS_MAX = 30.0
+_LEAVE_SECONDS_MAX = 5.0  # for what is under way when somebody ends it
 _STAMP_BYTES = 8  # each message of the latency test begins with the nanosecond at which it was sent
 Advance = Callable[[int], None]
 
@@ -89,7 +90,6 @@ _COLUMNS = [
 
 
 def _produce(link: Link, topic: str, messages: int, size: int, settings: dict[str, Any]) -> dict[str, Any]:
-    producer = link.producer(settings)
     payload = os.urandom(size // 2 + 1).hex()[:size].encode()  # compresses about two to one, as text does
     latencies: list[float] = []
     errors: list[str] = []
@@ -100,7 +100,7 @@ def _produce(link: Link, topic: str, messages: int, size: int, settings: dict[st
         else:
             latencies.append(message.latency() * 1000)
 
-    with _bar("sending", messages) as advance:
+    with _sender(link, settings) as producer, _bar("sending", messages) as advance:
         begin = time.perf_counter()
         for number in range(messages):
             _offer(producer, topic, payload, on_delivery)
@@ -137,9 +137,8 @@ def _latency(link: Link, topic: str, size: int, rate: int, seconds: float, setti
     listener = _Listener(consumer, link)
     listener.start()
     wanted = max(int(rate * seconds), 1)
-    producer = link.producer(settings)
     filler = bytes(size - _STAMP_BYTES)
-    with _bar("latency", wanted) as advance:
+    with _sender(link, settings) as producer, _bar("latency", wanted) as advance:
         begin = time.perf_counter()
         for number in range(wanted):
             while (rest := begin + number / rate - time.perf_counter()) > 0:
@@ -176,6 +175,20 @@ class _Listener(Thread):
         if len(self.latencies_ms) < wanted:
             raise CliError(f"only {len(self.latencies_ms):,} of {wanted:,} messages came back")
         return self.latencies_ms
+
+
+@contextmanager
+def _sender(link: Link, settings: dict[str, Any]) -> Iterator[Producer]:
+    """A producer of which nothing is left under way when the block fails: it would make the topic anew."""
+    producer = link.producer(settings)
+    try:
+        yield producer
+    except BaseException as error:
+        producer.purge(in_flight=False)
+        producer.flush(_LEAVE_SECONDS_MAX)
+        if isinstance(error, SystemError):  # what the client library makes of Ctrl-C while it calls us
+            raise KeyboardInterrupt from error
+        raise
 
 
 def _offer(producer: Producer, topic: str, payload: bytes, on_delivery: Any) -> None:
