@@ -14,8 +14,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from clarion.cli import produce
+from clarion.cli.interrupt import interrupts_outside
 from clarion.model.key_hash import partition_of_key
 from clarion.testing import cluster, embedded
+from tests.waiting import wait_for
 
 from .conftest import Shell, clean_environment
 
@@ -147,6 +149,39 @@ def test_following_ends_well_on_a_signal(clarion, topic, number):
     described = json.loads(clarion("group", "describe", group, "--json").out)
     assert described["members"] == []
     assert sum(each["lag"] for each in described["partitions"]) == 0
+
+
+def test_an_interrupt_waits_for_what_counts():
+    told = []
+
+    def counts() -> None:
+        signal.raise_signal(signal.SIGINT)
+        told.append("counted")
+
+    with interrupts_outside(counts) as check:
+        check()
+        counts()
+        assert told == ["counted"]
+        with pytest.raises(KeyboardInterrupt):
+            check()
+    with interrupts_outside(counts), pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_producer_that_is_interrupted_says_how_much_arrived(clarion, topic):
+    words = [sys.executable, "-m", "clarion.cli.main", "-b", clarion.bootstrap, "produce", topic]
+    with subprocess.Popen(["yes", "message"], stdout=subprocess.PIPE) as endless:
+        sender = subprocess.Popen(words, stdin=endless.stdout, stderr=subprocess.PIPE, env=clean_environment())
+        wait_for(lambda: clarion("consume", topic, "--max", "1").out)
+        sender.send_signal(signal.SIGINT)
+        _, errors = sender.communicate(timeout=60)
+        endless.kill()
+    first, last = errors.decode().splitlines()
+    assert (sender.returncode, first) == (0, "interrupted; waiting for what was sent")
+    listed = json.loads(clarion("topic", "list", "--json").out)
+    (arrived,) = [one["messages"] for one in listed if one["topic"] == topic]
+    assert last.startswith(f"sent {arrived:,} message")
 
 
 def test_a_reader_that_closes_the_pipe_ends_us_in_silence(clarion, topic):

@@ -39,6 +39,10 @@ def _status_of(words: list[str]) -> int:
         return _fail(error)
     except KeyboardInterrupt:
         return _INTERRUPTED
+    except SystemError as error:  # what the client library makes of Ctrl-C in a callback
+        if "returned NULL without setting an exception" in str(error):
+            return _INTERRUPTED
+        raise
     except BrokenPipeError:  # `| head`: end in silence, as `cat` does
         standard_streams.give_up_output()
         return standard_streams.END_OF_PIPE

@@ -14,6 +14,7 @@ import typer
 
 from clarion.cli import completion
 from clarion.cli.errors import CliError, UsageError
+from clarion.cli.interrupt import interrupts_outside
 from clarion.cli.known_topics import NoTopicError, ask_for_topic, describe_topic
 from clarion.cli.link import BootstrapOption, JsonOption, Link, admin_api, explain, plain_errors, result_of
 from clarion.cli.message import Headers, TextMessage, from_json
@@ -130,6 +131,7 @@ class Run:
     seconds: float = 0.0
     last_news: float = field(default_factory=time.monotonic)  # when the broker last answered for a message
     has_told: bool = False  # that it does not
+    check_interrupt: Callable[[], None] = lambda: None  # of a Ctrl-C that came while something was counted
 
     def send(self, message: TextMessage) -> None:
         places: dict[str, Any] = {}
@@ -140,10 +142,10 @@ class Run:
         headers = list(message.headers) or None
         while not self._offer(message, headers, places):
             self.producer.poll(0.1)  # the queue is full: let deliveries make room
+            self.check_interrupt()
             self._tell_if_stuck()
-        self.sent += 1
-        self.sent_bytes += len(message.key or b"") + len(message.value or b"")
         self.producer.poll(0)
+        self.check_interrupt()
 
     def finish(self) -> None:
         end = time.monotonic() + _FLUSH_SECONDS_MAX
@@ -184,6 +186,8 @@ class Run:
                 )
         except BufferError:
             return False
+        self.sent += 1
+        self.sent_bytes += len(message.key or b"") + len(message.value or b"")
         return True
 
     def _on_delivery(self, error: Any, _: Any) -> None:
@@ -198,7 +202,7 @@ class Run:
 def _send_all(run: Run, source: IO[bytes], read: Callable[[bytes], TextMessage], rate: float | None) -> None:
     started = time.monotonic()
     try:
-        with _progress(source) as advance:
+        with interrupts_outside(Run._offer, Run._on_delivery) as run.check_interrupt, _progress(source) as advance:
             for number, line in enumerate(_lines(source), 1):
                 run.send(_read_line(read, line, number))
                 advance(len(line))
