@@ -274,6 +274,29 @@ async def test_leaving_is_announced_in_the_same_life(cluster: Cluster):
     assert (known.is_leaving, known.epoch, known.secret) == (True, epoch, member.secret)
 
 
+async def test_what_is_told_of_a_life_that_is_over_is_not_written_over_the_next_one(cluster: Cluster, monkeypatch):
+    member = await cluster.join(1, term=SHORT)
+    before, transact = member.epoch, SimulatedStore.transact
+    is_held, may_go_on = asyncio.Event(), asyncio.Event()
+
+    async def held_back(store: SimulatedStore, *what: object) -> object:
+        if not is_held.is_set():
+            is_held.set()
+            await may_go_on.wait()
+        return await transact(store, *what)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(SimulatedStore, "transact", held_back)
+    draining = asyncio.create_task(member.be_drained(True))
+    await is_held.wait()
+    assert member.lease is not None
+    await cluster.store().revoke_lease(member.lease)
+    await asyncio.sleep(0.5)  # the loss is noticed after a tenth of a second
+    may_go_on.set()
+    await draining
+    await until(lambda: (known := cluster.registered(1)) is not None and known.is_leaving and known.epoch > before)
+    assert cluster.registered(1).epoch == member.epoch  # type: ignore[union-attr]
+
+
 async def test_nothing_that_can_be_done_before_takes_from_the_term_of_a_new_lease(cluster: Cluster, monkeypatch):
     """A store that takes a sixth of a term for an answer is slow, and enough to join."""
     asked: list[str] = []

@@ -100,6 +100,7 @@ class BrokerMembership:
         self._endpoints: tuple[Endpoint, ...] = ()
         self._is_leaving = False
         self._is_drained = False
+        self._registering = asyncio.Lock()  # a life that is over must not be told of when the next one has begun
         self._keeping: asyncio.Task[None] | None = None
         self._complaints = Repeats(lines_max=1, seconds=_SAID_AGAIN_SECONDS)
         self._on_joined: list[Callable[[], None]] = []
@@ -134,14 +135,15 @@ class BrokerMembership:
         """It should lead nothing any more: it is about to stop."""
         self._is_leaving = True
         with suppress(StoreError, OSError):
-            await self._register(self.epoch, self.secret)
+            await self._register_again()
 
     async def be_drained(self, is_drained: bool) -> None:
         """Whether it should lead nothing and get nothing new, while it stays. Before `join`, or whenever it changes."""
         if is_drained != self._is_drained:
             self._is_drained = is_drained
             if self.lease is not None:
-                await self._register(self.epoch, self.secret)
+                with suppress(LeaseNotFoundError):  # the next life says so
+                    await self._register_again()
 
     def abandon(self) -> None:
         """Nobody is told; the lease ends by itself."""
@@ -176,7 +178,9 @@ class BrokerMembership:
             sent = self.elapsed()
             self.lease = await until_answered(lambda: self._store.grant_lease(self._term_seconds))
             with suppress(LeaseNotFoundError):  # the store has taken longer than a term
-                if await self._register(epoch, self._new_secret()):
+                async with self._registering:
+                    is_registered = await self._register(epoch, self._new_secret())
+                if is_registered:
                     self._prolong(sent)
                     log.info("joined", broker=self.id, epoch=epoch, clean_since=self.clean_since)
                     for callback in self._on_joined:
@@ -219,6 +223,11 @@ class BrokerMembership:
     def _knows(self, life: int) -> bool:
         last_known = self._newcomer.last_life
         return life in self._own_lives or (last_known is not None and life <= last_known)
+
+    async def _register_again(self) -> None:
+        """In the same life, whichever that is by now."""
+        async with self._registering:
+            await self._register(self.epoch, self.secret)
 
     async def _register(self, epoch: int, secret: str) -> bool:
         """False if another broker was faster."""
