@@ -13,7 +13,8 @@ from clarion.broker import replicas
 from clarion.broker.threads import in_thread
 from clarion.cluster.membership import BrokerMembership
 from clarion.model.errors import ErrorCode
-from tests.broker.harness import until
+from clarion.wire.messages.topics import CreatePartitionsRequest, CreatePartitionsTopic
+from tests.broker.harness import Node, until
 from tests.broker.moves import in_sync, make, replica, state
 from tests.broker.talk import batch
 from tests.broker.test_cluster import cluster_of, create, topic
@@ -85,3 +86,29 @@ async def test_settings_that_were_altered_while_a_broker_made_files_hold_there(
         await in_sync(cluster, 1, 2)
         await until(lambda: broker.partitions.find(broker.image.topics["t"].id, 0))
         assert replica(cluster, 2).settings.min_insync_replicas == 2
+
+
+async def test_of_changes_by_several_brokers_at_once_none_is_lost_or_refused(tmp_path: Path) -> None:
+    async with cluster_of(tmp_path, 3) as cluster:
+        await make(cluster, 1)
+        for number in range(1, 6):
+            value = str(number * 1_000_000)
+            answers = await asyncio.gather(
+                alter(cluster[1], TOPIC, "t", ("retention.ms", SET, value)),
+                alter(cluster[2], TOPIC, "t", ("flush.messages", SET, value)),
+                _grow(cluster[3], number + 1),
+            )
+            assert answers == [(0, None), (0, None), 0]
+
+        def are_known() -> bool:
+            known = [one.broker.image.topics["t"] for one in cluster.nodes.values()]
+            wanted = {"retention.ms": "5000000", "flush.messages": "5000000"}
+            return all(one.partition_count == 6 and wanted.items() <= one.overrides.items() for one in known)
+
+        await until(are_known)
+
+
+async def _grow(node: Node, count: int) -> int:
+    asked = CreatePartitionsTopic(name="t", count=count, assignments=None)
+    (told,) = (await node.ask(CreatePartitionsRequest(topics=(asked,), timeout=10_000, validate_only=False), 3)).results
+    return told.error_code

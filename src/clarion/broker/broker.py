@@ -21,6 +21,7 @@ from clarion.broker.threads import in_thread
 from clarion.broker.turns import Turns
 from clarion.broker.waiting import WaitingReplies
 from clarion.cluster import ClusterImage, Endpoint, ProducerIds, SettingsRegistry, Topic, TopicRegistry
+from clarion.cluster.changes import despite_others
 from clarion.cluster.placement import Replicas
 from clarion.cluster.schema import NO_LEADER
 from clarion.log.ballast import Ballast
@@ -222,12 +223,15 @@ class Broker:
             first = self.registry.known(name).partition_count
             if name in COORDINATED_TOPICS:
                 raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"{name} keeps its number of partitions for life")
-            draft = self.registry.draft_grown(name, partition_count, assignments)
             if self.node is not None:
-                topic = await self.registry.grow(draft)
+                await despite_others(
+                    lambda: self.registry.grow(self.registry.draft_grown(name, partition_count, assignments))
+                )
+                topic = self.registry.known(name)
                 await self.node.settled()
                 log.info("topic_grown", topic=name, partitions=partition_count)
                 return topic
+            draft = self.registry.draft_grown(name, partition_count, assignments)
             try:
                 made = await self._make(draft, first)
                 topic = await self.registry.grow(draft)
@@ -259,12 +263,16 @@ class Broker:
 
     async def configure_topic(self, name: str, change: Change) -> Topic:
         """Read, change and write a topic's settings as one step, so that of two changes at once none is lost."""
-        async with self._changing:
+
+        async def attempt() -> Topic:
             before = self.registry.known(name)
             overrides = change(before)
             parse(overrides, self.partitions.defaults)
             forgets = overrides.get(MIN_IN_SYNC) != before.overrides.get(MIN_IN_SYNC)
-            topic = await self.registry.configure(name, overrides, forgets_eligible=forgets)
+            return await self.registry.configure(name, overrides, forgets_eligible=forgets)
+
+        async with self._changing:
+            topic = await despite_others(attempt)
             self.partitions.configure(topic, self.partitions.settings_of(topic))
         log.info("topic_configured", topic=name, settings=dict(topic.overrides))
         self.tell_change(topic.name)

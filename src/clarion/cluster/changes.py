@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Final, TypeVar
 
@@ -20,12 +21,29 @@ from clarion.cluster.coordination import (
     Revision,
     TransactionResult,
 )
+from clarion.model.errors import ErrorCode, KafkaError
 
 Answer = TypeVar("Answer")
 
 _ATTEMPTS_MAX: Final = 8  # with the pauses below about ten seconds: longer than a store takes to elect a new leader
+_CONFLICTS_MAX: Final = 100  # of all who change the same at once, one gets on each time
 _PAUSE_SECONDS: Final = 0.1
 _PAUSE_SECONDS_MAX: Final = 2.0
+
+
+class ConflictError(KafkaError):
+    """Somebody else was faster: what was to be done may make sense no more, or may be done anew."""
+
+    def __init__(self) -> None:
+        super().__init__(ErrorCode.UNKNOWN_SERVER_ERROR, "somebody else changed the same topic; try again")
+
+
+async def despite_others(attempt: Callable[[], Awaitable[Answer]]) -> Answer:
+    """While others change the same: each time from how it is then."""
+    for _ in range(_CONFLICTS_MAX):
+        with suppress(ConflictError):
+            return await attempt()
+    raise ConflictError
 
 
 async def change(

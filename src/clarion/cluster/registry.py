@@ -11,13 +11,12 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Final
 from uuid import UUID
 
-from clarion.cluster.changes import change
+from clarion.cluster.changes import ConflictError, change, despite_others
 from clarion.cluster.coordination import (
     ABSENT,
     OPERATIONS_MAX,
@@ -62,17 +61,9 @@ from clarion.cluster.topic_rules import TopicLimits, check_growth, check_new_nam
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.model.ids import TopicId
 
-_ATTEMPTS_MAX: Final = 100  # to make a topic while others make topics: of all who try at once, one gets on
 REPLICATION_FACTOR: Final = 3  # of topics for which nobody has asked for another; fewer where there are fewer brokers
 
 LatestEpoch = Callable[[Topic, int], int]  # in which somebody has written into a partition's log; -1: nobody has
-
-
-class ConflictError(KafkaError):
-    """Somebody else was faster: what was to be done may make sense no more, or may be done anew."""
-
-    def __init__(self) -> None:
-        super().__init__(ErrorCode.UNKNOWN_SERVER_ERROR, "somebody else changed the same topic; try again")
 
 
 class TopicRegistry:
@@ -148,12 +139,13 @@ class TopicRegistry:
 
     async def add(self, topic: Topic) -> Topic:
         """From here on it exists."""
-        for _ in range(_ATTEMPTS_MAX):
-            with suppress(ConflictError):  # another topic was made meanwhile, or this one
-                along = [Put(TOPIC_CHANGES, topic.id.hex.encode())]
-                return await self._put(topic, range(topic.partition_count), along, is_once=True)
+
+        async def attempt() -> Topic:
             check_new_name(self.image, topic.name)
-        raise ConflictError
+            along = [Put(TOPIC_CHANGES, topic.id.hex.encode())]
+            return await self._put(topic, range(topic.partition_count), along, is_once=True)
+
+        return await despite_others(attempt)  # another topic was made meanwhile, or this one
 
     def draft_grown(self, name: str, partition_count: int, assignments: Sequence[Replicas] | None = None) -> Topic:
         """A topic with so many partitions: nobody knows of the new ones yet."""

@@ -9,16 +9,13 @@ that is alone has no other place: to place a partition there changes nothing.
 
 from __future__ import annotations
 
-from contextlib import suppress
-from typing import Final
-
 from clarion.broker.apis.placement import check_replicas
 from clarion.broker.apis.refusals import REFUSALS, refusal_of
 from clarion.broker.authorizer import Operation
 from clarion.broker.broker import Broker, RequestContext
 from clarion.cluster import PartitionState
+from clarion.cluster.changes import despite_others
 from clarion.cluster.elections import reassign
-from clarion.cluster.registry import ConflictError
 from clarion.model.errors import ErrorCode, KafkaError
 from clarion.wire.messages.replicas import (
     AlterPartitionReassignmentsRequest,
@@ -27,8 +24,6 @@ from clarion.wire.messages.replicas import (
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
-
-_ATTEMPTS_MAX: Final = 20  # of those who change one partition at the same time, one gets on each time
 
 
 async def handle(
@@ -51,18 +46,10 @@ async def _answer(
 ) -> ReassignablePartitionResponse:
     code, message = ErrorCode.NONE, None
     try:
-        await _move_surely(broker, topic, asked, may_resize=may_resize)
+        await despite_others(lambda: _move(broker, topic, asked, may_resize=may_resize))
     except REFUSALS as error:
         code, message = refusal_of(error, f"{topic}-{asked.partition_index}")
     return ReassignablePartitionResponse(partition_index=asked.partition_index, error_code=code, error_message=message)
-
-
-async def _move_surely(broker: Broker, name: str, asked: ReassignablePartition, *, may_resize: bool) -> None:
-    """Also while its leader and the cluster manager change the same partition: each time from how it is then."""
-    for _ in range(_ATTEMPTS_MAX):
-        with suppress(ConflictError):
-            return await _move(broker, name, asked, may_resize=may_resize)
-    raise ConflictError
 
 
 async def _move(broker: Broker, name: str, asked: ReassignablePartition, *, may_resize: bool) -> None:
