@@ -4,12 +4,13 @@ from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import DataType, LongType, StringType, StructField, StructType
 
 from clarion.pipeline import archive, latest, replay, rollup
 from clarion.pipeline.definition import DefinitionError
 from clarion.pipeline.lake.ranges import Origin
 from clarion.pipeline.ready import REGISTRY, from_words
-from clarion.pipeline.ready.archive import starting_offsets
+from clarion.pipeline.ready.archive import joined, starting_offsets
 from clarion.pipeline.ready.replay import pacer, warnings_about
 
 DAY_MS = 86_400_000
@@ -140,3 +141,25 @@ def test_a_pace_lets_no_more_through_than_it_may(monkeypatch: pytest.MonkeyPatch
         assert count <= 10
         sent += count
     assert now[0] == pytest.approx(4.9)
+
+
+@pytest.mark.parametrize(
+    ("known", "seen", "fields"),
+    [
+        ([], ["user.id", "n"], ["user.id", "n"]),
+        (["user_id", "n"], ["user.id", "n", "new"], ["user.id", "n", "new"]),
+        (["user_id"], ["user.id", "user_id"], ["user_id"]),
+        ([], ["a b", "N", "a_b", "n"], ["N", "a_b"]),
+        (["user_id"], [], ["user_id"]),
+    ],
+)
+def test_an_inferred_archive_keeps_its_columns_over_a_restart(known: list[str], seen: list[str], fields: list[str]):
+    """A table's column has no dots and no spaces: it must not stand there twice the next time, nor be read as null."""
+    found = joined(types(known, LongType()), types(seen, StringType()))
+
+    assert found.names == fields
+    assert [each.dataType for each in found][: len(known)] == [LongType()] * len(known)
+
+
+def types(names: list[str], kind: DataType) -> StructType:
+    return StructType([StructField(each, kind) for each in names])

@@ -24,7 +24,7 @@ from clarion.model.ids import TopicPartition
 from clarion.pipeline.broker_link import BrokerLink, Layout
 from clarion.pipeline.definition import DefinitionError, MicroBatch, Pipeline, QuerySettings, RunSettings, check
 from clarion.pipeline.field_list import why_no_fields
-from clarion.pipeline.ready.columns import origin_columns, partition_columns, raw_rows, typed_rows
+from clarion.pipeline.ready.columns import column_of, origin_columns, partition_columns, raw_rows, typed_rows
 from clarion.pipeline.table_reference import TableReference, table
 from clarion.pipeline.topic_reference import FORMAT, TopicReference, topic
 
@@ -243,16 +243,22 @@ def infer(spark: SparkSession, options: Mapping[str, str], known: StructType | N
 
 
 def joined(known: StructType | None, seen: StructType | None) -> StructType:
-    """The known fields as they are, then those that are new."""
-    from pyspark.sql.types import StructType
+    """The known fields as they are, then those that are new. A table may call a field otherwise than the JSON does: it
+    is read under the JSON's name. Of two fields that would be the same column the one with that very name is it."""
+    from pyspark.sql.types import StructField, StructType
 
-    fields = [] if known is None else list(known.fields)
-    names = {each.name.lower() for each in fields}
-    for each in () if seen is None else seen.fields:
-        if each.name.lower() not in names:
-            names.add(each.name.lower())
-            fields.append(each)
-    return StructType(fields)
+    def column(field: StructField) -> str:
+        return column_of(field.name).lower()
+
+    found = {} if known is None else {column(each): each for each in known.fields}
+    new: dict[str, StructField] = {}
+    for each in sorted(() if seen is None else seen.fields, key=lambda each: column_of(each.name) != each.name):
+        new.setdefault(column(each), each)
+    for name, each in new.items():
+        if name in found and column_of(each.name) != each.name:
+            found[name] = StructField(each.name, found[name].dataType)
+    in_their_order = [] if seen is None else [each for each in seen.fields if new[column(each)] is each]
+    return StructType([*found.values(), *(each for each in in_their_order if column(each) not in found)])
 
 
 def _without_corrupt(schema: StructType) -> StructType:

@@ -61,7 +61,7 @@ def typed_rows(messages: DataFrame, schema: StructType, by: str, *, keeps_value:
     parsed = with_empty_headers(messages).withColumn(_ROW, F.from_json(F.col("value").cast("string"), wanted, options))
     is_good = F.col(_ROW).isNotNull() & F.col(f"{_ROW}.{_CORRUPT}").isNull() & is_one_object(F.col("value"))
     is_bad = F.col("value").isNotNull() & ~is_good
-    columns = [F.col(f"{_ROW}.`{each}`").alias(_plain(each)) for each in schema.names]
+    columns = [F.col(f"{_ROW}.`{each}`").alias(column_of(each)) for each in schema.names]
     columns += [F.col(each).alias(f"_{each}") for each in _BESIDE]
     columns.append(F.when(is_bad, F.col("value")).alias("_unparsed"))
     columns.append(F.col("value").isNull().alias("_is_empty"))
@@ -107,6 +107,6 @@ def _time_columns(prefix: str, by: str) -> list[Column]:
     return [found[each].alias(prefix + each) for each in BY[by]]
 
 
-def _plain(name: str) -> str:
-    """Letters that a table's column cannot have."""
+def column_of(name: str) -> str:
+    """What a table calls a field of the JSON: without the letters that a table's column cannot have."""
     return _NOT_IN_A_NAME.sub("_", name)
