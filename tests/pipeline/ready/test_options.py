@@ -163,3 +163,9 @@ def test_an_inferred_archive_keeps_its_columns_over_a_restart(known: list[str], 
 
 def types(names: list[str], kind: DataType) -> StructType:
     return StructType([StructField(each, kind) for each in names])
+
+
+def test_ranks_of_a_field_that_is_named_twice_are_all_meant() -> None:
+    words = ["--topic", "logs", "--every", "1m", "--table", "t", "--quantiles", "ms:0.5", "--quantiles", "ms:0.99"]
+
+    assert "ms_p50, ms_p99 " in from_words("rollup", words).description

@@ -82,7 +82,11 @@ def _next(ready: Ready, known: Mapping[str, Option], rest: list[str]) -> tuple[O
 def _settled(value: Any) -> Any:
     """Quantiles of several fields are one mapping; one topic alone may be a pattern."""
     if isinstance(value, list) and isinstance(value[0], dict):
-        return {name: ranks for each in value for name, ranks in each.items()}
+        ranks: dict[str, list[float]] = {}
+        for each in value:
+            for name, more in each.items():
+                ranks.setdefault(name, []).extend(more)
+        return ranks
     return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
