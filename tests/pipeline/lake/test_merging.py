@@ -169,3 +169,14 @@ def test_a_column_that_a_merge_needs_for_itself_is_refused_and_not_dropped():
         with pytest.raises(LakeError, match=f"the name {name.lower()} for itself"):
             check_merge(table("t", mode="merge", key="name"), ["name", name])
     check_merge(table("t", mode="merge", key="name"), ["name", "_rank"])
+
+
+@pytest.mark.parametrize("later", [{"a": 9}, {"b": "z"}, {"b": "z", "a": 9}])
+def test_a_struct_with_fewer_fields_than_the_table_knows_is_merged_as_it_is_appended(tmp_path, later):
+    options, rule = read_options({"path": str(tmp_path / "t")}), ordered(("k",), ("n",), deletes=False)
+    merge(options, pa.Table.from_pylist([{"k": 1, "n": 1, "s": {"a": 1, "b": "x"}}]), rule)
+
+    merge(options, pa.Table.from_pylist([{"k": k, "n": 2, "s": later} for k in (1, 2)]), rule)
+
+    rows = pa.table(delta.open_table(options.path).to_pyarrow_table()).sort_by("k").to_pylist()
+    assert [each["s"] for each in rows] == [{"a": None, "b": None, **later}] * 2

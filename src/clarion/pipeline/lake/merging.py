@@ -24,6 +24,7 @@ from clarion.pipeline.lake.delta import (
     grown,
     next_offset,
     opened_or_created,
+    schema_of,
     span_of,
     transactions,
 )
@@ -147,7 +148,9 @@ def merge(
 
 
 def _merge(table: DeltaTable, rows: pa.Table, rule: MergeRule, kept: pa.Schema, properties: CommitProperties) -> None:
-    types = fit(nullable(pa.schema(table.schema().to_arrow())), kept, may_add=False).written
+    known = schema_of(table)
+    # delta-rs sets a value in whole: a struct must have all fields that it has in the table, though they be empty.
+    types = pa.schema([known.field(name) for name in fit(known, kept, may_add=False).written.names])
     decides = [each for each in rows.schema if each.name in rule.leave_out]
     source = rows.select([*types.names, *[each.name for each in decides]]).cast(pa.schema([*types, *decides]))
     same = " AND ".join(_is_same(name, rows) for name in rule.key)
