@@ -5,7 +5,7 @@ from collections import defaultdict
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
-from pyspark.sql.functions import lit
+from pyspark.sql.functions import lit, timestamp_millis
 from pyspark.sql.types import StringType, StructField, StructType
 
 from clarion.pipeline import archive, replay
@@ -115,3 +115,15 @@ def test_messages_without_a_time_make_a_topic_neither_older_nor_oldest(spark) ->
     assert [bytes(row.value) for row in in_order(df, 1, by_partition=False).collect()] == [b"old", b"new", b"newest"]
     assert oldest(df) == noon
     assert oldest(df.where("value = 'newest'")) > later, "sent now, it is as old as now"
+
+
+def test_times_after_the_year_9999_are_replayed_too(spark) -> None:
+    """Microseconds that a producer sent as milliseconds: no message of the archive has a time that Python knows."""
+    rows = [("t", "a", 0, n, 1_795_000_000_000_000 + n, b"%d" % n) for n in range(2)]
+    df = spark.createDataFrame(rows, "topic string, topic_id string, partition int, offset long, ms long, value binary")
+    df = df.select("topic", "topic_id", "partition", "offset", timestamp_millis("ms").alias("timestamp"), "value")
+
+    in_their_order = in_order(df.withColumn("key", lit(b"key")), 1, by_partition=False).select("value").collect()
+
+    assert [bytes(row.value) for row in in_their_order] == [b"0", b"1"]
+    assert oldest(df) == datetime(9999, 12, 31, tzinfo=UTC)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 PACE_SECONDS: Final = 0.1  # a limited replay sends so much at a time
 BATCH_ROWS_MAX: Final = 10_000  # as many rows as Spark hands to Python by default
 _NEVER: Final = -1
+_LAST_MICROS: Final = 253_402_214_400_000_000  # 31 December 9999; Python has no word for what is later
 
 log = logging.getLogger("clarion.pipeline")
 
@@ -173,7 +174,7 @@ def in_order(df: DataFrame, tasks: int, *, by_partition: bool) -> DataFrame:
     from pyspark.sql import functions as F
 
     first = F.min(F.when(_has_time(), F.col("timestamp"))).alias("first")
-    ages = df.groupBy("topic", "topic_id").agg(first).orderBy("first").collect()
+    ages = df.groupBy("topic", "topic_id").agg(first).orderBy("first").select("topic", "topic_id").collect()
     ids = F.array(*[F.lit(f"{row.topic}/{row.topic_id}") for row in ages] or [F.lit("")])
     age = F.array_position(ids, F.concat_ws("/", "topic", "topic_id"))
     whose = F.col("partition") if by_partition else F.coalesce("key", F.col("partition").cast("string").cast("binary"))
@@ -211,7 +212,7 @@ def oldest(messages: DataFrame) -> datetime | None:
 
     time_or_now = F.when(_has_time(), F.col("timestamp")).otherwise(F.current_timestamp())
     found = messages.agg(F.unix_micros(F.min(time_or_now))).first()
-    return None if found is None or found[0] is None else datetime.fromtimestamp(found[0] / 1e6, UTC)
+    return None if found is None or found[0] is None else datetime.fromtimestamp(min(found[0], _LAST_MICROS) / 1e6, UTC)
 
 
 def warnings_about(settings: Mapping[str, str], first: datetime | None, now: datetime) -> list[str]:
