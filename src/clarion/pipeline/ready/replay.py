@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 from clarion.pipeline.broker_link import BrokerLink
@@ -59,7 +60,7 @@ def replay(
     keep_partitions  into the partitions they came from; by default by key, as a producer would
     keep_timestamps  False: the messages' time is when they are sent
     """
-    if rate is not None and rate <= 0:
+    if rate is not None and not 0 < rate < inf:
         raise DefinitionError(f"rate={rate}: a number of messages per second above 0")
     source = ReplaySource(table_path, _moment(since, "since"), _moment(until, "until"), only)
     target = ReplayTarget(
@@ -251,9 +252,9 @@ def _moment(given: str | datetime | None, name: str) -> datetime | None:
         return None
     try:
         found = given if isinstance(given, datetime) else datetime.fromisoformat(given)
-    except ValueError:
+        return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):  # the latter of the first hours and the last ones that Python knows
         raise DefinitionError(f"{name}={given!r}: write a time like 2026-11-01 or 2026-11-01T12:30:00+01:00") from None
-    return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
 
 
 @contextmanager
