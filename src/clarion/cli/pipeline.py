@@ -19,8 +19,8 @@ from clarion.cli.link import BootstrapOption, JsonOption, Link
 from clarion.cli.pipeline_options import (
     asks_for_help,
     connector_options,
+    edges,
     metrics_address,
-    position,
     ready_help,
     spark_settings,
 )
@@ -126,13 +126,13 @@ def run(
     how = "batch" if is_batch or end is not None else "once" if once else "stream"
     if restart and how == "batch":
         raise UsageError("--restart is for streams: a batch that failed has no checkpoint, and would write rows again")
-    now_ms = time.time_ns() // 1_000_000
+    starting, ending = edges(start, end, time.time_ns() // 1_000_000, is_batch=how == "batch")
     plan = Plan(
         bootstrap=link.bootstrap,
         how=how,
         client=connector_options(link),
-        starting=None if start is None else position(start, "starting", now_ms),
-        ending={} if end is None else position(end, "ending", now_ms),
+        starting=starting,
+        ending=ending,
         state_dir=state_dir,
         checkpoints=checkpoints,
         master=master,

@@ -48,6 +48,26 @@ def _explained(option: Option) -> str:
     return f"{option.help} ({note})" if note else option.help
 
 
+def edges(
+    start: str | None, end: str | None, now_ms: int, *, is_batch: bool
+) -> tuple[dict[str, str] | None, dict[str, str]]:
+    """`--from` and `--to` as the connector's options; what a batch cannot have is refused before Spark is started."""
+    starting = None if start is None else position(start, "starting", now_ms)
+    ending = {} if end is None else position(end, "ending", now_ms)
+    if is_batch:
+        _check_batch((starting or {}).get("startingOffsets", "earliest"), ending.get("endingOffsets", "latest"))
+    return starting, ending
+
+
+def _check_batch(starting: str, ending: str) -> None:
+    from clarion.pipeline.source.bounds import check_batch, named_or_offsets
+
+    try:
+        check_batch(named_or_offsets(starting), named_or_offsets(ending))
+    except ValueError as error:
+        raise UsageError(f"--from {starting} --to {ending}: {error}") from error
+
+
 def position(text: str, edge: str, now_ms: int) -> dict[str, str]:
     """`earliest`, `latest`, a time or offsets → the connector's option for that edge (`starting` or `ending`)."""
     option = "--from" if edge == "starting" else "--to"
@@ -94,4 +114,10 @@ def _offsets(text: str, option: str) -> str:
         raise UsageError(f"{option} {text}: not JSON: {error}") from error
     if not isinstance(document, dict) or not all(isinstance(each, dict) for each in document.values()):
         raise UsageError(f'{option} {text}: write {{"topic": {{"0": 123}}}}, each partition with its offset')
+    from clarion.pipeline.source.bounds import named_or_offsets
+
+    try:
+        named_or_offsets(text)
+    except ValueError as error:
+        raise UsageError(f"{option} {text}: {error}") from error
     return json.dumps(document)

@@ -156,6 +156,10 @@ def command(*words: str, before: str = "pass") -> subprocess.CompletedProcess:
         ["--colour", "blue"],
         ["nothing.py", "--once", "--to", "latest"],
         ["archive", "--topic", "events", "--table", "t", "--metrics", "here"],
+        ["archive", "--topic", "events", "--table", "t", "--from", "latest", "--to", "latest"],
+        ["archive", "--topic", "events", "--table", "t", "--to", '{"events": {"0": -2}}'],
+        ["archive", "--topic", "events", "--table", "t", "--from", '{"events": {"0": "first"}}'],
+        ["archive", "--topic", "events", "--table", "t", "--from", '{"events": {"0": -3}}'],
     ],
 )
 def test_wrong_words_end_with_status_2_in_one_line(words, tmp_path):

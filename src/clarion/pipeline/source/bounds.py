@@ -57,7 +57,7 @@ def _bound(options: Options, which: str) -> Bound | None:
     for name, read in (
         (f"{which}Timestamp", lambda text: AtTimes((), _milliseconds(text))),
         (f"{which}OffsetsByTimestamp", lambda text: AtTimes(_places(text))),
-        (f"{which}Offsets", _named_or_offsets),
+        (f"{which}Offsets", named_or_offsets),
     ):
         if name in options:
             return options.read(name, read, None)
@@ -70,7 +70,8 @@ def _milliseconds(text: str) -> int:
     return int(text)
 
 
-def _named_or_offsets(text: str) -> Bound:
+def named_or_offsets(text: str) -> Bound:
+    """`earliest`, `latest`, or the offsets as JSON; ValueError with words for people."""
     match text.strip().lower():
         case "earliest":
             return Earliest()
