@@ -126,6 +126,8 @@ def run(
     how = "batch" if is_batch or end is not None else "once" if once else "stream"
     if restart and how == "batch":
         raise UsageError("--restart is for streams: a batch that failed has no checkpoint, and would write rows again")
+    if is_batch and (start is not None or end not in (None, "latest")):
+        raise UsageError(f"{what[0]} goes by the messages' time: --since and --until instead of --from and --to")
     starting, ending = edges(start, end, time.time_ns() // 1_000_000, is_batch=how == "batch")
     plan = Plan(
         bootstrap=link.bootstrap,

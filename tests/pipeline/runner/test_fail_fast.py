@@ -156,6 +156,8 @@ def command(*words: str, before: str = "pass") -> subprocess.CompletedProcess:
         ["--colour", "blue"],
         ["nothing.py", "--once", "--to", "latest"],
         ["archive", "--topic", "events", "--table", "t", "--metrics", "here"],
+        ["replay", "--table", "t", "--to-topic", "events", "--from", "-1h"],
+        ["replay", "--table", "t", "--to-topic", "events", "--to", "-1h"],
         ["archive", "--topic", "events", "--table", "t", "--from", "latest", "--to", "latest"],
         ["archive", "--topic", "events", "--table", "t", "--to", '{"events": {"0": -2}}'],
         ["archive", "--topic", "events", "--table", "t", "--from", '{"events": {"0": "first"}}'],
