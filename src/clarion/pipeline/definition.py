@@ -229,6 +229,13 @@ def check(declared: Pipeline) -> None:
     _check_topics(declared, where)
 
 
+def texts(options: Mapping[str, Any] | None) -> dict[str, str]:
+    """Options as Spark hands them on, whatever they were written as."""
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in (options or {}).items()
+    }
+
+
 def _several(given: Any, kind: type, parameter: str) -> tuple[Any, ...]:
     items = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else (given,)
     if not items:

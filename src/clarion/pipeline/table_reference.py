@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from clarion.pipeline.definition import DefinitionError, MicroBatch, QuerySettings, RunSettings
+from clarion.pipeline.definition import DefinitionError, MicroBatch, QuerySettings, RunSettings, texts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -85,7 +85,7 @@ def table(
     partition_by: str | Sequence[str] = (),
     mode: str = "append",
     key: str | Sequence[str] = (),
-    options: Mapping[str, str] | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> TableReference:
     """A lake table by its folder: Delta, which Spark, DuckDB, Polars and pandas read.
 
@@ -93,7 +93,7 @@ def table(
     mode          `append`, `overwrite` (for mode="complete") or `merge`: the newest row per `key` replaces the older;
                   options={"orderBy": "ts"} says which is the newest, {"deleteWhen": "value IS NULL"} what deletes
     """
-    made = TableReference(str(path), _names(partition_by), mode, _names(key), dict(options or {}))
+    made = TableReference(str(path), _names(partition_by), mode, _names(key), texts(options))
     _check(made)
     return made
 
@@ -106,8 +106,6 @@ def _check(made: TableReference) -> None:
     where = f"table({made.path!r})"
     if not made.path.strip():
         raise DefinitionError("table(''): give the table's folder")
-    if "://" in made.path:
-        _check_place(made)
     if made.mode not in _OUTPUT_MODES:
         raise DefinitionError(f"{where}: mode={made.mode!r}; choose from {', '.join(_OUTPUT_MODES)}")
     if made.mode == "merge" and not made.key:
@@ -119,14 +117,18 @@ def _check(made: TableReference) -> None:
         raise DefinitionError(f"{where}: option sourceColumns is for tables that keep every row, not for mode='merge'")
     if made.key and made.mode != "merge":
         raise DefinitionError(f"{where}: key= is for mode='merge' only")
+    if "://" in made.path or made.options:
+        _check_options(made)
 
 
-def _check_place(made: TableReference) -> None:
-    """An object store that nobody can write to is told here, and not when a broker and Spark are there."""
+def _check_options(made: TableReference) -> None:
+    """An object store that nobody can write to, an option that no table has: told here, and not when a broker and
+    Spark are there."""
     from clarion.pipeline.lake.errors import LakeError
-    from clarion.pipeline.lake.location import locate
+    from clarion.pipeline.lake.options import read_options
 
+    options = {name: text for name, text in made.options.items() if name.lower() not in ("orderby", "deletewhen")}
     try:
-        locate(made.path, made.options)
+        read_options({**options, "path": made.path})
     except LakeError as error:
         raise DefinitionError(f"table: {error}") from error

@@ -15,11 +15,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clarion.model.errors import KafkaError
 from clarion.model.names import check_topic_name
-from clarion.pipeline.definition import OUTPUT_MODES, DefinitionError, MicroBatch, QuerySettings, RunSettings
+from clarion.pipeline.definition import OUTPUT_MODES, DefinitionError, MicroBatch, QuerySettings, RunSettings, texts
 from clarion.pipeline.field_list import why_no_fields
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def topic(
     made = TopicReference(
         names, pattern, json, key, value, headers, timestamp, partition, by, metadata, on_bad, quarantine, partitions,
         bootstrap,
-        _texts(options), _texts(json_options),
+        texts(options), texts(json_options),
     )  # fmt: skip
     _check(made)
     return made
@@ -211,12 +211,6 @@ def _names_and_pattern(given: str | Sequence[str]) -> tuple[tuple[str, ...], str
     if isinstance(given, str) and not _TOPIC_CHARACTERS.fullmatch(given):
         return (), given
     return ((given,) if isinstance(given, str) else tuple(given)), None
-
-
-def _texts(options: Mapping[str, Any] | None) -> dict[str, str]:
-    return {
-        name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in (options or {}).items()
-    }
 
 
 def _check(made: TopicReference) -> None:

@@ -180,3 +180,8 @@ def test_a_struct_with_fewer_fields_than_the_table_knows_is_merged_as_it_is_appe
 
     rows = pa.table(delta.open_table(options.path).to_pyarrow_table()).sort_by("k").to_pylist()
     assert [each["s"] for each in rows] == [{"a": None, "b": None, **later}] * 2
+
+
+def test_options_of_a_table_may_be_numbers_and_truth_values():
+    options = table("t", mode="merge", key="k", options={"orderBy": "n", "compactEvery": 5, "sync": False}).options
+    assert options == {"orderBy": "n", "compactEvery": "5", "sync": "false"}

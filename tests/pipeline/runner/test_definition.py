@@ -80,6 +80,8 @@ def test_update_mode_goes_to_topics_and_to_tables_that_merge():
         (lambda: table("http://lake/t"), "http://lake/t: a table lies in a folder or at s3://"),
         (lambda: table("s3://lake"), "a table needs a name behind the bucket"),
         (lambda: table("t", mode="upsert"), "choose from append, overwrite, merge"),
+        (lambda: table("t", options={"compctEvery": 5}), "a table has no option compctevery; it has compactEvery"),
+        (lambda: table("t", options={"compactEvery": -5}), "compactEvery=-5: a whole number of at least 0"),
         (lambda: table("t", mode="merge"), "needs key="),
         (lambda: table("t", key="a"), "mode='merge' only"),
         (lambda: table("t", options={"orderBy": "a"}), "orderBy is for mode='merge' only"),

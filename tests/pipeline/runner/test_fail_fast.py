@@ -156,6 +156,7 @@ def command(*words: str, before: str = "pass") -> subprocess.CompletedProcess:
         ["--colour", "blue"],
         ["nothing.py", "--once", "--to", "latest"],
         ["archive", "--topic", "events", "--table", "t", "--metrics", "here"],
+        ["archive", "--topic", "events", "--table", "t", "--compact-every", "-5"],
         ["replay", "--table", "t", "--to-topic", "events", "--from", "-1h"],
         ["replay", "--table", "t", "--to-topic", "events", "--to", "-1h"],
         ["archive", "--topic", "events", "--table", "t", "--from", "latest", "--to", "latest"],

@@ -17,11 +17,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
-
-import pyarrow.fs as fs
+from typing import TYPE_CHECKING, Any, Final
 
 from clarion.pipeline.lake.errors import LakeError, LakeRetryError
+
+if TYPE_CHECKING:
+    import pyarrow.fs as fs
 
 SCHEMES: Final = {"s3": "aws_", "gs": "google_", "abfss": "azure_"}
 _ALIASES: Final = {"s3a": "s3", "gcs": "gs", "abfs": "abfss"}
@@ -77,7 +78,7 @@ class Location:
     def sizes(self, paths: Sequence[str]) -> list[int | None]:
         """None for a file that is not there."""
         found = self._store.get_file_info([self._key(path) for path in paths]) if paths else []
-        return [each.size if each.type == fs.FileType.File else None for each in found]
+        return [each.size if each.is_file else None for each in found]
 
     def remove(self, paths: Iterable[str]) -> None:
         """Those that are there."""
@@ -89,8 +90,10 @@ class Location:
 
     def files_in(self, folder: str) -> dict[str, int]:
         """The names of its files, and when each was written (in nanoseconds, as far as the store knows)."""
-        selector = fs.FileSelector(self._key(folder), allow_not_found=True)
-        found = (each for each in self._store.get_file_info(selector) if each.type == fs.FileType.File)
+        from pyarrow.fs import FileSelector
+
+        selector = FileSelector(self._key(folder), allow_not_found=True)
+        found = (each for each in self._store.get_file_info(selector) if each.is_file)
         return {each.base_name: each.mtime_ns for each in found}
 
     @property
@@ -139,7 +142,9 @@ def _options(prefix: str, given: Mapping[str, str]) -> tuple[tuple[str, str], ..
 
 @cache
 def _file_system(location: Location) -> fs.FileSystem:
-    """One per process and place: it keeps its connections."""
+    """One per process and place: it keeps its connections. Where a table lies is known without pyarrow."""
+    import pyarrow.fs as fs
+
     scheme, options = location.uri.partition("://")[0], dict(location.options)
     if location.is_local:
         return fs.LocalFileSystem()
