@@ -1,5 +1,6 @@
 """The streaming reader with a real broker, asked in the order in which Spark asks: without Spark, so in no time."""
 
+import json
 import time
 
 import pytest
@@ -194,6 +195,24 @@ def test_a_start_at_the_latest_is_pinned_until_the_first_batch_is_done(readers, 
     latest(again, end)  # the first batch is done
     fresh = readers(unique, groupId=unique)  # the checkpoint was deleted
     assert offsets(fresh.initialOffset(), unique) == {"0": 11}
+
+
+@pytest.mark.parametrize("asked", ["a time", "offsets"])
+def test_a_place_that_was_pinned_for_the_latest_is_not_where_a_time_or_an_offset_is(readers, bootstrap, unique, asked):
+    """A stream that began at the latest and read nothing has no checkpoint, and the next run may say where to begin."""
+    create(bootstrap, unique, 2)
+    fill(bootstrap, unique, numbered(2))
+    assert offsets(readers(unique, groupId=unique).initialOffset(), unique) == {"0": 2, "1": 0}
+    fill(bootstrap, unique, numbered(3))
+    now_ms = time.time_ns() // 1_000_000 + 1
+    time.sleep(0.01)
+    fill(bootstrap, unique, numbered(1))
+    time_ms = {"startingTimestamp": str(now_ms), "startingOffsetsByTimestampStrategy": "latest"}
+    place = {"startingOffsets": json.dumps({unique: {"0": 5, "1": -1}})}
+
+    start = readers(unique, groupId=unique, **(time_ms if asked == "a time" else place)).initialOffset()
+
+    assert offsets(start, unique) == {"0": 5, "1": 0}
 
 
 def test_a_deleted_checkpoint_means_earliest_where_the_options_say_earliest(readers, bootstrap, unique):

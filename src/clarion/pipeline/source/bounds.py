@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
+from zlib import crc32
 
 from clarion.model.ids import TopicPartition
 from clarion.pipeline.connector_options import OptionError, Options
@@ -120,6 +121,17 @@ def check_batch(starting: Bound, ending: Bound) -> None:
 def moves(bound: Bound) -> bool:
     """Whether resolving it again later may give greater offsets although nothing was deleted."""
     return not isinstance(bound, Earliest | AtOffsets) or (isinstance(bound, AtOffsets) and _has(bound, LATEST))
+
+
+def told_apart(bound: Bound) -> str:
+    """A few letters, the same for bounds that mean the same: nothing for the latest. A time may be one that was counted
+    back from now, so that those of two runs differ and mean the same all the same."""
+    match bound:
+        case AtTimes():
+            return "time:"
+        case AtOffsets(offsets):
+            return f"{crc32(repr(offsets).encode()):08x}:"
+    return ""
 
 
 def _has(bound: AtOffsets, offset: int) -> bool:

@@ -27,23 +27,25 @@ _COMMIT_PATIENCE_MS: Final = 1_000
 
 
 class GroupProgress:
-    def __init__(self, client: Client, group: str) -> None:
+    def __init__(self, client: Client, group: str, beginning: str = "") -> None:
+        """`beginning`: what the options say of where to begin. A place that was pinned for other words is not taken."""
         self._client = client
         self._group = group
+        self._beginning = beginning
         self._stored: StreamOffsets | None = None
         self._pinned: StreamOffsets | None = None
         self._has_warned = False
 
     def pinned(self, places: StreamOffsets) -> dict[TopicPartition, int]:
-        """The offsets that an earlier run pinned for these partitions of these very topics."""
+        """The offsets that an earlier run of the same words pinned for these partitions of these very topics."""
         stored = fetch_committed(self._client, self._group, places.offsets)
-        return {tp: one.offset for tp, one in stored.items() if one.metadata == _mark(places.ids[tp.topic])}
+        return {tp: one.offset for tp, one in stored.items() if one.metadata == self._mark(places.ids[tp.topic])}
 
     def pin(self, start: StreamOffsets) -> None:
         for topic, topic_id in start.ids.items():
             offsets = {tp: offset for tp, offset in start.offsets.items() if tp.topic == topic}
             if offsets:
-                self._commit(offsets, _mark(topic_id), self._client.settings.api_timeout_ms)
+                self._commit(offsets, self._mark(topic_id), self._client.settings.api_timeout_ms)
         self._pinned = self._stored = start
 
     def store(self, read: StreamOffsets) -> None:
@@ -65,6 +67,5 @@ class GroupProgress:
     def _commit(self, offsets: Mapping[TopicPartition, int], metadata: str, patience_ms: int) -> None:
         commit_offsets(self._client, self._group, offsets, metadata=metadata, timeout_ms=patience_ms)
 
-
-def _mark(topic_id: UUID) -> str:
-    return f"{_PINNED}{topic_id}"
+    def _mark(self, topic_id: UUID) -> str:
+        return f"{_PINNED}{self._beginning}{topic_id}"

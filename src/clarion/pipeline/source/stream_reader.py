@@ -32,7 +32,7 @@ from clarion.pipeline.kafka.offsets import EARLIEST, list_offsets
 from clarion.pipeline.kafka.range_progress import OffsetRange
 from clarion.pipeline.kafka.watch import WatchedPosition
 from clarion.pipeline.source.admission import admit
-from clarion.pipeline.source.bounds import AtTimes, Earliest, Latest, moves
+from clarion.pipeline.source.bounds import AtTimes, Earliest, Latest, moves, told_apart
 from clarion.pipeline.source.group import GroupProgress
 from clarion.pipeline.source.history import (
     Past,
@@ -186,7 +186,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @cached_property
     def _group(self) -> GroupProgress | None:
         group_id = self._settings.group_id
-        return GroupProgress(self._client, group_id) if group_id is not None else None
+        return GroupProgress(self._client, group_id, told_apart(self._starting)) if group_id is not None else None
 
     def _ids_missing_in(self, offsets: StreamOffsets) -> dict[str, UUID]:
         """Of a batch that another connector planned and did not finish: topics as they are now."""
