@@ -26,6 +26,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from clarion.pipeline.intervals import why_no_interval
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
@@ -224,6 +226,8 @@ def check(declared: Pipeline) -> None:
         raise DefinitionError(f"{where}: a name has up to 100 letters, digits, '.', '_' and '-'; give name=…")
     if declared.output_mode not in OUTPUT_MODES:
         raise DefinitionError(f"{where}: mode={declared.output_mode!r}; choose from {', '.join(OUTPUT_MODES)}")
+    if declared.trigger and (reason := why_no_interval(declared.trigger)):
+        raise DefinitionError(f"{where}: trigger: {reason}")
     _check_parameters(declared, where)
     _check_modes(declared, where)
     _check_topics(declared, where)

@@ -107,22 +107,36 @@ class TopicReference:
         there = link.topics()
         if absent := [each for each in self.names if each not in there]:
             return f"topic {', '.join(absent)} does not exist at {link.bootstrap}"
+        self._check_options(run)
         if (quarantine := self.quarantine_for(run.name)) and quarantine not in there:
             link.make_quarantine(quarantine)
         return None
+
+    def _check_options(self, run: RunSettings) -> None:
+        """As the connector will, when Spark is there."""
+        from clarion.pipeline.connector_options import OptionError
+        from clarion.pipeline.source.options import source_settings
+
+        try:
+            source_settings({**self.connection(run), **self._subscription, **self.options})
+        except OptionError as error:
+            raise DefinitionError(f"{self.description}: {error}") from error
+
+    @property
+    def _subscription(self) -> dict[str, str]:
+        return {"subscribePattern": self.pattern} if self.pattern else {"subscribe": ",".join(self.names)}
 
     def load(self, spark: SparkSession, run: RunSettings, *, streaming: bool) -> DataFrame:
         from clarion.pipeline.source.options import SHORT_POLL_MS
         from clarion.pipeline.topic_rows import rows_of
 
-        subscription = {"subscribePattern": self.pattern} if self.pattern else {"subscribe": ",".join(self.names)}
         reader = (spark.readStream if streaming else spark.read).format(FORMAT)
         ours = {"groupId": run.group, "splitPartitions": str(run.may_split).lower(), **run.starting}
         if self.headers or (self.is_raw and not run.may_split):  # on its way to a topic a message keeps its headers
             ours["includeHeaders"] = "true"
         if run.has_several_sources:
             ours["longPollMs"] = str(SHORT_POLL_MS)
-        options = {**self.connection(run), **subscription, **ours, **self.options}
+        options = {**self.connection(run), **self._subscription, **ours, **self.options}
         ending = {} if streaming else run.ending
         return rows_of(reader.options(**options, **ending).load(), self, run)
 

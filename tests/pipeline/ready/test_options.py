@@ -42,7 +42,7 @@ def test_a_pattern_is_one_topic_argument() -> None:
 def test_rollup_in_words() -> None:
     measures = ["--by", "service", "--sum", "bytes", "--quantiles", "ms:0.5,0.99", "--quantiles", "bytes:0.999"]
     targets = ["--to-topic", "stats", "--table", "lake/stats"]
-    made = from_words("rollup", ["--topic", "logs", "--every", "1m", *measures, *targets])
+    made = from_words("rollup", ["--topic", "logs", "--every", "1 minute", *measures, *targets])
 
     assert made.reads[0].json == "`service` string, `bytes` double, `ms` double"
     assert [each.description for each in made.writes] == ["topic stats", "table lake/stats"]
@@ -64,16 +64,25 @@ def test_rollup_in_words() -> None:
         ("replay", "--table t --to-topic x --rate inf", "above 0"),
         ("replay", "--table t --to-topic x --since yesterday", "write a time like"),
         ("replay", "--table t --to-topic x --until 9999-12-31T23:59:59-01:00", "write a time like"),
-        ("rollup", "--topic logs --every 1m", "needs a topic"),
-        ("rollup", "--topic logs --every 1m --quantiles ms --table t", "write FIELD:RANK,RANK"),
-        ("rollup", "--topic logs --every 1m --quantiles ms:2 --table t", "between 0 and 1"),
-        ("rollup", "--topic logs --every 1m --by count --table t", "is the name of a column of the result"),
+        ("rollup", "--topic logs --every 1minute", "needs a topic"),
+        ("rollup", "--topic logs --every 1minute --quantiles ms --table t", "write FIELD:RANK,RANK"),
+        ("rollup", "--topic logs --every 1minute --quantiles ms:2 --table t", "between 0 and 1"),
+        ("rollup", "--topic logs --every 1minute --by count --table t", "is the name of a column of the result"),
+        ("rollup", "--topic logs --every 5m --table t", "every: '5m' is no length of time"),
+        ("rollup", "--topic logs --every 1minute --delay soon --table t", "delay: 'soon' is no length of time"),
+        ("rollup", "--topic logs --every 1minute --time ts --by ts --table t", "time='ts' is the event's time"),
+        ("rollup", "--topic logs --every 1minute --by a --by a --table t", "a would be a column of the result twice"),
+        ("rollup", "--topic logs --every 1minute --sum a --sum a --table t", "a_sum would be a column"),
+        ("rollup", "--topic logs --every 1minute --quantiles a:0.5,0.50 --table t", "a_p50 would be a column"),
+        ("rollup", "--topic logs --every 1minute --by A --sum a --table t", "A and a differ by case alone"),
+        ("rollup", "--topic logs --every 1minute --by Window --table t", "is the name of a column of the result"),
+        ("archive", "--topic e --table t --trigger often", "trigger: 'often' is no length of time"),
         ("latest", "events --table t", "events is no option"),
     ],
 )
 def test_wrong_words_are_refused_in_one_line(name: str, words: str, reason: str) -> None:
     with pytest.raises(DefinitionError, match=reason):
-        from_words(name, words.split())
+        from_words(name, [each.replace("1minute", "1 minute") for each in words.split()])
 
 
 def test_each_option_belongs_to_its_function() -> None:
@@ -169,6 +178,17 @@ def types(names: list[str], kind: DataType) -> StructType:
 
 
 def test_ranks_of_a_field_that_is_named_twice_are_all_meant() -> None:
-    words = ["--topic", "logs", "--every", "1m", "--table", "t", "--quantiles", "ms:0.5", "--quantiles", "ms:0.99"]
+    words = [
+        "--topic",
+        "logs",
+        "--every",
+        "1 minute",
+        "--table",
+        "t",
+        "--quantiles",
+        "ms:0.5",
+        "--quantiles",
+        "ms:0.99",
+    ]
 
     assert "ms_p50, ms_p99 " in from_words("rollup", words).description

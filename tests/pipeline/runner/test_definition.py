@@ -4,6 +4,7 @@ import pytest
 
 from clarion.pipeline import DefinitionError, pipeline, table, topic
 from clarion.pipeline.definition import PipelineSource, PipelineTarget, Plan
+from clarion.pipeline.intervals import why_no_interval
 from clarion.pipeline.runner import PipelineRun
 
 LOGS = topic("logs", json="level string")
@@ -128,3 +129,25 @@ def test_a_partition_is_read_by_several_tasks_only_where_no_target_keeps_its_ord
 def test_a_topic_chosen_by_a_column_is_nothing_else(more):
     with pytest.raises(DefinitionError, match="the column names the topics"):
         topic(by="kind", **more)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_one"),
+    [
+        ("1 minute", True),
+        (" 1 MINUTES ", True),
+        ("1.5 seconds", True),
+        ("1 minute 30 seconds", True),
+        ("+ 5 minutes", True),
+        ("0 seconds", True),
+        ("interval 1 minute", True),
+        ("INTERVAL '1' MINUTE", True),
+        *(
+            (each, False)
+            for each in ("1m", "1minute", "1 h", "10", "", "1 hour,", "1 ms", "minute", "1 minute30 seconds")
+        ),
+    ],
+)
+def test_lengths_of_time_are_those_that_spark_understands(text, is_one):
+    """Each was shown to Spark 4.3's IntervalUtils."""
+    assert (why_no_interval(text) is None) == is_one

@@ -99,6 +99,14 @@ def test_a_topic_that_does_not_exist(tmp_path, broker, unique):
     assert f"{unique}-bad" not in BrokerLink({"bootstrap.servers": broker.bootstrap}).topics()
 
 
+def test_an_option_that_the_connector_does_not_have(tmp_path, broker, unique):
+    create(broker.bootstrap, unique)
+    misspelt = topic(unique, json="a int", quarantine=f"{unique}-bad", options={"maxOfsetsPerTrigger": 5})
+    (reason,) = refused(tmp_path, broker.bootstrap, copying(reads=misspelt))
+    assert reason == f"topic {unique}: unknown option maxOfsetsPerTrigger; did you mean maxOffsetsPerTrigger?"
+    assert f"{unique}-bad" not in BrokerLink({"bootstrap.servers": broker.bootstrap}).topics()
+
+
 def test_a_table_that_does_not_exist(tmp_path, broker, unique):
     create(broker.bootstrap, unique)
     lookup = copying(reads=[topic(unique), table(str(tmp_path / "nowhere"))])

@@ -15,9 +15,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from clarion.pipeline.definition import DefinitionError, Pipeline, PipelineTarget, check
+from clarion.pipeline.intervals import why_no_interval
 from clarion.pipeline.table_reference import table
 from clarion.pipeline.topic_reference import topic
 
@@ -131,11 +133,32 @@ def _check_fields(measures: Measures) -> None:
     for each in (*measures.by, *measures.sums, *measures.quantiles, *filter(None, [measures.time])):
         if not _FIELD.fullmatch(each):
             raise DefinitionError(f"rollup: {each!r} is not the name of a JSON field")
-    if clash := sorted(set(measures.by) & {*_COLUMNS, *measures.names}):
-        raise DefinitionError(f"rollup: by={clash[0]!r} is the name of a column of the result")
+    for parameter, length in (("every", measures.every), ("slide", measures.slide), ("delay", measures.delay)):
+        if length is not None and (reason := why_no_interval(length)):
+            raise DefinitionError(f"rollup: {parameter}: {reason}")
+    _check_names(measures)
     for name, ranks in measures.quantiles.items():
         if not ranks or not all(0 <= rank <= 1 for rank in ranks):
             raise DefinitionError(f"rollup: quantiles of {name} are numbers between 0 and 1, not {list(ranks)}")
+
+
+def _check_names(measures: Measures) -> None:
+    """Spark knows no difference between a name in large letters and in small ones."""
+    by = [each.lower() for each in measures.by]
+    columns = [each.lower() for each in (*_COLUMNS, *measures.names)]
+    if clash := sorted({*by} & {*columns, "window"}):
+        raise DefinitionError(f"rollup: by={clash[0]!r} is the name of a column of the result")
+    if twice := next((each for each in (*by, *columns) if [*by, *columns].count(each) > 1), None):
+        raise DefinitionError(f"rollup: {twice} would be a column of the result twice")
+    measured = {*measures.sums, *measures.quantiles}
+    if measures.time in {*measures.by, *measured}:
+        raise DefinitionError(
+            f"rollup: time={measures.time!r} is the event's time, and cannot be counted apart or added up"
+        )
+    fields = sorted({*measures.by, *measured, *filter(None, [measures.time])}, key=lambda each: (each.lower(), each))
+    for one, other in pairwise(fields):
+        if one.lower() == other.lower():
+            raise DefinitionError(f"rollup: the fields {one} and {other} differ by case alone")
 
 
 def _names(given: str | Sequence[str]) -> tuple[str, ...]:
