@@ -13,6 +13,15 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 _WHITE_SPACE: Final = " \t\r\n"
+_FALLBACK: Final = "enableDateTimeParsingFallback"
+
+
+def parser_options(corrupt: str, given: Mapping[str, str] | None = None) -> dict[str, str]:
+    """For `from_json`; `corrupt` is the field that holds what does not fit. A text of digits is no date: Spark would
+    take them for days since 1970, as it wrote dates ten years ago, and "20261101" for one in the year 57443."""
+    is_said = any(name.lower() == _FALLBACK.lower() for name in given or ())
+    ours = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": corrupt}
+    return {**({} if is_said else {_FALLBACK: "false"}), **(given or {}), **ours}
 
 
 def is_one_object(value: Column, options: Mapping[str, str] | None = None) -> Column:

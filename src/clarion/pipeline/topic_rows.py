@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clarion.pipeline.definition import DefinitionError, RunSettings
-from clarion.pipeline.json_values import is_one_object
+from clarion.pipeline.json_values import is_one_object, parser_options
 from clarion.pipeline.progress import BAD_ROWS, ROWS_IN
 from clarion.pipeline.queries import observed
 
@@ -170,7 +170,7 @@ def _parsed(messages: DataFrame, schema: StructType, topic: TopicReference) -> D
 
     nullable = [StructField(each.name, each.dataType) for each in schema.fields]
     wanted = StructType([*nullable, StructField(_CORRUPT, StringType())])
-    options = {**topic.json_options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+    options = parser_options(_CORRUPT, topic.json_options)
     return messages.withColumn(_ROW, F.from_json(F.col("value").cast("string"), wanted, options))
 
 

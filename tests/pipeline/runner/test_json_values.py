@@ -2,6 +2,7 @@
 
 import json
 import random
+from datetime import date
 
 import pytest
 from pyspark.sql import functions as F
@@ -90,3 +91,22 @@ def test_a_typed_archive_keeps_the_bytes_of_what_is_no_object(spark):
     messages, schema = message_rows(spark, [*GOOD, *BAD]), schema_of(topic("t", json="a string"))
     rows = typed_rows(messages, schema, "none", keeps_value=False).orderBy("_offset").collect()
     assert [each._unparsed for each in rows] == [None] * len(GOOD) + [bytearray(each) for each in BAD]
+
+
+def test_digits_are_no_date_in_a_topic_and_in_an_archive(spark):
+    """Spark's parser falls back to days since 1970: "20261101" would be a day of the year 57443."""
+    days = [b'{"day":"2026-11-01"}', b'{"day":"20261101"}', b'{"day":"1"}', b'{"day":"2026-11-01T23:00:00Z"}']
+    messages = message_rows(spark, days)
+    run = RunSettings("p", "nowhere:1")
+
+    kept = rows_of(messages, topic("t", json="day date", on_bad="drop"), run).collect()
+    archived = typed_rows(messages, schema_of(topic("t", json="day date")), "none", keeps_value=False)
+    asked_for = topic("t", json="day date", on_bad="drop", json_options={"enableDatetimeParsingFallback": "true"})
+
+    assert [each.day for each in kept] == [date(2026, 11, 1)] * 2
+    assert [each._unparsed for each in archived.orderBy("_offset").collect()] == [
+        None,
+        *map(bytearray, days[1:3]),
+        None,
+    ]
+    assert rows_of(messages, asked_for, run).count() == 4

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from clarion.pipeline.definition import DefinitionError
-from clarion.pipeline.json_values import is_one_object
+from clarion.pipeline.json_values import is_one_object, parser_options
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -57,7 +57,7 @@ def typed_rows(messages: DataFrame, schema: StructType, by: str, *, keeps_value:
             f"the JSON's field {clash[0]} has the name of a column that says where a message came from"
         )
     wanted = StructType([*schema.fields, StructField(_CORRUPT, StringType())])
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+    options = parser_options(_CORRUPT)
     parsed = with_empty_headers(messages).withColumn(_ROW, F.from_json(F.col("value").cast("string"), wanted, options))
     is_good = F.col(_ROW).isNotNull() & F.col(f"{_ROW}.{_CORRUPT}").isNull() & is_one_object(F.col("value"))
     is_bad = F.col("value").isNotNull() & ~is_good
