@@ -257,7 +257,7 @@ class PipelineRun:
                 "file": str(self.pipeline.path or ""),
                 "bootstrap": self._plan.bootstrap,
                 "group": self._run.group,
-                "checkpoint": self.folder.checkpoint_uri,
+                "checkpoint": self.folder.last_checkpoint if self._plan.how == BATCH else self.folder.checkpoint_uri,
                 "started_ms": self._started_ms,
                 "updated_ms": SystemClock().now_ms(),
             }

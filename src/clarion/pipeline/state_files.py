@@ -138,6 +138,11 @@ class StateFolder:
         is_there = former.is_dir() and not self.checkpoint.exists()
         return f"file://{former if is_there else self.checkpoint}"
 
+    @property
+    def last_checkpoint(self) -> str:
+        """Where the last run that had a checkpoint kept it."""
+        return str(self.read_status().get("checkpoint") or self.checkpoint_uri)
+
     def request_stop(self) -> None:
         self._stop.touch()
 
@@ -193,7 +198,7 @@ class StateFolder:
 
     def _place(self) -> str:
         """Where the checkpoint is, or was in the last run if nobody says."""
-        return self._elsewhere or str(self.read_status().get("checkpoint") or self.checkpoint_uri)
+        return self._elsewhere or self.last_checkpoint
 
     def _seen(self, place: str) -> SparkPlaces:
         if self._places is None:

@@ -8,11 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from clarion.pipeline import pipeline, topic
+from clarion.pipeline.definition import BATCH, STREAM, Plan
+from clarion.pipeline.runner import PipelineRun
 from clarion.pipeline.state_files import CheckpointAwayError, PipelineRunningError, StateFolder, state_folders
 from tests.pipeline.runner.test_runs import send
 from tests.pipeline.topics import create
 from tests.waiting import wait_for
 
+NOBODY = "127.0.0.1:1"
 HOLDER = """
 import sys
 from pathlib import Path
@@ -128,6 +132,24 @@ def test_a_folder_of_other_things_is_no_pipeline(tmp_path):
     (tmp_path / "other").mkdir()
     assert state_folders(tmp_path) == []
     assert state_folders(tmp_path / "gone") == []
+
+
+def test_a_batch_does_not_make_a_streams_checkpoint_forgotten(tmp_path):
+    """It has none itself, and `reset` looks where the last status says."""
+    copy = pipeline(reads=topic("a"), writes=topic("b"), name="copy")(lambda rows: rows)
+    stream, batch = (
+        PipelineRun(copy, Plan(NOBODY, how, state_dir=tmp_path / "state", checkpoints=place))
+        for how, place in ((STREAM, str(tmp_path / "shared")), (BATCH, None))
+    )
+    offsets = tmp_path / "shared" / "copy" / "offsets"
+    offsets.mkdir(parents=True)
+    for each in (stream, batch):
+        with each.folder.held():
+            each.write_status()
+
+    StateFolder(tmp_path / "state", "copy").reset()
+
+    assert not offsets.exists()
 
 
 @pytest.mark.parametrize("spelling", ["{}", "file://{}", "file:{}"])
