@@ -197,13 +197,11 @@ class PipelineRun:
         return self.progress.state in _OVER
 
     def check(self) -> None:
-        """Refuse `--from` for a pipeline that has begun; one whose checkpoint is far away when Spark is there."""
-        is_asked = self._plan.starting is not None and self._plan.how != BATCH
-        if is_asked and (self._has_spark or not self.folder.is_far) and self.folder.has_checkpoint:
-            raise RunRefusedError(
-                f"pipeline {self.pipeline.name} has begun and goes on where it was; "
-                f"`clarion pipeline reset {self.pipeline.name}` lets it begin elsewhere (--from)"
-            )
+        """Refuse to begin elsewhere what has begun; one whose checkpoint is far away when Spark is there."""
+        if self._plan.how == BATCH or (self.folder.is_far and not self._has_spark):
+            return
+        if reason := self.folder.why_not_begin(elsewhere=self._plan.starting is not None):
+            raise RunRefusedError(f"pipeline {self.pipeline.name} {reason}")
 
     def probes(self) -> list[LagProbe]:
         """What looks at its lag; a batch has none."""
@@ -249,6 +247,7 @@ class PipelineRun:
             self._say("stopped")
 
     def write_status(self) -> None:
+        has_checkpoint = self._plan.how != BATCH and self._begun_at > 0
         self.folder.write_status(
             {
                 **self.progress.as_json(time.monotonic()),
@@ -257,7 +256,7 @@ class PipelineRun:
                 "file": str(self.pipeline.path or ""),
                 "bootstrap": self._plan.bootstrap,
                 "group": self._run.group,
-                "checkpoint": self.folder.last_checkpoint if self._plan.how == BATCH else self.folder.checkpoint_uri,
+                "checkpoint": self.folder.checkpoint_uri if has_checkpoint else self.folder.last_checkpoint,
                 "started_ms": self._started_ms,
                 "updated_ms": SystemClock().now_ms(),
             }

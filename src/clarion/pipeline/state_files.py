@@ -128,6 +128,26 @@ class StateFolder:
         """Whether the pipeline has begun, so that it goes on where it was."""
         return bool(self._batches("offsets"))
 
+    def why_not_begin(self, *, elsewhere: bool) -> str | None:
+        """Why a stream may not run with this folder, in words; None if it may. `elsewhere`: it is told where to begin.
+        Without its checkpoint it would read and write everything again."""
+        reset = f"`clarion pipeline reset {self.name}`"
+        if self.has_checkpoint:
+            return (
+                f"has begun and goes on where it was; {reset} lets it begin elsewhere (--from)" if elsewhere else None
+            )
+        place = self.last_checkpoint
+        if _is_same_place(place, self.checkpoint_uri) or not self._has_batches_at(place):
+            return None
+        return (
+            f"has its checkpoint at {place}: run it with the same --checkpoints as before; {reset} lets it begin anew"
+        )
+
+    def _has_batches_at(self, place: str) -> bool:
+        """As far as it can be seen: of one that is far away while Spark is not there nothing is known."""
+        is_seen = _local(place) is not None or self._places is not None
+        return is_seen and any(each.isdigit() for each in self._names(f"{place}/offsets"))
+
     @property
     def checkpoint_uri(self) -> str:
         """As Spark is told. Hadoop takes the letters of a path as they are: nothing in it is percent-encoded."""
@@ -191,10 +211,11 @@ class StateFolder:
 
     def _batches(self, log: str) -> list[int]:
         """The batches of one of the checkpoint's logs; their files have numbers as names."""
-        place = f"{self.checkpoint_uri}/{log}"
+        return [int(each) for each in self._names(f"{self.checkpoint_uri}/{log}") if each.isdigit()]
+
+    def _names(self, place: str) -> list[str]:
         folder = _local(place)
-        names = self._seen(place).names(place) if folder is None else _names_in(folder)
-        return [int(each) for each in names if each.isdigit()]
+        return self._seen(place).names(place) if folder is None else _names_in(folder)
 
     def _place(self) -> str:
         """Where the checkpoint is, or was in the last run if nobody says."""
@@ -242,6 +263,11 @@ def _local(place: str) -> Path | None:
     if found := _FILE.match(place):
         return Path(place[found.end() :])
     return None if ":" in place else Path(place).absolute()
+
+
+def _is_same_place(one: str, other: str) -> bool:
+    here, there = _local(one), _local(other)
+    return one == other if here is None or there is None else here == there
 
 
 class SparkPlaces:

@@ -143,6 +143,7 @@ def test_a_batch_does_not_make_a_streams_checkpoint_forgotten(tmp_path):
     )
     offsets = tmp_path / "shared" / "copy" / "offsets"
     offsets.mkdir(parents=True)
+    stream._begun_at = 1.0
     for each in (stream, batch):
         with each.folder.held():
             each.write_status()
@@ -150,6 +151,25 @@ def test_a_batch_does_not_make_a_streams_checkpoint_forgotten(tmp_path):
     StateFolder(tmp_path / "state", "copy").reset()
 
     assert not offsets.exists()
+
+
+def test_a_stream_whose_checkpoint_is_elsewhere_does_not_begin_anew_without_a_word(tmp_path):
+    """Once without `--checkpoints`, and a pipeline would write all of its topic again."""
+    state, shared = tmp_path / "state", tmp_path / "shared"
+    before = StateFolder(state, "errors", str(shared))
+    with before.held():
+        before.write_status({"checkpoint": before.checkpoint_uri})
+    now = StateFolder(state, "errors")
+    assert now.why_not_begin(elsewhere=False) is None, "nothing has begun there"
+
+    (shared / "errors" / "offsets").mkdir(parents=True)
+    (shared / "errors" / "offsets" / "0").touch()
+
+    assert f"has its checkpoint at {shared}/errors" in now.why_not_begin(elsewhere=False)
+    assert StateFolder(state, "errors", f"file://{shared}").why_not_begin(elsewhere=False) is None
+    assert "has begun" in StateFolder(state, "errors", f"{shared}/").why_not_begin(elsewhere=True)
+    now.reset()
+    assert now.why_not_begin(elsewhere=True) is None
 
 
 @pytest.mark.parametrize("spelling", ["{}", "file://{}", "file:{}"])
