@@ -39,6 +39,12 @@ def why_no_fields(ddl: str) -> str | None:
     return _first(_why_no_field, pieces)
 
 
+def names_in(ddl: str) -> list[str]:
+    """What the fields are called, of a list with which nothing is wrong."""
+    found = (_NAME.match(each) for each in _pieces(ddl) or ())
+    return [each[1][1:-1].replace("``", "`") if each[1].startswith("`") else each[1] for each in found if each]
+
+
 def _first(why: Callable[[str], str | None], pieces: Iterable[str]) -> str | None:
     return next(filter(None, map(why, pieces)), None)
 

@@ -8,6 +8,7 @@ from pyspark.sql.types import DataType, LongType, StringType, StructField, Struc
 
 from clarion.pipeline import archive, latest, replay, rollup
 from clarion.pipeline.definition import DefinitionError
+from clarion.pipeline.field_list import names_in
 from clarion.pipeline.lake.ranges import Origin
 from clarion.pipeline.ready import REGISTRY, from_words
 from clarion.pipeline.ready.archive import joined, starting_offsets
@@ -83,6 +84,26 @@ def test_rollup_in_words() -> None:
 def test_wrong_words_are_refused_in_one_line(name: str, words: str, reason: str) -> None:
     with pytest.raises(DefinitionError, match=reason):
         from_words(name, [each.replace("1minute", "1 minute") for each in words.split()])
+
+
+@pytest.mark.parametrize("make", [archive, latest])
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ("`a b` int, a_b int", "a b and a_b would be the same column"),
+        ("a int, A string", "a and A would be the same column"),
+        ("a int, _offset bigint", "_offset has the name of a column that says where"),
+        ("_timestamptype int", "_timestamptype has the name of a column that says where"),
+        ("`.Offset` bigint", ".Offset has the name of a column that says where"),
+    ],
+)
+def test_fields_that_a_table_cannot_keep_apart_are_refused(make, fields: str, reason: str) -> None:
+    with pytest.raises(DefinitionError, match=reason):
+        make("events", "t", json=fields)
+
+
+def test_names_of_fields_are_those_that_spark_would_find() -> None:
+    assert names_in("a int, `b ``c` struct<x: int, y: string>, d: map<string, int> not null") == ["a", "b `c", "d"]
 
 
 def test_each_option_belongs_to_its_function() -> None:

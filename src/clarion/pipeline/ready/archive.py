@@ -23,8 +23,15 @@ from typing import TYPE_CHECKING, Final
 from clarion.model.ids import TopicPartition
 from clarion.pipeline.broker_link import BrokerLink, Layout
 from clarion.pipeline.definition import DefinitionError, MicroBatch, Pipeline, QuerySettings, RunSettings, check
-from clarion.pipeline.field_list import why_no_fields
-from clarion.pipeline.ready.columns import column_of, origin_columns, partition_columns, raw_rows, typed_rows
+from clarion.pipeline.field_list import names_in, why_no_fields
+from clarion.pipeline.ready.columns import (
+    check_fields,
+    column_of,
+    origin_columns,
+    partition_columns,
+    raw_rows,
+    typed_rows,
+)
 from clarion.pipeline.table_reference import TableReference, table
 from clarion.pipeline.topic_reference import FORMAT, TopicReference, topic
 
@@ -97,8 +104,11 @@ class Shape:
     keeps_value: bool = False
 
     def __post_init__(self) -> None:
-        if self.json is not None and self.json != INFER and (reason := why_no_fields(self.json)):
+        if self.json is None or self.json == INFER:
+            return
+        if reason := why_no_fields(self.json):
             raise DefinitionError(f"json={self.json!r} is not a valid field list: {reason}")
+        check_fields(names_in(self.json))
 
     def rows(self, messages: DataFrame, schema: StructType | None) -> DataFrame:
         if schema is None:

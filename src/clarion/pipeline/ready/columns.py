@@ -52,10 +52,7 @@ def typed_rows(messages: DataFrame, schema: StructType, by: str, *, keeps_value:
     from pyspark.sql import functions as F
     from pyspark.sql.types import StringType, StructField, StructType
 
-    if clash := sorted({each.lower() for each in _OWN} & {each.lower() for each in schema.names}):
-        raise DefinitionError(
-            f"the JSON's field {clash[0]} has the name of a column that says where a message came from"
-        )
+    check_fields(schema.names)
     wanted = StructType([*schema.fields, StructField(_CORRUPT, StringType())])
     options = parser_options(_CORRUPT)
     parsed = with_empty_headers(messages).withColumn(_ROW, F.from_json(F.col("value").cast("string"), wanted, options))
@@ -68,6 +65,22 @@ def typed_rows(messages: DataFrame, schema: StructType, by: str, *, keeps_value:
     if keeps_value:
         columns.append(F.col("value").alias("_value"))
     return parsed.select(*columns, *_time_columns("_", by))
+
+
+def check_fields(names: Sequence[str]) -> None:
+    """Each must be a column of its own, beside those that say where a message came from."""
+    columns: dict[str, str] = {}
+    for each in names:
+        column = column_of(each).lower()
+        if column in {own.lower() for own in _OWN}:
+            raise DefinitionError(
+                f"the JSON's field {each} has the name of a column that says where a message came from"
+            )
+        if column in columns:
+            raise DefinitionError(
+                f"the JSON's fields {columns[column]} and {each} would be the same column of the table"
+            )
+        columns[column] = each
 
 
 def partition_columns(by: str, *, typed: bool) -> tuple[str, ...]:
