@@ -142,7 +142,8 @@ def run(
         must_wait=how == "stream" if wait is None else wait,
         restarts=restart,
     )
-    perform(pipelines, plan, as_json=as_json, metrics=metrics_address(metrics))
+    if not perform(pipelines, plan, as_json=as_json, metrics=metrics_address(metrics)) and how == "batch":
+        raise CliError("stopped before it was through: some rows may be written, and the next run begins anew")
 
 
 def list_pipelines(files: FilesArgument, as_json: JsonOption = False) -> None:

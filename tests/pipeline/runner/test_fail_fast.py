@@ -207,6 +207,15 @@ def test_wrong_fields_are_refused_by_the_name_of_the_option(name):
     assert str(refused.value) == f"{name}: --fields a strng: there is no type strng; did you mean string?"
 
 
+@pytest.mark.parametrize(("how", "status"), [(["--to", "latest"], 1), (["--once"], 0), ([], 0)])
+def test_a_batch_that_was_stopped_is_not_done(how, status):
+    """Whoever waits for it (cron, a scheduler) must not take it for whole; a stream goes on with the next run."""
+    stopped = "import clarion.cli.pipeline as cli; cli.perform = lambda *_, **__: False"
+    done = command("pipeline", "run", "archive", "--topic", "a", "--table", "t", *how, before=stopped)
+    assert (done.returncode, done.stdout) == (status, "")
+    assert ("stopped before it was through" in done.stderr) == bool(status)
+
+
 def test_a_broker_that_is_away_is_one_line_and_status_1(tmp_path):
     words = ["archive", "--topic", "t", "--table", str(tmp_path / "t"), "--once", "--state-dir", str(tmp_path / "s")]
     done = command("pipeline", "run", *words, "-b", NOBODY)
