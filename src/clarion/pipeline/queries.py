@@ -61,13 +61,16 @@ class FanOut:
     """One streaming query into several targets: Spark calls this with every micro-batch, which goes to each of them in
     turn, computed once. If one target fails, the batch fails and comes again, to all of them."""
 
-    def __init__(self, targets: Sequence[PipelineTarget], run: RunSettings) -> None:
+    def __init__(self, targets: Sequence[PipelineTarget], run: RunSettings, checkpoint: str) -> None:
         self._targets = targets
         self._run = run
+        self._checkpoint = checkpoint
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
+        from clarion.pipeline.lake.checkpoints import flush_offsets
         from clarion.pipeline.lake.tables import query_id_of
 
+        flush_offsets(self._checkpoint, batch_id)
         batch = MicroBatch(query_id_of(df), batch_id)
         # Without this the topic would be read, parsed and quarantined once per target.
         df.persist()

@@ -316,7 +316,7 @@ class PipelineRun:
         query = QuerySettings(pipeline.name, self.folder.checkpoint_uri, pipeline.output_mode, self._trigger())
         if len(pipeline.writes) == 1:
             return pipeline.writes[0].start(df, self._run, query)
-        return query.start(df.writeStream.foreachBatch(FanOut(pipeline.writes, self._run)))
+        return query.start(df.writeStream.foreachBatch(FanOut(pipeline.writes, self._run, query.checkpoint)))
 
     def _counted(self, spark: SparkSession, *, streaming: bool) -> DataFrame:
         from pyspark.sql import functions as F

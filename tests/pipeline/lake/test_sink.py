@@ -1,5 +1,6 @@
 """The writers that Spark makes, called as Spark calls them: planned here, written there, committed by a third."""
 
+import os
 import pickle
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from clarion.pipeline.lake import delta
+from clarion.pipeline.lake.checkpoints import flush_offsets
 from clarion.pipeline.lake.errors import LakeError
 from clarion.pipeline.lake.options import TableOptions, read_options
 from clarion.pipeline.lake.sink import LakeSource, StreamTableWriter, TableWriter, WrittenFiles
@@ -92,3 +94,35 @@ def test_a_streams_batch_that_goes_to_several_targets_is_compacted_too(tmp_path:
     table = delta.open_table(path)
     assert len(table.file_uris()) == 1
     assert sorted(pa.table(table.to_pyarrow_table())["n"].to_pylist()) == list(range(8))
+
+
+@pytest.mark.parametrize("spelling", ["{}", "file://{}", "file:{}"])
+def test_what_spark_noted_of_a_batch_is_on_the_disk_before_the_table_has_it(tmp_path, monkeypatch, spelling) -> None:
+    """Else a machine that stops may leave a table that knows a number which Spark gives to other messages."""
+    checkpoint, flushed = tmp_path / "checkpoint", []
+    for name in ("offsets/0", "offsets/1", "metadata"):
+        (checkpoint / name).parent.mkdir(parents=True, exist_ok=True)
+        (checkpoint / name).touch()
+    table, schema = options(tmp_path / "t", checkpointLocation=spelling.format(checkpoint)), messages(0, 1).schema
+    real = os.fsync
+
+    def fsync(handle: int) -> None:
+        place = Path(os.readlink(f"/proc/self/fd/{handle}"))
+        if checkpoint in (place, *place.parents):
+            has_committed = delta.exists(table.path) and offsets_in(table) != list(range(batch_id * 10))
+            flushed.append((str(place.relative_to(checkpoint)), has_committed))
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    for batch_id in range(2):
+        message = written(StreamTableWriter(table, schema, overwrite=False), batch_id * 10)
+        StreamTableWriter(table, schema, overwrite=False).commit([message], batch_id)
+
+    first = [("offsets/0", False), ("offsets", False), ("metadata", False), (".", False)]
+    assert flushed == [*first, ("offsets/1", False), ("offsets", False)]
+
+
+def test_a_checkpoint_on_another_file_system_is_left_alone(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(os, "open", None)
+    flush_offsets("hdfs://there/checkpoint", 0)
+    flush_offsets(None, 0)

@@ -29,6 +29,7 @@ class TableOptions:
     vacuum_hours: int = 0  # age at which replaced files go, looked at now and then after a compaction; 0: never
     sync: bool = True  # files reach the disk before the commit that names them
     store: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # options of an object store, keys among them
+    checkpoint: str | None = None  # of the stream that writes
     refresh: bool = False  # for reading: what is in the table when it is read, not when the query was planned
 
     @property
@@ -60,6 +61,7 @@ def read_options(options: Mapping[str, str], *, for_reading: bool = False) -> Ta
         compact_every=_number("compactEvery", given.get("compactevery", "0"), at_least=0),
         vacuum_hours=_number("vacuumHours", given.get("vacuumhours", "0"), at_least=0),
         sync=_switch("sync", given.get("sync", "true")),
+        checkpoint=next((value for name, value in options.items() if name.lower() == "checkpointlocation"), None),
         refresh=_switch("refresh", given.get("refresh", "false")),
     )
 

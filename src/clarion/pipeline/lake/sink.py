@@ -26,6 +26,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
+from clarion.pipeline.lake.checkpoints import flush_offsets
 from clarion.pipeline.lake.commits import Commit, WriterBatch
 from clarion.pipeline.lake.errors import LakeError
 from clarion.pipeline.lake.files import DataFile, Layout, TaskFiles
@@ -132,6 +133,8 @@ class StreamTableWriter(_Writer, DataSourceStreamArrowWriter):
         query_id = next((each.query_id for each in _done(messages) if each.query_id), None)
         if query_id is None:
             return  # a batch without tasks: nothing to write, nothing to remember
+        if self.options.sync:
+            flush_offsets(self.options.checkpoint, batchId)
         self.publish(messages, WriterBatch(query_id, batchId))
         _tidy(self.options, batchId)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from clarion.pipeline.lake.checkpoints import flush_offsets
 from clarion.pipeline.lake.commits import WriterBatch
 from clarion.pipeline.lake.errors import LakeError
 from clarion.pipeline.lake.options import read_options
@@ -27,7 +28,7 @@ def stream_table(df: DataFrame, table: TableReference, query: QuerySettings) -> 
     """Start the query that keeps a table; every batch is in it once, whoever dies when."""
     if table.mode == "merge":
         check_merge(table, df.columns)
-        writer = df.writeStream.foreachBatch(merging_function(table))
+        writer = df.writeStream.foreachBatch(merging_function(table, query.checkpoint))
     else:
         writer = df.writeStream.format(FORMAT).options(**_sink_options(table))
     return query.start(writer)
@@ -44,8 +45,9 @@ def write_table(df: DataFrame, table: TableReference, batch: MicroBatch | None =
     df.write.format(FORMAT).options(**_sink_options(table), **named).mode(mode).save()
 
 
-def merging_function(table: TableReference) -> Callable[[DataFrame, int], None]:
+def merging_function(table: TableReference, checkpoint: str) -> Callable[[DataFrame, int], None]:
     def merge_batch(df: DataFrame, batch_id: int) -> None:
+        flush_offsets(checkpoint, batch_id)
         _merge(df, table, WriterBatch(query_id_of(df), batch_id))
 
     return merge_batch
