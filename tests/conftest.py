@@ -3,6 +3,7 @@
 import itertools
 import os
 import re
+import signal
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -26,6 +27,10 @@ hypothesis.settings.load_profile("shared machines")
 os.environ.setdefault(compiled.VARIABLE, "0")
 if compiled.in_use():
     refuse_patches_of_compiled_code()
+
+# What runs in the background of a shell ignores SIGINT, and so would every process that a test starts and interrupts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -173,10 +173,13 @@ def test_a_producer_that_is_interrupted_says_how_much_arrived(clarion, topic):
     words = [sys.executable, "-m", "clarion.cli.main", "-b", clarion.bootstrap, "produce", topic]
     with subprocess.Popen(["yes", "message"], stdout=subprocess.PIPE) as endless:
         sender = subprocess.Popen(words, stdin=endless.stdout, stderr=subprocess.PIPE, env=clean_environment())
-        wait_for(lambda: clarion("consume", topic, "--max", "1").out)
-        sender.send_signal(signal.SIGINT)
-        _, errors = sender.communicate(timeout=60)
-        endless.kill()
+        try:
+            wait_for(lambda: clarion("consume", topic, "--max", "1").out)
+            sender.send_signal(signal.SIGINT)
+            _, errors = sender.communicate(timeout=60)
+        finally:
+            sender.kill()
+            endless.kill()
     first, last = errors.decode().splitlines()
     assert (sender.returncode, first) == (0, "interrupted; waiting for what was sent")
     listed = json.loads(clarion("topic", "list", "--json").out)

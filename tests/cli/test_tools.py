@@ -101,11 +101,14 @@ def _bench_topics(clarion: Shell) -> list[str]:
 
 
 def test_a_bench_that_is_interrupted_leaves_nothing_behind_and_says_nothing(clarion):
-    words = [sys.executable, "-m", "clarion.cli.main", "-b", clarion.bootstrap, "bench", "-n", "100000000"]
+    words = [sys.executable, "-m", "clarion.cli.main", "-b", clarion.bootstrap, "bench", "-n", "20000000"]
     running = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=clean_environment())
-    wait_for(lambda: _bench_topics(clarion), seconds=60)
-    running.send_signal(signal.SIGINT)
-    assert running.communicate(timeout=60) == (b"", b"")
+    try:
+        wait_for(lambda: _bench_topics(clarion), seconds=60)
+        running.send_signal(signal.SIGINT)
+        assert running.communicate(timeout=60) == (b"", b"")
+    finally:
+        running.kill()
     assert running.returncode == 130
     assert _bench_topics(clarion) == []
 
