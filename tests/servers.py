@@ -48,7 +48,7 @@ class ClarionProcess:
         self.bootstrap = ""
         self._listen = listen
         self._args = ["--durability", durability, *args]
-        self._env = {**_clean_environment(), **QUICK_GROUPS, "PYTHONFAULTHANDLER": "1", **(env or {})}
+        self._env = {**clean_environment(), **QUICK_GROUPS, "PYTHONFAULTHANDLER": "1", **(env or {})}
         self._output = self.data_dir.with_name(self.data_dir.name + ".out")
         self._errors = self.data_dir.with_name(self.data_dir.name + ".err")
         self._process: subprocess.Popen[bytes] | None = None
@@ -140,7 +140,7 @@ class ClarionProcess:
             ) from None
 
 
-def _clean_environment() -> dict[str, str]:
+def clean_environment() -> dict[str, str]:
     """Settings of whoever runs the tests must not leak into the broker under test. It is compiled if the tests are."""
     settings = {name for name in os.environ if name.startswith("CLARION_")} - {VARIABLE}
     return {name: value for name, value in os.environ.items() if name not in settings}

@@ -15,7 +15,7 @@ from clarion.model.errors import ErrorCode
 from tests.crash.load import PATIENCE_S, History, Publisher, Reader, make_topic
 from tests.history import check
 from tests.raw_client import RawClient
-from tests.servers import ClarionProcess
+from tests.servers import ClarionProcess, clean_environment
 from tests.waiting import wait_for
 
 PARTITIONS = 4
@@ -106,7 +106,8 @@ def test_a_registry_that_cannot_be_written_ends_the_process_and_nothing_is_half_
 
 def _serve(data_dir: Path) -> subprocess.CompletedProcess[str]:
     serve = [str(Path(sys.executable).with_name("clarion")), "serve", "--data-dir", str(data_dir)]
-    return subprocess.run([*serve, "--listen", "127.0.0.1:0"], capture_output=True, text=True, timeout=PATIENCE_S)
+    command, env = [*serve, "--listen", "127.0.0.1:0"], clean_environment()
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=PATIENCE_S)
 
 
 def _load(server: ClarionProcess, **settings: object) -> tuple[History, list[Publisher]]:

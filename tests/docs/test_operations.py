@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.servers import ClarionProcess
+from tests.servers import ClarionProcess, clean_environment
 from tests.waiting import wait_for
 
 from clarion.broker.metrics import METRICS
@@ -52,7 +52,7 @@ def run(command: str, folder: Path, bootstrap: str, pid: int = 0, *, status: int
         command = command.replace(here, there)
     command = command.replace("sudo systemctl reload clarion", f"kill -HUP {pid}")
     path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, "CLARION_BOOTSTRAP": bootstrap}
+    environment = {**clean_environment(), "PATH": path, "CLARION_BOOTSTRAP": bootstrap}
     done = subprocess.run(command, shell=True, env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == status, f"{command}\n{done.stdout}{done.stderr}"
     return done.stdout + done.stderr
